@@ -1,0 +1,63 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint lock clean
+
+PYTHON ?= $(shell command -v python3.11 || echo python3)
+TARGET ?= iceberg
+ROWS ?=
+DIR ?= ./demo-lake
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ifneq ($(shell test -w "$(HOME)" && echo writable),writable)
+export PIP_NO_CACHE_DIR := 1
+endif
+
+# PySpark is a source package of 318 MB of jars. Its wheel is built by the locked setuptools, not compressed a second time,
+# and beside all other packages; modules are compiled when they are imported. That halves the time of a plain installation.
+PIP = DIST_EXTRA_CONFIG=$(CURDIR)/.venv/build.cfg .venv/bin/python -m pip
+INSTALL = $(PIP) install --quiet --no-deps --no-compile --use-pep517
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+demo: .venv/runtime.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi ROWS=n DIR=folder)
+	.venv/bin/lakeingest demo --target $(TARGET) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
+
+test: .venv/dev.stamp ## run every test, with the branch coverage of lakeingest/core
+	.venv/bin/python -m pytest --cov
+
+lint: .venv/dev.stamp ## ruff (rules and format) and mypy
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+
+lock: ## resolve pyproject.toml anew into the two lock files
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet uv==0.13.8
+	$(COMPILE) --group build --output-file requirements.lock
+	$(COMPILE) --group build --group dev --constraints requirements.lock --output-file requirements-dev.lock
+
+clean: ## remove what make built and the tools' caches, but no lake
+	rm -rf .venv .venv-lock build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' pyproject.toml --extra spark
+
+# The runtime holds only what runs; what lint and test need is added to it, so PySpark is fetched once.
+.venv/runtime.stamp: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 12))' || \
+		{ echo 'lakeingest needs Python 3.11 or 3.12: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/build.cfg
+	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > .venv/build.txt
+	@sed -n '/^pyspark==/,/[^\\]$$/p' requirements.lock > .venv/pyspark.txt
+	@sed '/^pyspark==/,/[^\\]$$/d' requirements.lock > .venv/rest.txt
+	$(INSTALL) --require-hashes -r .venv/build.txt
+	$(INSTALL) --require-hashes --no-build-isolation -r .venv/pyspark.txt & rest=0; \
+		$(INSTALL) --require-hashes -r .venv/rest.txt || rest=1; wait $$! && exit $$rest
+	$(INSTALL) --no-build-isolation --no-index -e .
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.lock .venv/runtime.stamp
+	$(INSTALL) --require-hashes --no-build-isolation -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,238 @@
+"""The command line: one short function per command."""
+
+import json
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import click
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lakeingest import __version__, console
+from lakeingest.config import Config, load_config
+from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError, NotBuiltYet, Retryable, UsageError, VerificationFailed
+
+EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
+LATER = (
+    "init check plan resnapshot pause resume cancel changelog maintain submit approve points quarantine explain doctor wait"
+).split()
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
+
+
+def _not_built(_: typer.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        raise NotBuiltYet(f"{parameter.opts[0]} is not built yet")
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"lakeingest {__version__}")
+        raise typer.Exit
+
+
+ConfigFile = Annotated[Path, typer.Option("-c", "--config", envvar="LAKEINGEST_CONFIG", help="The pipeline's file.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="database.table; default: all included.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+PIPELINE = Path("pipeline.yml")
+
+
+@app.callback()
+def lakeingest(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Exact copies of MySQL tables in a lake."""
+
+
+@app.command()
+def demo(
+    target: Annotated[str, typer.Option(help="iceberg, or hudi later.")] = "iceberg",
+    rows: Annotated[int, typer.Option(min=100, help="Rows of the shop.")] = 100_000,
+    folder: Annotated[Path, typer.Option("--dir", help="Where warehouse and state stay.")] = Path("demo-lake"),
+    seed: Annotated[int, typer.Option(hidden=True)] = 1,
+) -> None:
+    """Copy a busy shop from a local MySQL into a lake while it is written to, and prove the copy."""
+    from lakeingest.demo.play import play
+
+    if target != "iceberg":
+        raise NotBuiltYet(f"--target {target} is not built yet; this version has iceberg")
+    play(folder.resolve(), rows, seed, Console())
+
+
+@app.command()
+def run(
+    tables: Names = None,
+    max_minutes: Annotated[float | None, typer.Option(min=0, help="Stop at a commit after this long.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", callback=_not_built, help="Not built yet.")] = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Copy what is new, then apply the binlog and publish."""
+    from lakeingest.pipeline import run as stage
+
+    loaded = load_config(config, overrides or ())
+    try:
+        with console.observer(Console(stderr=True)) as observe:
+            result = stage.run(loaded, _tables(tables), max_minutes, observe)
+    except BaseException as error:
+        _record(loaded, {"exit": exit_code(error), "error": str(error).partition("\n")[0], "caught_up": False})
+        raise
+    _record(loaded, {"exit": 0, "error": None, **_plain(result)})
+    _print(result, as_json, console.run_lines(result))
+
+
+@app.command()
+def verify(
+    tables: Names = None,
+    repair: Annotated[bool, typer.Option("--repair", callback=_not_built, help="Not built yet.")] = False,
+    sample: Annotated[float | None, typer.Option("--sample", callback=_not_built, help="Not built yet.")] = None,
+    max_seconds: Annotated[float | None, typer.Option("--max-seconds", callback=_not_built, help="Not built yet.")] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Prove source = target, chunk by chunk; exit 1 on a difference. The source has to be quiet."""
+    from lakeingest.pipeline import verify as stage
+
+    results = stage.verify(load_config(config, overrides or ()), _tables(tables))
+    _print(results, as_json, console.verification_lines(results))
+    unequal = [str(result.table) for result in results if not result.equal]
+    if unequal:
+        raise VerificationFailed(f"source ≠ target: {', '.join(unequal)}")
+
+
+@app.command()
+def status(
+    tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
+) -> None:
+    """Show where each table stands; needs no Spark."""
+    from lakeingest.pipeline import status as stage
+
+    results = stage.status(load_config(config, overrides or ()), _tables(tables))
+    if as_json:
+        _print(results, as_json, ())
+        return
+    shown = Table("table", "target", "state", "rows", "position", "lag", "last gate", box=None)
+    for one in results:
+        gate = "" if one.gate is None else "passed"
+        lag = "" if one.lag_bytes is None else f"{one.lag_bytes:,} B"
+        shown.add_row(
+            str(one.table), one.target, one.state, f"{one.rows:,}", "" if one.position is None else str(one.position.at), lag, gate
+        )
+    Console().print(shown)
+
+
+def _later(name: str) -> None:
+    @app.command(
+        name, help="Not built yet.", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+    )
+    def refuse(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+        raise NotBuiltYet(f"`lakeingest {name}` is not built yet")
+
+
+for _name in LATER:
+    _later(_name)
+
+
+def main() -> NoReturn:
+    """Run a command; every error is one line, and its class decides the exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
+    debug = "--debug" in sys.argv
+    try:
+        app(standalone_mode=False)
+        code = 0
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except BaseException as error:  # noqa: BLE001 - the last line of defence: nothing passes unnamed
+        code = exit_code(error)
+        if debug:
+            traceback.print_exc()
+        _complain(error, code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Spark's JVM and its threads must not outlive or change the exit
+    _stop_spark()
+    sys.exit(code)
+
+
+def exit_code(error: BaseException) -> int:
+    """What a command ends with when this was raised."""
+    if isinstance(error, LakeIngestError):
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        return UsageError.exit_code
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return EXIT_INTERRUPTED
+    return EXIT_INTERNAL
+
+
+def _complain(error: BaseException, code: int) -> None:
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif code == EXIT_INTERRUPTED:
+        text = "interrupted; what was committed stays, the same command goes on from there"
+    elif code == EXIT_INTERNAL:
+        text = f"internal error: {type(error).__name__}: {error}".splitlines()[0] + " (--debug shows the trace)"
+    else:
+        text = str(error)
+    sys.stderr.write(f"lakeingest: {text}\n")
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
+
+
+def _stop_spark() -> None:
+    if "pyspark" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            session.stop()
+
+
+def _tables(names: list[str] | None) -> list[TableId]:
+    try:
+        return [TableId.parse(name) for name in names or ()]
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _record(config: Config, outcome: dict[str, Any]) -> None:
+    """Leave `last_run.json` where a cluster loses exit codes."""
+    try:
+        config.state.mkdir(parents=True, exist_ok=True)
+        (config.state / "last_run.json").write_text(json.dumps(outcome, default=str) + "\n")
+    except OSError as error:
+        sys.stderr.write(f"lakeingest: {config.state / 'last_run.json'} was not written: {error.strerror}\n")
+
+
+def _print(result: Any, as_json: bool, lines: Any) -> None:
+    if as_json:
+        typer.echo(json.dumps(_plain(result), default=str))
+    else:
+        for text in lines:
+            typer.echo(text)
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses, tables and positions as JSON documents."""
+    if isinstance(value, TableId):
+        return str(value)
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value

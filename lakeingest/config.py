@@ -1,0 +1,304 @@
+"""pipeline.yml as frozen values: the one source of truth for the source, the catalogs of Spark and PyIceberg, and the state.
+
+Keys of the interface that this version does not act on are refused as not built yet, never accepted and ignored.
+"""
+
+import difflib
+import fnmatch
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ConfigError, NotBuiltYet
+
+CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' queries
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+_NOT_BUILT = (
+    "tables.options.*.key",
+    "tables.options.*.chunk_key",
+    "tables.options.*.partition_by",
+    "tables.options.*.columns",
+    "tables.options.*.types",
+    "tables.options.*.deletes",
+    "tables.options.*.metadata",
+    "changelog",
+    "points",
+    "quality",
+    "throttle",
+    "submit",
+)
+
+
+def _local(path: Path) -> Path:
+    if re.match(r"[a-z][a-z0-9]+:/", str(path)):
+        raise NotBuiltYet(f"{path}: only paths of the local file system are built yet")
+    return path
+
+
+LocalPath = Annotated[Path, AfterValidator(_local)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tls(_Frozen):
+    """How the connection to the source is protected; `mode` None: preferred on loopback, else required."""
+
+    mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
+    ca: Path | None = None
+
+
+class Source(_Frozen):
+    """The server that tables are read from: one file, one server, one position."""
+
+    type: Literal["mysql"] = "mysql"
+    host: str
+    port: int = 3306
+    user: str
+    password: SecretStr = SecretStr("")
+    tls: Tls = Tls()
+    server_ids: str = "auto"
+    max_connections: int = Field(default=8, ge=2)
+
+    @property
+    def tls_mode(self) -> str:
+        """The mode in force."""
+        return self.tls.mode or ("preferred" if self.host in _LOOPBACK else "required")
+
+    @property
+    def server_id_range(self) -> range:
+        """The replication server ids that readers may take."""
+        if self.server_ids == "auto":
+            return range(2**30, 2**31)
+        low, _, high = self.server_ids.partition("-")
+        return range(int(low), int(high or low) + 1)
+
+    @model_validator(mode="after")
+    def _server_ids_are_a_range(self) -> Self:
+        if self.server_ids != "auto" and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", self.server_ids):
+            raise ValueError("server_ids is `auto` or a range such as 5400-5499")
+        if not self.server_id_range:
+            raise ValueError("server_ids is an empty range")
+        return self
+
+
+class TableOptions(_Frozen):
+    """What can be set for a table."""
+
+    chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+
+
+class Tables(_Frozen):
+    """Which tables are copied, and how."""
+
+    include: tuple[str, ...] = Field(min_length=1)
+    exclude: tuple[str, ...] = ()
+    startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
+    options: dict[str, TableOptions] = {}
+
+    def select(self, tables: Iterable[TableId]) -> list[TableId]:
+        """Of the source's tables those that are included and not excluded, sorted."""
+        return sorted(
+            table
+            for table in tables
+            if any(_matches(pattern, table) for pattern in self.include)
+            and not any(_matches(pattern, table) for pattern in self.exclude)
+        )
+
+    def of(self, table: TableId) -> TableOptions:
+        """The options of a table; of several patterns that match, later ones win."""
+        chosen: dict[str, Any] = {}
+        for pattern, options in self.options.items():
+            if _matches(pattern, table):
+                chosen |= options.model_dump(exclude_unset=True)
+        return TableOptions(**chosen)
+
+
+class Catalog(_Frozen):
+    """The Iceberg catalog: SQLite under the warehouse unless another is named."""
+
+    type: Literal["sql", "rest", "glue", "hive"] = "sql"
+
+
+class Target(_Frozen):
+    """Where tables go."""
+
+    format: Literal["iceberg", "hudi"] = "iceberg"
+    catalog: Catalog = Catalog()
+    warehouse: LocalPath = Path("./warehouse")
+    table: str = "{database}.{table}"
+
+    @property
+    def catalog_file(self) -> Path:
+        """The SQLite file of the embedded catalog."""
+        return self.warehouse / "catalog.db"
+
+    def identifier(self, table: TableId) -> tuple[str, str]:
+        """The namespace and the name of a table's target."""
+        namespace, _, name = self.table.format(database=table.database, table=table.name).partition(".")
+        return namespace, name
+
+    def pyiceberg_properties(self) -> dict[str, str]:
+        """What PyIceberg's SqlCatalog is opened with."""
+        return {"uri": f"sqlite:///{self.catalog_file}", "warehouse": self.warehouse.as_uri()}
+
+    def spark_properties(self) -> dict[str, str]:
+        """The Spark settings of the same catalog. Uncached: PyIceberg's commits must be seen at once."""
+        prefix = f"spark.sql.catalog.{CATALOG}"
+        return {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            f"{prefix}.uri": f"jdbc:sqlite:{self.catalog_file}",
+            f"{prefix}.warehouse": self.warehouse.as_uri(),
+            f"{prefix}.cache-enabled": "false",
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        }
+
+
+class Spark(_Frozen):
+    """The engine: its jars, and settings that win over ours."""
+
+    jars: Literal["auto", "provided"] | tuple[str, ...] = "auto"
+    conf: dict[str, str] = {}
+
+
+class Config(_Frozen):
+    """A whole pipeline.yml; all paths are absolute."""
+
+    version: Literal[1] = 1
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    source: Source
+    tables: Tables
+    target: Target = Target()
+    state: LocalPath = Path("./state")
+    spark: Spark = Spark()
+
+    @model_validator(mode="after")
+    def _only_what_is_built(self) -> Self:
+        for key, value, built in (
+            ("tables.startup", self.tables.startup, "initial"),
+            ("target.format", self.target.format, "iceberg"),
+            ("target.catalog.type", self.target.catalog.type, "sql"),
+        ):
+            if value != built:
+                raise NotBuiltYet(f"{key}: {value} is not built yet; this version has {built}")
+        fields = set(re.findall(r"\{(\w*)\}", self.target.table))
+        if fields != {"database", "table"} or self.target.table.count(".") != 1:
+            raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
+        return self
+
+    def below(self, folder: Path) -> Self:
+        """The same with relative paths taken from `folder`."""
+        target = self.target.model_copy(update={"warehouse": (folder / self.target.warehouse).resolve()})
+        return self.model_copy(update={"target": target, "state": (folder / self.state).resolve()})
+
+
+def load_config(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
+    """Read pipeline.yml. `overrides` are `dotted.key=value`; ConfigError names the key, the variable or the file."""
+    try:
+        doc = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; `lakeingest -c FILE` names another one") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(doc, dict):
+        raise ConfigError(f"{path} holds no keys")
+    for override in overrides:
+        _set(doc, override)
+    return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment)
+
+
+def parse_config(doc: Mapping[str, Any], folder: Path, environment: Mapping[str, str]) -> Config:
+    """Validate a document; relative paths are taken from `folder`."""
+    filled = _fill(doc, environment)
+    for key in _keys(filled):
+        if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT):
+            raise NotBuiltYet(f"{key} is not built yet; leave it out")
+    try:
+        return Config.model_validate(filled).below(folder)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(detail) for detail in error.errors())) from None
+
+
+def _matches(pattern: str, table: TableId) -> bool:
+    if pattern.startswith("re:"):
+        return re.fullmatch(pattern[3:], str(table)) is not None
+    database, _, name = pattern.partition(".")
+    return fnmatch.fnmatchcase(table.database, database) and fnmatch.fnmatchcase(table.name, name)
+
+
+def _set(doc: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {override}: wanted key=value")
+    *parents, last = key.split(".")
+    for parent in parents:
+        doc = doc.setdefault(parent, {})
+        if not isinstance(doc, dict):
+            raise ConfigError(f"--set {override}: {parent} holds no keys")
+    doc[last] = yaml.safe_load(value)
+
+
+def _fill(value: Any, environment: Mapping[str, str]) -> Any:
+    """Replace ${VAR} and ${VAR:-default} in every string."""
+    if isinstance(value, Mapping):
+        return {key: _fill(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_fill(item, environment) for item in value]
+    if not isinstance(value, str):
+        return value
+    if re.match(r"(aws|gcp)-secretmanager://|aws-secretsmanager://|file:///", value):
+        raise NotBuiltYet(f"{value.partition(':')[0]}: secrets of this kind are not built yet; use ${{VAR}}")
+
+    def variable(found: re.Match[str]) -> str:
+        text = environment.get(found["name"], found["default"])
+        if text is None:
+            raise ConfigError(f"the environment variable {found['name']} is not set, and has no default")
+        return text
+
+    return _VARIABLE.sub(variable, value)
+
+
+def _keys(doc: Any, prefix: str = "") -> Iterable[str]:
+    if isinstance(doc, Mapping):
+        for key, value in doc.items():
+            dotted = f"{prefix}.{str(key).replace('.', '/')}" if prefix else str(key)
+            yield dotted
+            yield from _keys(value, dotted)
+
+
+def _explain(detail: Any) -> str:
+    where = ".".join(str(part) for part in detail["loc"])
+    if isinstance(detail.get("ctx", {}).get("error"), NotBuiltYet):
+        raise detail["ctx"]["error"]
+    if detail["type"] == "extra_forbidden":
+        known = _names_beside(detail["loc"])
+        near = difflib.get_close_matches(str(detail["loc"][-1]), known, 1)
+        return f"unknown key {where}" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}")
+    if detail["type"] == "missing":
+        return f"{where} is required"
+    return f"{where or 'pipeline.yml'}: {detail['msg']}"
+
+
+def _names_beside(loc: tuple[Any, ...]) -> list[str]:
+    """The keys that are known where an unknown one stands."""
+    models: dict[str, type[BaseModel]] = {
+        "": Config,
+        "source": Source,
+        "source.tls": Tls,
+        "tables": Tables,
+        "target": Target,
+        "target.catalog": Catalog,
+        "spark": Spark,
+    }
+    parent = ".".join(str(part) for part in loc[:-1])
+    return sorted(models.get(parent, TableOptions).model_fields)

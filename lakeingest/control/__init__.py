@@ -1,0 +1,1 @@
+"""State that is not in the target: the spool."""

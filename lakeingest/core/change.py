@@ -1,0 +1,52 @@
+"""The super-changelog's one shape: a row, its kind, and where it came from."""
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakeingest.core.keys import Key
+from lakeingest.core.position import Place
+
+
+class RowKind(enum.IntEnum):
+    """What a change row does, in the order in which the halves of one change take effect."""
+
+    INSERT = 0  # +I
+    UPDATE_BEFORE = 1  # -U
+    UPDATE_AFTER = 2  # +U
+    DELETE = 3  # -D
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether the key is gone after this row: -U is the delete half of an update."""
+        return self in {RowKind.UPDATE_BEFORE, RowKind.DELETE}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """One half of a change. `ordinal` counts the halves of a transaction, -U before its +U."""
+
+    kind: RowKind
+    key: Key
+    place: Place
+    ordinal: int
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def order(self) -> tuple[Place, int]:
+        """The order in which change rows take effect."""
+        return self.place, self.ordinal
+
+
+# The spool's columns beside the table's own; no source column may begin with `_lakeingest_`.
+KIND, EPOCH, FILE, POS, ORDINAL, COMMITTED_AT, GTID = (
+    "_lakeingest_kind",
+    "_lakeingest_epoch",
+    "_lakeingest_file",
+    "_lakeingest_pos",
+    "_lakeingest_ordinal",
+    "_lakeingest_committed_at",
+    "_lakeingest_gtid",
+)
+PLACE = (EPOCH, FILE, POS)
+ORDER = (*PLACE, ORDINAL)

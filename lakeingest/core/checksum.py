@@ -1,0 +1,62 @@
+"""What both sides digest to prove that a chunk is equal, and how digests are compared.
+
+A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`; it is hashed with SHA-256, of which two 64-bit
+halves are kept. A chunk's checksum is the row count and the XOR of each half: it does not depend on the order of rows.
+MySQL computes it in SQL, Spark in SQL, and `digest` here is the specification that both are tested against.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakeingest.core.keys import Key
+
+UINT64 = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """The count of rows of a chunk, and the two halves of their digests, each an unsigned 64-bit integer."""
+
+    rows: int = 0
+    left: int = 0
+    right: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.left:016x}{self.right:016x}"
+
+    def __add__(self, other: "Checksum") -> "Checksum":
+        """The checksum of two disjoint sets of rows."""
+        return Checksum(self.rows + other.rows, self.left ^ other.left, self.right ^ other.right)
+
+
+def digest(texts: Sequence[str | None]) -> Checksum:
+    """The checksum of one row, given the canonical text of each of its columns."""
+    row = "".join("N" if text is None else f"{len(text.encode())}:{text}" for text in texts)
+    hashed = hashlib.sha256(row.encode()).hexdigest()
+    return Checksum(1, int(hashed[:16], 16), int(hashed[16:32], 16))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose rows are not equal, and where the row is."""
+
+    key: Key
+    where: str  # 'only in the source' | 'only in the target' | 'differs'
+
+
+def differences(source: Mapping[Key, Checksum], target: Iterable[tuple[Key, Checksum]]) -> list[Difference]:
+    """The keys that differ between the rows of a chunk on both sides, in key order. A key twice in the target differs."""
+    left = dict(source)
+    found: list[Difference] = []
+    seen: set[Key] = set()
+    for key, checksum in target:
+        if key in seen:
+            found.append(Difference(key, "twice in the target"))
+        elif key not in left:
+            found.append(Difference(key, "only in the target"))
+        elif left[key] != checksum:
+            found.append(Difference(key, "differs"))
+        seen.add(key)
+    found += [Difference(key, "only in the source") for key in left.keys() - seen]
+    return sorted(found, key=lambda difference: difference.key)

@@ -1,0 +1,266 @@
+"""Places and positions in a binlog, and GTID sets. Nobody else takes a position apart.
+
+A transaction is *written* before it is *visible* before it is *executed*: written ⊇ visible ⊇ executed. So a low
+watermark is a GTID set read from `gtid_executed`, a high watermark a place read from the written position.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from lakeingest.errors import StateUnreadable
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
+_FILE = re.compile(r"(?P<base>.+)\.(?P<number>\d+)")
+
+Source = tuple[str, str]  # (server uuid, tag); the tag is '' for a GTID without one
+Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between any two
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a transaction ends in the binlog of one epoch; places are totally ordered.
+
+    `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`).
+    """
+
+    epoch: int
+    file: int
+    pos: int
+
+    def __post_init__(self) -> None:
+        if self.epoch < 0 or self.file < 0 or self.pos < 0:
+            raise ValueError(f"a place has no negative part: {self}")
+
+    def __str__(self) -> str:
+        """Text that sorts as the place does."""
+        return f"{self.epoch:06d}.{self.file:010d}.{self.pos:020d}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The inverse of `str`."""
+        parts = text.split(".")
+        if len(parts) != 3 or not all(part.isdecimal() for part in parts):  # noqa: PLR2004 - epoch, file, pos
+            raise StateUnreadable(f"not a place: {text!r}")
+        return cls(*(int(part) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class FilePosition:
+    """A file name and a byte position, as `SHOW BINARY LOG STATUS` gives them. Opaque elsewhere: ask for its `place`."""
+
+    file: str
+    pos: int
+
+    def __post_init__(self) -> None:
+        if not _FILE.fullmatch(self.file) or self.pos < 0:
+            raise ValueError(f"not a binlog position: {self.file!r}, {self.pos}")
+
+    @property
+    def number(self) -> int:
+        """The number of the file."""
+        return file_number(self.file)
+
+    def place(self, epoch: int) -> Place:
+        """The place of this position in the given epoch."""
+        return Place(epoch, self.number, self.pos)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.pos}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The inverse of `str`."""
+        file, colon, pos = text.rpartition(":")
+        if not colon or not pos.isdecimal() or not _FILE.fullmatch(file):
+            raise StateUnreadable(f"not a binlog position: {text!r}")
+        return cls(file, int(pos))
+
+
+def file_number(file: str) -> int:
+    """The number of a binlog file, from its name."""
+    found = _FILE.fullmatch(file)
+    if not found:
+        raise ValueError(f"not the name of a binlog file: {file!r}")
+    return int(found["number"])
+
+
+@dataclass(frozen=True, slots=True)
+class Gtid:
+    """The name of one transaction."""
+
+    uuid: str
+    number: int
+    tag: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.uuid}:{self.tag + ':' if self.tag else ''}{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class GtidSet:
+    """A set of GTIDs. Gaps are kept as they are: closing one loses a transaction.
+
+    Text form and tags: MySQL manual, "GTID Sets".
+    """
+
+    members: tuple[tuple[Source, Intervals], ...] = ()
+
+    def __post_init__(self) -> None:
+        last: Source | None = None
+        for source, intervals in self.members:
+            if last is not None and source <= last:
+                raise ValueError("the sources of a GTID set are sorted and distinct")
+            last, end = source, -1
+            if not intervals:
+                raise ValueError("a source without transactions is left out")
+            for low, high in intervals:
+                if low <= end or low < 1 or high < low:
+                    raise ValueError(f"intervals are ascending and apart: {intervals}")
+                end = high + 1
+
+    @classmethod
+    def of(cls, intervals: Mapping[Source, Iterable[tuple[int, int]]]) -> Self:
+        """The set of the given closed intervals, in any order, touching or overlapping."""
+        members = ((source, _normal(ranges)) for source, ranges in sorted(intervals.items()))
+        return cls(tuple((source, ranges) for source, ranges in members if ranges))
+
+    @classmethod
+    def of_gtids(cls, gtids: Iterable[Gtid]) -> Self:
+        """The set of these GTIDs."""
+        by_source: dict[Source, list[tuple[int, int]]] = {}
+        for gtid in gtids:
+            by_source.setdefault((gtid.uuid, gtid.tag), []).append((gtid.number, gtid.number))
+        return cls.of(by_source)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read MySQL's text form, with or without line feeds and tags; StateUnreadable when it is none."""
+        found: dict[Source, list[tuple[int, int]]] = {}
+        for entry in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
+            uuid, *parts = (part.strip() for part in entry.split(":"))
+            if not _UUID.fullmatch(uuid) or not parts:
+                raise StateUnreadable(f"not a GTID set: {text!r}")
+            tag = ""
+            for part in parts:
+                if _TAG.fullmatch(part):
+                    tag = part
+                    continue
+                low, dash, high = part.partition("-")
+                if not low.isdecimal() or (dash and not high.isdecimal()):
+                    raise StateUnreadable(f"not a GTID set: {text!r}")
+                if int(high or low) >= int(low) > 0:
+                    found.setdefault((uuid, tag), []).append((int(low), int(high or low)))
+        return cls.of(found)
+
+    def __str__(self) -> str:
+        entries: dict[str, str] = {}
+        for (uuid, tag), intervals in self.members:
+            text = entries.get(uuid, uuid) + (f":{tag}" if tag else "")
+            entries[uuid] = text + "".join(f":{low}" if low == high else f":{low}-{high}" for low, high in intervals)
+        return ",".join(entries.values())
+
+    def __contains__(self, gtid: Gtid) -> bool:
+        intervals = dict(self.members).get((gtid.uuid, gtid.tag), ())
+        return any(low <= gtid.number <= high for low, high in intervals)
+
+    def __bool__(self) -> bool:
+        return bool(self.members)
+
+    @property
+    def tagged(self) -> bool:
+        """Whether any GTID carries a tag."""
+        return any(tag for (_, tag), _ in self.members)
+
+    def __le__(self, other: Self) -> bool:
+        """Whether every GTID of this set is in the other."""
+        return not self - other
+
+    def __or__(self, other: Self) -> Self:
+        """The GTIDs of either set."""
+        merged: dict[Source, list[tuple[int, int]]] = {}
+        for source, intervals in (*self.members, *other.members):
+            merged.setdefault(source, []).extend(intervals)
+        return type(self).of(merged)
+
+    def __sub__(self, other: Self) -> Self:
+        """The GTIDs of this set that the other lacks."""
+        theirs = dict(other.members)
+        return type(self).of({source: _minus(ours, theirs.get(source, ())) for source, ours in self.members})
+
+
+def _normal(ranges: Iterable[tuple[int, int]]) -> Intervals:
+    out: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if out and low <= out[-1][1] + 1:
+            out[-1] = (out[-1][0], max(out[-1][1], high))
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+def _minus(ours: Intervals, theirs: Intervals) -> list[tuple[int, int]]:
+    left = list(ours)
+    for gone_low, gone_high in theirs:
+        cut: list[tuple[int, int]] = []
+        for low, high in left:
+            cut += [(low, min(high, gone_low - 1)), (max(low, gone_high + 1), high)]
+        left = [(low, high) for low, high in cut if low <= high]
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A saved position: the end of a batch on one server.
+
+    `gtids` is every transaction up to here, or None where the source has no GTIDs. `place` is valid only on the server
+    `server_uuid` and within its epoch.
+    """
+
+    server_uuid: str
+    epoch: int
+    at: FilePosition
+    gtids: GtidSet | None
+
+    @property
+    def place(self) -> Place:
+        """Where the batch ends."""
+        return self.at.place(self.epoch)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        gtids = None if self.gtids is None else str(self.gtids)
+        return {"server_uuid": self.server_uuid, "epoch": self.epoch, "at": str(self.at), "gtids": gtids}
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
+        try:
+            gtids = None if doc["gtids"] is None else GtidSet.parse(doc["gtids"])
+            return cls(str(doc["server_uuid"]), int(doc["epoch"]), FilePosition.parse(doc["at"]), gtids)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateUnreadable(f"not a saved position: {doc!r}") from error
+
+
+Low = GtidSet | Place  # a low watermark: executed GTIDs, or without GTIDs the start of the file current at that time
+
+
+def place_of_low(low: Low, transactions: Iterable[tuple[Gtid, Place]], start: Place) -> Place:
+    """The place up to which the spool's transactions are in `low`; `start` when none is.
+
+    `transactions` are the spool's, in binlog order, all after `start`. With binlog_order_commits=ON those in `low` are a
+    prefix; a hole means that order was given up, and judging by place would lose or repeat rows: StateUnreadable.
+    """
+    if isinstance(low, Place):
+        return low
+    place, ended = start, False
+    for gtid, at in transactions:
+        if gtid not in low:
+            ended = True
+        elif ended:
+            raise StateUnreadable(f"{gtid} is executed before an earlier transaction: binlog_order_commits was off")
+        else:
+            place = at
+    return place

@@ -1,0 +1,128 @@
+"""Splits: chunks with a life. A finished split has its watermarks; a merged one stands at the stop of its last merge."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.position import GtidSet, Low, Place
+from lakeingest.errors import StateUnreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A finished chunk: either read, with `low` and `high`, or merged, with `merged_at`. Never both, never neither."""
+
+    range: KeyRange
+    low: Low | None = None
+    high: Place | None = None
+    merged_at: Place | None = None
+
+    def __post_init__(self) -> None:
+        read = self.low is not None and self.high is not None
+        if read == (self.merged_at is not None) or (self.low is None) != (self.high is None):
+            raise ValueError(f"a split is read or merged: {self}")
+        if isinstance(self.low, Place) and self.high is not None and self.high < self.low:
+            raise ValueError(f"a window ends before it begins: {self}")
+
+    @property
+    def floor(self) -> Place:
+        """The least stop that a merge over this split may have: no change below it may be missing."""
+        floor = self.high if self.merged_at is None else self.merged_at
+        assert floor is not None  # noqa: S101 - held by __post_init__
+        return floor
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        doc: dict[str, Any] = {"lower": self.range.lower, "upper": self.range.upper}
+        if self.merged_at is not None:
+            return doc | {"at": str(self.merged_at)}
+        low = {"gtids": str(self.low)} if isinstance(self.low, GtidSet) else {"place": str(self.low)}
+        return doc | {"low": low, "high": str(self.high)}
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
+        try:
+            bounds = KeyRange(*(None if doc[end] is None else tuple(map(int, doc[end])) for end in ("lower", "upper")))
+            if "at" in doc:
+                return cls(bounds, merged_at=Place.parse(doc["at"]))
+            mark = doc["low"]
+            low = GtidSet.parse(mark["gtids"]) if "gtids" in mark else Place.parse(mark["place"])
+            return cls(bounds, low, Place.parse(doc["high"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateUnreadable(f"not a split: {doc!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The finished splits of a table, in key order: they tile the keys from the least one up to `copied_up_to`."""
+
+    all: tuple[Split, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.all and self.all[0].range.lower is not None:
+            raise ValueError("the first split has no lower bound")
+        for one, following in zip(self.all, self.all[1:], strict=False):
+            if not one.range.touches(following.range):
+                raise ValueError(f"a gap or an overlap between {one.range} and {following.range}")
+
+    @property
+    def complete(self) -> bool:
+        """Whether every key of the table is in a finished split."""
+        return bool(self.all) and self.all[-1].range.upper is None
+
+    @property
+    def copied_up_to(self) -> Key | None:
+        """The least key that is in no finished split; None at the start, and when complete."""
+        return self.all[-1].range.upper if self.all else None
+
+    @property
+    def stop(self) -> Place | None:
+        """The place that all splits stand at, once the table is complete and level; None until then."""
+        stops = {split.merged_at for split in self.all}
+        return stops.pop() if self.complete and len(stops) == 1 else None
+
+    def find(self, key: Key) -> Split | None:
+        """The split that the key is in, or None: its chunk is still to be read."""
+        uppers = [split.range.upper for split in self.all if split.range.upper is not None]
+        index = bisect_right(uppers, key)
+        return self.all[index] if index < len(self.all) else None
+
+    def finish(self, wave: Iterable[Split]) -> Self:
+        """These splits and those of one more wave, which continue where these end; ValueError otherwise."""
+        if self.complete:
+            raise ValueError("the table has no more chunks")
+        return type(self)(self.all + tuple(wave))
+
+    def lift(self, planned: Self, stop: Place) -> Self:
+        """The splits that a merge planned on now stand at `stop`; a wave appended meanwhile is not lifted.
+
+        Neighbours with one mark become one split, so split information stays small however large the table is.
+        ValueError when a planned split is no longer one of these: the merge was recorded already, or is another's.
+        """
+        frozen = set(planned.all)
+        if not frozen <= set(self.all):
+            raise ValueError("the merge was planned on other splits")
+        lifted: list[Split] = []
+        for split in self.all:
+            if split not in frozen:
+                lifted.append(split)
+            elif lifted and lifted[-1].merged_at == stop:
+                lifted[-1] = Split(KeyRange(lifted[-1].range.lower, split.range.upper), merged_at=stop)
+            else:
+                lifted.append(Split(split.range, merged_at=stop))
+        return type(self)(tuple(lifted))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A JSON document that `from_json` reads back."""
+        return [split.to_json() for split in self.all]
+
+    @classmethod
+    def from_json(cls, doc: Iterable[Mapping[str, Any]]) -> Self:
+        """The inverse of `to_json`; StateUnreadable when the splits do not tile."""
+        try:
+            return cls(tuple(Split.from_json(split) for split in doc))
+        except (TypeError, ValueError) as error:
+            raise StateUnreadable(f"not the splits of a table: {error}") from error

@@ -1,0 +1,1 @@
+"""The demo: a local source server, a sample shop, writers, and the report."""

@@ -1,0 +1,77 @@
+"""The official MySQL image on a Docker daemon of this machine, by the docker command line."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+
+from lakeingest.errors import OperatorNeeded
+
+IMAGE = "mysql:8.4"
+# Handed over in the environment: an argument list is readable by every user of the machine.
+PASSWORD_VARIABLE = "MYSQL_ROOT_PASSWORD"  # noqa: S105 - the name of a variable
+
+_ANSWER_SECONDS = 5
+_FETCH_SECONDS = 900
+
+
+def answering_docker() -> str:
+    """The docker program, if a daemon on this machine answers it; OperatorNeeded says why not."""
+    docker = shutil.which("docker")
+    if docker is None:
+        raise OperatorNeeded("there is no docker on PATH")
+    daemon = os.environ.get("DOCKER_HOST", "")
+    if daemon.startswith(("tcp:", "ssh:")):
+        raise OperatorNeeded("DOCKER_HOST is another machine, whose loopback is not ours")
+    _docker([docker, "version", "--format", "{{.Server.Version}}"], _ANSWER_SECONDS)
+    return docker
+
+
+def fetch_image(docker: str, say: Callable[[str], None]) -> None:
+    """Have the image on this machine."""
+    try:
+        _docker([docker, "image", "inspect", "--format", "{{.Id}}", IMAGE], _ANSWER_SECONDS)
+    except OperatorNeeded:
+        say(f"fetching the container image {IMAGE} (once)")
+        _docker([docker, "pull", "--quiet", IMAGE], _FETCH_SECONDS)
+
+
+def run_command(docker: str, name: str, address: str, options: list[str]) -> list[str]:
+    """The command that runs a server at `address` until it ends, and then leaves nothing behind.
+
+    `--init`: a signal also ends the image's set-up script, which as process 1 would ignore it.
+    """
+    place = ["--name", name, "--publish", f"{address}:3306", "--env", PASSWORD_VARIABLE]
+    return [docker, "run", "--rm", "--init", "--pull", "never", *place, IMAGE, *options]
+
+
+def remove(docker: str, name: str) -> None:
+    """Remove a container and its data; one that is gone already is fine."""
+    subprocess.run(
+        [docker, "rm", "--force", "--volumes", name],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _docker(command: list[str], seconds: int) -> None:
+    """Run a docker command; OperatorNeeded with its last line if it fails or takes longer."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OperatorNeeded(f"docker {command[1]} gave no answer in {seconds} s") from error
+    except OSError as error:
+        raise OperatorNeeded(f"docker does not run: {error.strerror}") from error
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise OperatorNeeded(f"docker {command[1]} failed: {last}")

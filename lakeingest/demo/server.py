@@ -1,0 +1,288 @@
+"""A MySQL server of our own, for the demo and the tests: on loopback, throw-away data, gone with its context.
+
+Three ways to get one are tried in order: a mysqld of this machine, a container, Debian's packages.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+
+from lakeingest.demo import container, debian
+from lakeingest.errors import OperatorNeeded
+
+HOST = "127.0.0.1"
+USER = "root"
+# Where distributions put it; for plain users this folder is often not on PATH.
+SYSTEM_MYSQLD = Path("/usr/sbin/mysqld")
+START_SECONDS = 120.0
+
+# What lakeingest asks of a source, durable as in production; sizes that suit a laptop.
+SETTINGS = {
+    "server_id": "1",
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "gtid_mode": "ON",
+    "enforce_gtid_consistency": "ON",
+    "sync_binlog": "1",
+    "innodb_flush_log_at_trx_commit": "1",
+    "innodb_buffer_pool_size": "256M",
+    "max_binlog_size": "64M",
+    "max_connections": "200",
+    "max_allowed_packet": "256M",
+    "character_set_server": "utf8mb4",
+    "local_infile": "ON",
+    "mysqlx": "OFF",
+    "skip_name_resolve": "ON",
+}
+
+# The kernel ends the program with its parent, even when that is killed. A launcher sets this and becomes the
+# program; between fork and exec, Python would run in the copy of a process that may have threads (Spark's).
+_DIE_WITH_PARENT = """
+import ctypes, os, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(sys.argv[1]))
+if os.getppid() == int(sys.argv[2]):  # else the parent died before the line above
+    os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """A running server and its administrator's account; `pid` is None for a container."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    version: str
+    how: str
+    pid: int | None
+
+
+@contextmanager
+def local_server(
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    port: int | None = None,
+    say: Say = lambda _: None,
+) -> Iterator[LocalServer]:
+    """A fresh MySQL server with binlog and GTIDs, its data under `folder`; at the end both are gone.
+
+    `settings` add to SETTINGS or replace them; an empty value is an option without one (`skip_log_bin`).
+    `say` gets a line before anything slow. The server dies with the thread that entered the context, however
+    that ends. OperatorNeeded if no way leads to a server; the message has the reason of each.
+    """
+    with _reserved_port(port):
+        pass  # a port that is taken is no reason to try another way
+    folder = folder.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OperatorNeeded(f"{folder} cannot be written: {error.strerror}") from error
+    added = {name.replace("-", "_"): value for name, value in (settings or {}).items()}
+    options = [f"--{name}={value}" if value else f"--{name}" for name, value in (SETTINGS | added).items()]
+    ways: dict[str, Callable[[str], AbstractContextManager[LocalServer]]] = {
+        "a mysqld on PATH": lambda how: _mysqld(_installed_mysqld(), how, folder, options, port),
+        "a container": lambda how: _container(how, folder, options, port, say),
+        "Debian's packages": lambda how: _mysqld(
+            debian.unpacked_mysqld(folder, say), how, folder, options, port
+        ),
+    }
+    reasons = []
+    with ExitStack() as stack:
+        for how, way in ways.items():
+            try:
+                server = stack.enter_context(way(how))
+                break
+            except OperatorNeeded as reason:
+                reasons.append(f"{how}: {reason}")
+        else:
+            raise OperatorNeeded(
+                f"no MySQL server can be started here ({'; '.join(reasons)}). Install MySQL 8.4 or newer, or "
+                "start Docker, or run on Debian with its package archive in reach"
+            )
+        yield server
+
+
+def _installed_mysqld() -> list[str]:
+    """The command of this machine's own MySQL; OperatorNeeded if it has none."""
+    on_path = shutil.which("mysqld")
+    reasons = []
+    for program in dict.fromkeys([*([on_path] if on_path else []), str(SYSTEM_MYSQLD)]):
+        if not os.access(program, os.X_OK):
+            continue
+        command = [program, "--no-defaults"]
+        try:
+            debian.require_mysql(command)
+        except OperatorNeeded as reason:
+            reasons.append(f"{program} {reason}")
+        else:
+            return command
+    raise OperatorNeeded("; ".join(reasons) or "there is none")
+
+
+@contextmanager
+def _mysqld(
+    command: list[str], how: str, folder: Path, options: list[str], port: int | None
+) -> Iterator[LocalServer]:
+    """Set up a data folder and run the command on it."""
+    password = secrets.token_urlsafe(16)
+    with _home(folder) as home, _reserved_port(port) as chosen:
+        command = [
+            *command,
+            *options,
+            f"--datadir={home / 'data'}",
+            f"--tmpdir={home}",
+            "--secure_file_priv=NULL",
+        ]
+        if os.geteuid() == 0:
+            command += ["--user=root"]
+        log = home / "server.log"
+        accounts = home / "accounts.sql"
+        accounts.touch(mode=0o600)
+        accounts.write_text(
+            f"ALTER USER '{USER}'@'localhost' IDENTIFIED BY '{password}';\n"
+            f"CREATE USER '{USER}'@'{HOST}' IDENTIFIED BY '{password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'{HOST}' WITH GRANT OPTION;\n"
+        )
+        first = ["--initialize-insecure", "--skip_log_bin", f"--init_file={accounts}"]
+        with _child([*command, *first], log) as setup:
+            if setup.wait() != 0:
+                raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(log)}")
+        accounts.unlink()
+        # No Unix socket: its path would have to be short, and nothing needs one.
+        network = [
+            f"--bind_address={HOST}",
+            f"--port={chosen}",
+            "--socket=",
+            f"--pid_file={home / 'mysqld.pid'}",
+        ]
+        with _child([*command, *network], log) as process:
+            version = _await_answer(process, chosen, password, log)
+            yield LocalServer(HOST, chosen, USER, password, version, how, process.pid)
+
+
+@contextmanager
+def _container(
+    how: str, folder: Path, options: list[str], port: int | None, say: Say
+) -> Iterator[LocalServer]:
+    """Run the official image; the container is removed at the end, and with us if we are killed."""
+    docker = container.answering_docker()
+    container.fetch_image(docker, say)
+    password = secrets.token_urlsafe(16)
+    name = f"lakeingest-mysql-{secrets.token_hex(6)}"
+    with _reserved_port(port) as chosen:
+        pass  # only looked up: Docker wants to bind it itself
+    with _home(folder) as home, ExitStack() as last:
+        last.callback(container.remove, docker, name)
+        log = home / "server.log"
+        command = container.run_command(docker, name, f"{HOST}:{chosen}", options)
+        # In the foreground: docker hands the signal on to the server, so it ends when we do.
+        with _child(command, log, signal.SIGTERM, {container.PASSWORD_VARIABLE: password}) as process:
+            version = _await_answer(process, chosen, password, log)
+            yield LocalServer(HOST, chosen, USER, password, version, how, None)
+
+
+@contextmanager
+def _home(folder: Path) -> Iterator[Path]:
+    """A new folder that only we can read, removed at the end."""
+    home = Path(tempfile.mkdtemp(prefix="mysqld-", dir=folder))
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _reserved_port(port: int | None) -> Iterator[int]:
+    """A free loopback port, the wanted one or any; inside the block it is kept for a server that we start.
+
+    Linux lets one socket listen on a port that another has bound, if both ask for address reuse.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            holder.bind((HOST, port or 0))
+        except OSError as error:
+            raise OperatorNeeded(f"port {port} cannot be had: {error.strerror}") from error
+        chosen: int = holder.getsockname()[1]
+        if sys.platform != "linux":
+            holder.close()
+        yield chosen
+
+
+@contextmanager
+def _child(
+    command: list[str],
+    log: Path,
+    death_signal: signal.Signals = signal.SIGKILL,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program that does not outlive us; it is killed at the end of the block.
+
+    Killed, not shut down: its data are thrown away, so a clean end would only cost time.
+    """
+    if sys.platform == "linux":
+        launch = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT]
+        command = [*launch, str(int(death_signal)), str(os.getpid()), *command]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=log.parent,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,  # Ctrl-C in the terminal reaches us first
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await_answer(process: subprocess.Popen[bytes], port: int, password: str, log: Path) -> str:
+    """The server's version, as soon as its administrator can log in over TCP."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with (
+                pymysql.connect(
+                    host=HOST, port=port, user=USER, password=password, connect_timeout=2, read_timeout=5
+                ) as connection,
+                connection.cursor() as cursor,
+            ):
+                cursor.execute("SELECT @@version")
+                return str((cursor.fetchone() or ("",))[0])
+        except pymysql.err.MySQLError as error:
+            if process.poll() is not None:
+                raise OperatorNeeded(f"the server ended at its start: {_first_error(log)}") from error
+            if time.monotonic() > deadline:
+                raise OperatorNeeded(f"no answer on port {port} in {START_SECONDS:.0f} s: {error}") from error
+        time.sleep(0.05)
+
+
+def _first_error(log: Path) -> str:
+    """The line of a server's log that says why it ended: later errors are consequences."""
+    lines = log.read_text(errors="replace").splitlines()
+    errors = [line for line in lines if re.search(r"\[ERROR\]|^docker: ", line)]
+    return (errors or lines[-1:] or ["nothing in its log"])[0]

@@ -1,0 +1,113 @@
+"""Every way lakeingest stops, and who acts next.
+
+The class says who: `Retryable` the scheduler, `RestartNeeded` and `OperatorNeeded` a person, `UsageError` whoever typed
+the command. The message is one line: what, which table, way out. Positions are intact whenever one of these is raised.
+"""
+
+
+class LakeIngestError(Exception):
+    """An error that users see as one line; `exit_code` is what the command ends with."""
+
+    exit_code = 70
+
+
+class UsageError(LakeIngestError):
+    """The command line or pipeline.yml cannot be used as it is."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """pipeline.yml is missing, unreadable or wrong; the message names the key."""
+
+
+class NotBuiltYet(UsageError):
+    """A command, option or key of the interface that this version refuses rather than ignores."""
+
+
+class CheckFailed(LakeIngestError):
+    """Something was measured and is not right."""
+
+    exit_code = 1
+
+
+class GateFailed(CheckFailed):
+    """A quality gate failed on staging: nothing was published, readers keep the last good commit."""
+
+
+class VerificationFailed(CheckFailed):
+    """`verify` found rows that differ between source and target."""
+
+
+class Retryable(LakeIngestError):
+    """The same command, later, goes on from the last commit."""
+
+    exit_code = 75
+
+
+class SourceAway(Retryable):
+    """The source cannot be reached, or the connection broke."""
+
+
+class SourceMoved(Retryable):
+    """A comparison needs a quiet source, and this one was written to."""
+
+
+class StaleWriter(Retryable):
+    """Another writer moved the staging branch or main since we looked: our commit was refused."""
+
+
+class SplitUnstable(Retryable):
+    """The table's definition or the server changed while a chunk was read: the chunk must be read again."""
+
+
+class RestartNeeded(LakeIngestError):
+    """The kept state cannot be continued; the table has to be copied again."""
+
+    exit_code = 3
+
+
+class BinlogGone(RestartNeeded):
+    """The source no longer has, or no longer is, the binlog that our position stands in."""
+
+
+class SpoolGap(RestartNeeded):
+    """The spool does not reach back to a mark that a merge needs."""
+
+
+class SchemaChanged(RestartNeeded):
+    """The table's definition is not the one its splits were read with."""
+
+
+class StateUnreadable(RestartNeeded):
+    """What we stored cannot be read back: corrupt, truncated, or written by a newer version."""
+
+
+class OperatorNeeded(LakeIngestError):
+    """A person has to change something on the source, the target or the machine."""
+
+    exit_code = 3
+
+
+class PreflightFailed(OperatorNeeded):
+    """A precondition without which the result could be wrong is not met; all of them are listed."""
+
+
+class UnsupportedTable(OperatorNeeded):
+    """A key or a column type that this version does not copy exactly."""
+
+
+class UnsupportedValue(OperatorNeeded):
+    """A value that the target type cannot hold exactly, such as a zero date."""
+
+
+class UnsupportedEvent(OperatorNeeded):
+    """The binlog holds something that this version cannot replay exactly; the position stands before it."""
+
+
+class ForeignWrite(OperatorNeeded):
+    """Someone else wrote to a table that only lakeingest may write."""
+
+
+class NotOurTable(OperatorNeeded):
+    """The target name is taken by a table that lakeingest did not make."""

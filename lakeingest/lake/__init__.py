@@ -1,0 +1,1 @@
+"""The target edge: tables of the lake that hold their own progress."""

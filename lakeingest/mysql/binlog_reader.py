@@ -1,0 +1,95 @@
+"""One segment of the binlog, dumped by the server as it would be for a replica, to Arrow batches."""
+
+import struct
+from collections.abc import Iterator, Mapping
+
+import pymysql
+from pymysql.constants import COMMAND, CR, ER
+
+from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import BinlogGone, SourceAway
+from lakeingest.mysql.change_batches import Part
+from lakeingest.mysql.connection import query, written_position
+from lakeingest.mysql.segment_decoder import decode
+
+__all__ = ["Part", "read_segment"]
+
+_FILE_START = 4
+_DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
+_NON_BLOCK = 1  # at the end of the binlog, end the dump
+_DUMP = struct.Struct("<IHI")
+_FATAL_READING = 1236
+_INTERRUPTED, _KILLED = 1317, 3169
+_LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, _KILLED}
+
+
+def read_segment(
+    connection: pymysql.Connection,
+    segment: Segment,
+    schemas: Mapping[TableId, TableSchema],
+    server_id: int,
+    batch_rows: int = 10_000,
+) -> Iterator[Part]:
+    """The change rows of the tables in `schemas`, and a log row for each transaction that is not in `skip`.
+
+    A part is a batch of one table, or with None of `wire.arrow.TRANSACTIONS`; rows of either are in binlog
+    order. A transaction's rows come once its end was seen, in one batch or several. They count only when
+    the iterator ends without an error.
+
+    The connection must be fresh and is of no use afterwards; closing it is the caller's. No replica has
+    `server_id`. BinlogGone when the server does not have this segment; SourceAway when the connection
+    broke; SchemaChanged, UnsupportedEvent or UnsupportedValue when something in it cannot be replayed
+    exactly.
+    """
+    if segment.empty:
+        return
+    begin = segment.start
+    if begin.pos > _DUMP_POS_MAX:
+        begin = FilePosition(begin.file, _FILE_START)
+    try:
+        [(uuid, gtid_mode)] = query(connection, "SELECT @@server_uuid, @@global.gtid_mode")
+        if uuid != segment.server_uuid:
+            raise BinlogGone(
+                f"the source is server {uuid}, the position is of {segment.server_uuid}; copy the tables again"
+            )
+        _start_dump(connection, begin, server_id)
+        sent = _events(connection, segment)
+        yield from decode(sent, segment, begin, schemas, batch_rows, gtids=gtid_mode == "ON")
+    except pymysql.err.MySQLError as error:
+        raise _named(error, segment) from error
+    except OSError as error:
+        raise SourceAway(f"the source is away: {error}; run the same command again") from error
+
+
+def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
+    # Else the server refuses to send events that have checksums. The first name is known from 8.0.26 on.
+    query(connection, "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
+    request = _DUMP.pack(begin.pos, _NON_BLOCK, server_id) + begin.file.encode()
+    connection._execute_command(COMMAND.COM_BINLOG_DUMP, request)  # noqa: SLF001
+
+
+def _events(connection: pymysql.Connection, segment: Segment) -> Iterator[bytes]:
+    """The events that the server sends, up to the end of its binlog."""
+    while True:
+        packet = connection._read_packet()  # noqa: SLF001
+        if packet.is_eof_packet():
+            break
+        yield packet.get_all_data()[1:]
+    # Between the flush and the sync of a commit group its end is written, but not sent yet.
+    written = written_position(connection)
+    if (written.number, written.pos) >= (segment.stop.number, segment.stop.pos):
+        raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
+
+
+def _named(error: pymysql.err.MySQLError, segment: Segment) -> Exception:
+    """The server's error as ours; those that say nothing of the binlog stay what they are."""
+    code, text = (*error.args, 0, "")[:2]
+    if code == _FATAL_READING and "replica with the same" not in str(text):
+        return BinlogGone(
+            f"the source cannot send its binlog from {segment.start} to {segment.stop}: {text}; copy the tables again"
+        )
+    if code in _LOST or code == _FATAL_READING:
+        return SourceAway(f"the source stopped sending its binlog: {text}; run the same command again")
+    return error

@@ -1,0 +1,81 @@
+"""Change rows on their way to Arrow: they wait here until a batch of their table is full."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakeingest.core.change import RowKind
+from lakeingest.core.position import Gtid
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.mysql.row_decoder import column_array
+from lakeingest.wire import arrow
+
+Part = tuple[TableId | None, pa.RecordBatch]  # None: rows of the transaction log, wire.arrow.TRANSACTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The transaction that rows come from: its name, the place of its end, and its commit time in microseconds."""
+
+    gtid: Gtid | None
+    epoch: int
+    file: int
+    pos: int
+    committed_at: int
+
+
+class ChangeBatches:
+    """The rows of every table in `schemas`, and the log of transactions, each cut into batches of `batch_rows`."""
+
+    def __init__(self, schemas: Mapping[TableId, TableSchema], batch_rows: int) -> None:
+        self._schemas, self._batch_rows = schemas, batch_rows
+        self._types = {table: arrow.change_schema(schema) for table, schema in schemas.items()}
+        self._rows: dict[TableId, list[tuple[Any, ...]]] = {table: [] for table in schemas}
+        self._log: list[tuple[Any, ...]] = []
+
+    def add(
+        self, table: TableId, origin: Origin, ordinal: int, kind: RowKind, values: tuple[Any, ...]
+    ) -> Iterator[Part]:
+        """Add a row half; the batch, when it is full."""
+        gtid = None if origin.gtid is None else str(origin.gtid)
+        place = (origin.epoch, origin.file, origin.pos)
+        rows = self._rows[table]
+        rows.append((int(kind), *place, ordinal, origin.committed_at, gtid, *values))
+        if len(rows) >= self._batch_rows:
+            yield self._flush(table)
+
+    def end(self, origin: Origin) -> Iterator[Part]:
+        """Log a transaction; the batch, when it is full."""
+        gtid = origin.gtid
+        name = (None, None, None) if gtid is None else (gtid.uuid, gtid.tag, gtid.number)
+        self._log.append((*name, origin.epoch, origin.file, origin.pos, origin.committed_at))
+        if len(self._log) >= self._batch_rows:
+            yield self._flush_log()
+
+    def rest(self) -> Iterator[Part]:
+        """All rows that are left."""
+        yield from (self._flush(table) for table, rows in self._rows.items() if rows)
+        if self._log:
+            yield self._flush_log()
+
+    def _flush(self, table: TableId) -> Part:
+        schema, types, rows = self._schemas[table], self._types[table], self._rows[table]
+        columns = list(zip(*rows, strict=True))
+        origins = len(types) - len(schema.columns)
+        arrays = [pa.array(values, types.field(index).type) for index, values in enumerate(columns[:origins])]
+        _, _, file, pos, *_ = rows[-1]
+        arrays += [
+            column_array(column, values, f"{table} up to {file}:{pos}")
+            for column, values in zip(schema.columns, columns[origins:], strict=True)
+        ]
+        rows.clear()
+        return table, pa.record_batch(arrays, schema=types)
+
+    def _flush_log(self) -> Part:
+        columns = zip(*self._log, strict=True)
+        types = arrow.TRANSACTIONS
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, types, strict=True)]
+        self._log.clear()
+        return None, pa.record_batch(arrays, schema=types)

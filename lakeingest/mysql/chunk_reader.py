@@ -1,0 +1,170 @@
+"""One chunk, read under its own watermarks: the four steps of DBLog's and Flink CDC's snapshot, without a lock.
+
+1. low: `gtid_executed`, which any read view opened after it contains (without GTIDs: the start of the current file, because a
+   rotation waits for earlier commits).
+2. the read view opens: START TRANSACTION WITH CONSISTENT SNAPSHOT.
+3. high: the written position, which contains whatever the view sees. Read here, not after the rows: the view is fixed, so
+   the window is milliseconds.
+4. the table's definition, then its rows, in the same transaction.
+
+Rows, low, high and definition travel together: a retried task must never meet the marks of another attempt.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.core import keys
+from lakeingest.core.chunks import Chunk
+from lakeingest.core.keys import Key, quote
+from lakeingest.core.position import FilePosition, GtidSet, Low
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.splits import Split
+from lakeingest.errors import OperatorNeeded, SchemaChanged, SplitUnstable
+from lakeingest.mysql.connection import FILE_START, connect, query, written_position
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.wire import arrow
+
+FETCH_ROWS = 10_000  # rows that are Python objects at once
+
+
+def _nothing() -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a test runs between the steps; nothing in production."""
+
+    after_low: Callable[[], None] = field(default=_nothing)
+    after_view: Callable[[], None] = field(default=_nothing)
+    after_high: Callable[[], None] = field(default=_nothing)
+    after_rows: Callable[[], None] = field(default=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRead:
+    """The rows of one chunk as one read view saw them, and the split that they finish; its high watermark as the server
+    names it."""
+
+    rows: pa.Table
+    split: Split
+    high: FilePosition
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What one SELECT says of the server: who it is, and what is executed there (None without GTIDs)."""
+
+    uuid: str
+    executed: GtidSet | None
+
+
+def read_chunk(source: Source, schema: TableSchema, chunk: Chunk, server_uuid: str, epoch: int, hooks: Hooks = Hooks()) -> ChunkRead:  # noqa: B008, E501
+    """Read one chunk on two connections to the server `server_uuid`.
+
+    SplitUnstable when the table or the server changed in mid-read (read it again); SchemaChanged when the definition is not
+    `schema`; OperatorNeeded when binlog_order_commits was switched off.
+    """
+    with connect(source, stream=True) as reading, connect(source) as beside:
+        low = read_low(reading, beside, server_uuid, epoch)
+        hooks.after_low()
+        query(reading, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        hooks.after_view()
+        high = written_position(beside)
+        _same_server(beside, server_uuid)
+        hooks.after_high()
+        table = f"{quote(chunk.table.database)}.{quote(chunk.table.name)}"
+        query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
+        if read_schema(reading, chunk.table).fingerprint != schema.fingerprint:
+            raise SchemaChanged(f"{chunk.table}: its definition changed since its first chunk; it must be copied again")
+        _same_server(reading, server_uuid)
+        rows = _rows(reading, schema, f"SELECT {_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}")
+        hooks.after_rows()
+        query(reading, "COMMIT")
+    return ChunkRead(rows, Split(chunk.range, low, high.place(epoch)), high)
+
+
+def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
+    """The low watermark of a read view that is opened after this returns."""
+    state = server_state(reading)
+    if state.uuid != server_uuid:
+        raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")
+    if state.executed is not None:
+        return state.executed
+    return FilePosition(written_position(beside).file, FILE_START).place(epoch)
+
+
+def server_state(connection: pymysql.Connection) -> ServerState:
+    """Who the server is and what is executed; OperatorNeeded where commits are not in binlog order.
+
+    All in one SELECT: the order can be switched off at any moment, and then the executed set has holes.
+    """
+    [(uuid, mode, ordered, executed)] = query(
+        connection,
+        "SELECT @@server_uuid, @@global.gtid_mode, @@global.binlog_order_commits, @@global.gtid_executed",
+    )
+    if str(ordered) not in {"1", "ON"}:
+        raise OperatorNeeded("binlog_order_commits is OFF: executed transactions have holes; SET GLOBAL it to ON")
+    return ServerState(str(uuid), GtidSet.parse(executed) if mode == "ON" else None)
+
+
+def key_bounds(connection: pymysql.Connection, schema: TableSchema) -> tuple[int, int] | None:
+    """Least and greatest key of a table with a key of one column; None when it is empty."""
+    column = quote(schema.key[0])
+    [(least, greatest)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {_name(schema.table)}")
+    return None if least is None else (int(least), int(greatest))
+
+
+def estimated_rows(connection: pymysql.Connection, schema: TableSchema) -> int:
+    """The optimizer's estimate of the table's rows."""
+    [row] = query(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {quote(schema.key[0])} FROM {_name(schema.table)}")
+    return int(row[9] or 0)
+
+
+def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int) -> Key | None:
+    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow."""
+    columns = ", ".join(quote(name) for name in schema.key)
+    where = "TRUE" if lower is None else keys.KeyRange(lower).predicate(schema.key)
+    found = query(
+        connection,
+        f"SELECT {columns} FROM {_name(schema.table)} WHERE {where} ORDER BY {columns} LIMIT 1 OFFSET {rows}",
+    )
+    return tuple(int(part) for part in found[0]) if found else None
+
+
+def _name(table: TableId) -> str:
+    return f"{quote(table.database)}.{quote(table.name)}"
+
+
+def _selected(schema: TableSchema) -> str:
+    return ", ".join(_expression(column) for column in schema.columns)
+
+
+def _expression(column: Column) -> str:
+    # MySQL rounds a FLOAT to six digits in text
+    name = quote(column.name)
+    return f"CAST({name} AS DOUBLE)" if column.kind is Kind.FLOAT else name
+
+
+def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
+    [(uuid,)] = query(connection, "SELECT @@server_uuid")
+    if uuid != server_uuid:
+        raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
+
+
+def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -> pa.Table:
+    types = arrow.table_schema(schema)
+    batches = []
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        while rows := cursor.fetchmany(FETCH_ROWS):
+            columns = [
+                arrow.from_text(column, values)
+                for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
+            ]
+            batches.append(pa.record_batch(columns, schema=types))
+    return pa.Table.from_batches(batches, types)

@@ -1,0 +1,161 @@
+"""Connections to the source, and what the server's errors mean to us."""
+
+import random
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pymysql
+import pymysql.cursors
+from pymysql.constants import CR, ER
+
+from lakeingest.config import Source
+from lakeingest.core.position import FilePosition
+from lakeingest.errors import LakeIngestError, OperatorNeeded, SourceAway, SplitUnstable
+
+_DENIED = {
+    ER.ACCESS_DENIED_ERROR,
+    ER.DBACCESS_DENIED_ERROR,
+    ER.TABLEACCESS_DENIED_ERROR,
+    ER.COLUMNACCESS_DENIED_ERROR,
+    ER.SPECIFIC_ACCESS_DENIED_ERROR,
+    1698,  # no password for a user of the auth_socket plugin
+}
+_AWAY = {
+    CR.CR_CONN_HOST_ERROR,
+    CR.CR_CONNECTION_ERROR,
+    CR.CR_SERVER_GONE_ERROR,
+    CR.CR_SERVER_LOST,
+    CR.CR_UNKNOWN_HOST,
+    ER.CON_COUNT_ERROR,
+    ER.SERVER_SHUTDOWN,
+    3169,  # the session was killed
+}
+_DEFINITION_CHANGED = 1412
+FILE_START = 4  # the position of the first event of every binlog file
+# The order and the text of values must not depend on the server's defaults.
+_SESSION = (
+    "SET time_zone = '+00:00', SESSION transaction_isolation = 'REPEATABLE-READ', sql_mode = '',"
+    " SESSION max_execution_time = 0"
+)
+
+
+@contextmanager
+def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connection]:
+    """An autocommitting connection with a pinned session (UTC, REPEATABLE READ, utf8mb4); closed at the end.
+
+    Values come as text, undecoded from MySQL's own form. With `stream`, cursors do not buffer results. Errors of the server
+    inside the block are raised as ours: SourceAway, SplitUnstable, OperatorNeeded.
+    """
+    with named_errors(source):
+        connection = pymysql.connect(
+            host=source.host,
+            port=source.port,
+            user=source.user,
+            password=source.password.get_secret_value(),
+            charset="utf8mb4",
+            autocommit=True,
+            conv={},
+            connect_timeout=10,
+            read_timeout=600,
+            cursorclass=pymysql.cursors.SSCursor if stream else pymysql.cursors.Cursor,
+            **_tls(source),
+        )
+        try:
+            query(connection, _SESSION)
+            yield connection
+        finally:
+            connection.close() if not stream else connection._force_close()  # noqa: SLF001 - close() would read on
+
+
+def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
+    """Run one statement; all rows, each value as MySQL's text."""
+    with connection.cursor(pymysql.cursors.Cursor) as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def query_dicts(connection: pymysql.Connection, sql: str) -> list[dict[str, Any]]:
+    """Run one statement; all rows by lower-case column name."""
+    with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+        cursor.execute(sql)
+        return [{str(name).lower(): value for name, value in row.items()} for row in cursor.fetchall()]
+
+
+def literal(text: str) -> str:
+    """A string literal; NO_BACKSLASH_ESCAPES is not in our sql_mode."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def written_position(connection: pymysql.Connection) -> FilePosition:
+    """The end of the binlog as written: it contains every transaction that any read view opened before can see."""
+    row = binary_log_status(connection)
+    return FilePosition(str(row["file"]), int(row["position"]))
+
+
+def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
+    """`SHOW BINARY LOG STATUS`, or its name before 8.2; OperatorNeeded where there is no binlog."""
+    try:
+        rows = query_dicts(connection, "SHOW BINARY LOG STATUS")
+    except pymysql.err.ProgrammingError:
+        rows = query_dicts(connection, "SHOW MASTER STATUS")
+    if not rows:
+        raise OperatorNeeded("the source writes no binary log; start it with log_bin")
+    return rows[0]
+
+
+def file_starts(connection: pymysql.Connection) -> list[FilePosition]:
+    """Where each binlog file of the source begins, oldest first; no transaction spans two files."""
+    return [FilePosition(str(row["log_name"]), FILE_START) for row in query_dicts(connection, "SHOW BINARY LOGS")]
+
+
+def free_server_id(connection: pymysql.Connection, source: Source) -> int:
+    """A replication server id of the configured range that no replica uses now."""
+    taken = {int(row["server_id"]) for row in query_dicts(connection, "SHOW REPLICAS")}
+    taken |= {int(query(connection, "SELECT @@server_id")[0][0])}
+    ids = source.server_id_range
+    for _ in range(1000):
+        chosen = random.choice(ids)  # noqa: S311 - spread, not secrecy
+        if chosen not in taken:
+            return chosen
+    raise OperatorNeeded(f"source.server_ids {source.server_ids}: all are taken by replicas; widen the range")
+
+
+@contextmanager
+def named_errors(source: Source) -> Iterator[None]:
+    """Raise the server's errors as ours, one line that names the server."""
+    try:
+        yield
+    except (pymysql.err.Error, OSError) as error:
+        raise _named(error, source) from error
+
+
+def _named(error: Exception, source: Source) -> LakeIngestError:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    where = f"{source.host}:{source.port}"
+    if code in _AWAY or isinstance(error, OSError | pymysql.err.InterfaceError):
+        return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
+    if code in _DENIED:
+        return OperatorNeeded(
+            f"the source {where} refuses user {source.user}: {text}; "
+            "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT"
+        )
+    if code == _DEFINITION_CHANGED:
+        return SplitUnstable(f"a table changed while it was read: {text}; run the same command again")
+    return OperatorNeeded(f"the source {where} answers: {text} (error {code})")
+
+
+def _tls(source: Source) -> dict[str, Any]:
+    """PyMySQL's arguments for the TLS mode."""
+    mode = source.tls_mode
+    if mode == "disabled":
+        return {"ssl_disabled": True}
+    if mode == "preferred":
+        return {}
+    context = ssl.create_default_context(cafile=source.tls.ca)
+    context.check_hostname = mode == "verify_identity"
+    if mode == "required":
+        context.verify_mode = ssl.CERT_NONE
+    return {"ssl": context}

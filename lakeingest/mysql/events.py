@@ -1,0 +1,286 @@
+"""The bytes of binlog events: headers, checksums, and what we do with an event of each type. Pure.
+
+Only what decides about positions and transactions is read here. What is not in `ACTIONS` is refused by name,
+before anything else has looked at it: an event that is passed over by mistake is a lost row.
+"""
+
+import enum
+import struct
+import uuid
+import zlib
+from dataclasses import dataclass
+from typing import Self
+
+from lakeingest.core.position import Gtid
+
+_HEADER = struct.Struct("<IBIIIH")  # seconds, type, server id, size, end position (lowest 32 bits), flags
+_CHECKSUM = struct.Struct("<I")
+_ARTIFICIAL = 0x20
+_CRC32 = 1
+_BINLOG_VERSION = 4
+_HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
+_MARIADB = 160  # where the types of MariaDB begin
+_COLUMN_NAMES, _ENUM_MEMBERS = 4, 6  # fields of a TABLE_MAP's optional metadata
+
+
+class Damaged(ValueError):
+    """The bytes are not an event as the server writes it."""
+
+
+class Type(enum.IntEnum):
+    """The event types that we act on, by MySQL's numbers."""
+
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    FORMAT_DESCRIPTION = 15
+    XID = 16
+    TABLE_MAP = 19
+    HEARTBEAT = 27
+    ROWS_QUERY = 29
+    WRITE_ROWS = 30
+    UPDATE_ROWS = 31
+    DELETE_ROWS = 32
+    GTID = 33
+    ANONYMOUS_GTID = 34
+    PREVIOUS_GTIDS = 35
+    TRANSACTION_CONTEXT = 36
+    VIEW_CHANGE = 37
+    HEARTBEAT_V2 = 41
+
+
+_HEARTBEATS = frozenset({Type.HEARTBEAT, Type.HEARTBEAT_V2})
+
+
+class Action(enum.Enum):
+    """What the decoder does with an event."""
+
+    FILE = enum.auto()  # stands between transactions, and says nothing that we need
+    GTID = enum.auto()
+    QUERY = enum.auto()
+    TABLE = enum.auto()
+    ROWS = enum.auto()
+    COMMIT = enum.auto()
+    PASS = enum.auto()  # changes no row, may stand anywhere
+
+
+ACTIONS: dict[int, Action] = {
+    Type.FORMAT_DESCRIPTION: Action.FILE,
+    Type.STOP: Action.FILE,
+    Type.ROTATE: Action.FILE,
+    Type.PREVIOUS_GTIDS: Action.FILE,
+    Type.GTID: Action.GTID,
+    Type.ANONYMOUS_GTID: Action.GTID,
+    Type.QUERY: Action.QUERY,
+    Type.TABLE_MAP: Action.TABLE,
+    Type.WRITE_ROWS: Action.ROWS,
+    Type.UPDATE_ROWS: Action.ROWS,
+    Type.DELETE_ROWS: Action.ROWS,
+    Type.XID: Action.COMMIT,
+    Type.ROWS_QUERY: Action.PASS,
+    Type.TRANSACTION_CONTEXT: Action.PASS,
+    Type.VIEW_CHANGE: Action.PASS,
+}
+
+_STATEMENT = "set binlog_format=ROW in every session of the source"
+_OLD_ROWS = "set log_bin_use_v1_row_events=OFF on the source"
+
+# type -> (its name, what to change on the source so that it does not come again)
+REFUSED: dict[int, tuple[str, str]] = {
+    5: ("an INTVAR event (a change in statement format)", _STATEMENT),
+    13: ("a RAND event (a change in statement format)", _STATEMENT),
+    14: ("a USER_VAR event (a change in statement format)", _STATEMENT),
+    17: ("a BEGIN_LOAD_QUERY event (LOAD DATA in statement format)", _STATEMENT),
+    18: ("an EXECUTE_LOAD_QUERY event (LOAD DATA in statement format)", _STATEMENT),
+    23: ("a row event of version 1", _OLD_ROWS),
+    24: ("a row event of version 1", _OLD_ROWS),
+    25: ("a row event of version 1", _OLD_ROWS),
+    26: ("an INCIDENT event (changes are missing)", "find the incident in the source's error log"),
+    38: ("an XA_PREPARE event (XA is not built yet)", "use no XA transactions on the source"),
+    39: (
+        "a PARTIAL_UPDATE_ROWS event (parts of JSON values)",
+        "set binlog_row_value_options='' in every session of the source",
+    ),
+    40: (
+        "a TRANSACTION_PAYLOAD event (a compressed transaction)",
+        "set binlog_transaction_compression=OFF in every session of the source",
+    ),
+    42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),
+}
+
+
+def refusal(event_type: int) -> tuple[str, str]:
+    """For a type that is not in ACTIONS: its name, and what to change on the source."""
+    if event_type in REFUSED:
+        return REFUSED[event_type]
+    whose = "MariaDB's" if event_type >= _MARIADB else "unknown"
+    return f"an event of {whose} type {event_type}", "name this type in a report to the lakeingest project"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. `data` is its bytes with the header but no checksum, `size` and `end` are those in the file.
+
+    `end` is the lowest 32 bits. A made-up event stands in no file: the server sends it for the reader's sake.
+    """
+
+    type: int
+    seconds: int
+    size: int
+    end: int
+    is_made_up: bool
+    data: bytes
+
+    @property
+    def body(self) -> "Cursor":
+        """The bytes after the header, from their start."""
+        return Cursor(self.data, _HEADER.size)
+
+    @classmethod
+    def parse(cls, raw: bytes, *, checksums: bool) -> Self:
+        """Read an event as the server sends it, and prove its checksum; Damaged when it is cut or altered."""
+        if len(raw) < _HEADER.size:
+            raise Damaged(f"an event of {len(raw)} bytes")
+        seconds, event_type, _, size, end, flags = _HEADER.unpack_from(raw)
+        if size != len(raw):
+            raise Damaged(f"an event of {len(raw)} bytes says that it has {size}")
+        data = raw[: -_CHECKSUM.size] if checksums else raw
+        if event_type == Type.FORMAT_DESCRIPTION:  # it has room for a checksum, and says whether that is one
+            checksums, data = has_checksums(raw), raw[: -_CHECKSUM.size]
+        if checksums and zlib.crc32(data) != _CHECKSUM.unpack(raw[-_CHECKSUM.size :])[0]:
+            raise Damaged(f"the checksum of an event of type {event_type} is wrong")
+        is_made_up = not end or bool(flags & _ARTIFICIAL) or event_type in _HEARTBEATS
+        return cls(event_type, seconds, size, end, is_made_up, data)
+
+    @classmethod
+    def kept(cls, data: bytes) -> Self:
+        """An event again, from the `data` of one that was parsed."""
+        seconds, event_type, _, size, end, _ = _HEADER.unpack_from(data)
+        return cls(event_type, seconds, size, end, is_made_up=False, data=data)
+
+
+class Cursor:
+    """Reads numbers and strings from bytes, in order; Damaged when they end too early."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data, self._at = data, at
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        end = self._at + size
+        if end > len(self._data):
+            raise Damaged("an event ends too early")
+        taken, self._at = self._data[self._at : end], end
+        return taken
+
+    def number(self, size: int) -> int:
+        """An unsigned number of fixed size, least byte first."""
+        return int.from_bytes(self.take(size), "little")
+
+    def packed(self) -> int:
+        """An unsigned number in MySQL's form of 1 to 9 bytes."""
+        first = self.number(1)
+        sizes = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+        return self.number(sizes[first]) if first in sizes else first
+
+    def text(self, size: int) -> str:
+        """A string of that many bytes."""
+        return self.take(size).decode()
+
+    @property
+    def left(self) -> int:
+        """How many bytes follow."""
+        return len(self._data) - self._at
+
+
+def has_checksums(raw: bytes) -> bool:
+    """Whether this FORMAT_DESCRIPTION event and those after it have checksums; Damaged for an unknown form."""
+    algorithm = raw[-1 - _CHECKSUM.size]
+    version = Cursor(raw, _HEADER.size).number(2)
+    if algorithm not in {0, _CRC32} or version != _BINLOG_VERSION:
+        raise Damaged(f"binlog version {version} with checksum algorithm {algorithm}")
+    return algorithm == _CRC32
+
+
+def read_rotate(event: Event) -> tuple[str, int]:
+    """The file that comes next, and where in it."""
+    body = event.body
+    pos = body.number(8)
+    return body.text(body.left), pos
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a GTID event says of its transaction; `gtid` is None where the source has none."""
+
+    gtid: Gtid | None
+    committed_at: int  # microseconds since 1970, at the origin where that is known
+    length: int  # bytes from this event to the transaction's end, 0 when it does not say
+
+
+def read_gtid(event: Event) -> Beginning:
+    """Read a GTID or ANONYMOUS_GTID event; one without commit times (before MySQL 8.0.1) has its header's second."""
+    body = event.body
+    body.take(1)
+    source, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
+    gtid = Gtid(source, number) if event.type == Type.GTID else None
+    body.take(17)  # the logical clock
+    if not body.left:
+        return Beginning(gtid, event.seconds * 1_000_000, 0)
+    here = body.number(7)
+    original = body.number(7) if here & _HAS_ORIGINAL else 0  # 0 as well where the origin did not know it
+    return Beginning(gtid, original or here & ~_HAS_ORIGINAL, body.packed())
+
+
+def read_query(event: Event) -> tuple[str, str]:
+    """The default database and the text of a statement; bytes that are not UTF-8 come as lone surrogates."""
+    body = event.body
+    body.take(8)
+    database_length = body.number(1)
+    body.take(2)
+    body.take(body.number(2))
+    database = body.take(database_length).decode(errors="surrogateescape")
+    body.take(1)
+    return database, body.take(body.left).decode(errors="surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """What a TABLE_MAP event says: whose rows follow under `id`. Without FULL metadata there are no `names`."""
+
+    id: int
+    database: str
+    name: str
+    columns: int
+    names: tuple[str, ...]
+    enum_members: tuple[tuple[str, ...], ...]
+
+
+def read_table_map(event: Event) -> TableMap:
+    """Read a TABLE_MAP event."""
+    body = event.body
+    table_id = body.number(6)
+    body.take(2)
+    database = body.text(body.number(1))
+    body.take(1)
+    name = body.text(body.number(1))
+    body.take(1)
+    columns = body.packed()
+    body.take(columns)
+    body.take(body.packed())
+    body.take((columns + 7) // 8)
+    names: list[str] = []
+    members: list[tuple[str, ...]] = []
+    while body.left:
+        field = body.number(1)
+        value = Cursor(body.take(body.packed()))
+        while value.left and field == _COLUMN_NAMES:
+            names.append(value.text(value.packed()))
+        while value.left and field == _ENUM_MEMBERS:
+            members.append(tuple(value.text(value.packed()) for _ in range(value.packed())))
+    return TableMap(table_id, database, name, columns, tuple(names), tuple(members))
+
+
+def read_table_id(event: Event) -> int:
+    """The table id of a row event."""
+    return event.body.number(6)

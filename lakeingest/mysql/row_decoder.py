@@ -1,0 +1,231 @@
+"""Row events to values: the one place that knows mysql-replication, and what it gets wrong.
+
+It is the reference decoder. Its known faults must stop here and never become a row: dates that it turns into
+None, strings that it leaves as bytes or the reverse, long names and enum members that it misreads.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pymysql.protocol import MysqlPacket
+from pymysqlreplication import row_event
+from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
+from pymysqlreplication.packet import BinLogPacketWrapper
+
+from lakeingest.core.change import RowKind
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
+from lakeingest.mysql.events import Event, TableMap, read_table_id, read_table_map
+from lakeingest.wire import arrow
+
+Half = tuple[RowKind, tuple[Any, ...]]  # a row half: its kind, and its values in column order
+
+# class of the library -> kind and key prefix of each half of its rows
+_HALVES: dict[type, tuple[tuple[RowKind, str], ...]] = {
+    row_event.WriteRowsEvent: ((RowKind.INSERT, ""),),
+    row_event.UpdateRowsEvent: ((RowKind.UPDATE_BEFORE, "before_"), (RowKind.UPDATE_AFTER, "after_")),
+    row_event.DeleteRowsEvent: ((RowKind.DELETE, ""),),
+}
+_EVENTS = frozenset({row_event.TableMapEvent, *_HALVES})
+_BITMAPS = ("columns_present_bitmap", "columns_present_bitmap2")
+
+_PYTHON: dict[Kind, type] = {
+    Kind.INT32: int,
+    Kind.INT64: int,
+    Kind.UINT64: int,
+    Kind.DECIMAL: Decimal,
+    Kind.FLOAT: float,
+    Kind.DOUBLE: float,
+    Kind.DATE: dt.date,
+    Kind.DATETIME: dt.datetime,
+    Kind.TIMESTAMP: dt.datetime,
+    Kind.STRING: str,
+    Kind.BINARY: bytes,
+}
+
+# The types that a column of a kind has in the binlog. A number's is with whether it is unsigned.
+_INT32 = {
+    (number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)
+}
+_TYPES: dict[Kind, frozenset[Any]] = {
+    Kind.INT32: frozenset(_INT32 | {(FIELD_TYPE.LONG, 0)}),
+    Kind.INT64: frozenset({(FIELD_TYPE.LONG, 1), (FIELD_TYPE.LONGLONG, 0)}),
+    Kind.UINT64: frozenset({(FIELD_TYPE.LONGLONG, 1)}),
+    Kind.DECIMAL: frozenset({FIELD_TYPE.NEWDECIMAL}),
+    Kind.FLOAT: frozenset({FIELD_TYPE.FLOAT}),
+    Kind.DOUBLE: frozenset({FIELD_TYPE.DOUBLE}),
+    Kind.DATE: frozenset({FIELD_TYPE.DATE}),
+    Kind.DATETIME: frozenset({FIELD_TYPE.DATETIME2}),
+    Kind.TIMESTAMP: frozenset({FIELD_TYPE.TIMESTAMP2}),
+    Kind.STRING: frozenset({FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING, FIELD_TYPE.BLOB, FIELD_TYPE.ENUM}),
+    Kind.BINARY: frozenset({FIELD_TYPE.VARCHAR, FIELD_TYPE.STRING, FIELD_TYPE.BLOB}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _NoServer:
+    """Stands where the library wants a connection, so that it can ask no server for what the binlog leaves out."""
+
+    charset: str = "utf8mb4"
+
+    def _get_dbms(self) -> str:
+        return "mysql"
+
+
+class RowDecoder:
+    """Decodes the row events of the tables in `schemas`, one transaction after the other.
+
+    `where` says in messages which transaction it is.
+    """
+
+    def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
+        self._schemas = schemas
+        self._library_tables: dict[int, Any] = {}
+        self._tables: dict[int, TableSchema] = {}
+
+    def add_table(self, event: Event, where: str) -> None:
+        """Take a TABLE_MAP event of a table in `schemas`.
+
+        SchemaChanged when its columns are not those of the schema, UnsupportedEvent when it does not name
+        them.
+        """
+        found = read_table_map(event)
+        schema = self._schemas[TableId(found.database, found.name)]
+        where = f"{schema.table} {where}"
+        if not found.names:
+            raise UnsupportedEvent(
+                f"{where}: row metadata not FULL; SET GLOBAL binlog_row_metadata=FULL, then copy the table again"
+            )
+        if found.names != schema.names:
+            raise SchemaChanged(
+                f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
+                f"{', '.join(schema.names)}; copy the table again"
+            )
+        _same_columns(found, self._library(event, where).columns, schema, where)
+        self._tables[found.id] = schema
+
+    def halves(self, event: Event, where: str) -> tuple[TableId, Iterator[Half]]:
+        """The table of a row event, and its row halves in order.
+
+        UnsupportedEvent when a row image is not FULL; UnsupportedValue when a value is not to be had exactly.
+        """
+        schema = self._tables[read_table_id(event)]
+        return schema.table, self._halves(event, schema, f"{schema.table} {where}")
+
+    def forget(self) -> None:
+        """Forget all tables: an id is valid within its transaction."""
+        self._library_tables.clear()
+        self._tables.clear()
+
+    def _halves(self, event: Event, schema: TableSchema, where: str) -> Iterator[Half]:
+        rows = self._library(event, where)
+        width = len(schema.columns)
+        present = [_count(getattr(rows, name), width) for name in _BITMAPS if hasattr(rows, name)]
+        if {rows.number_of_columns, *present} != {width}:
+            raise UnsupportedEvent(
+                f"{where}: row image not FULL; set binlog_row_image=FULL in every session of the source, then copy "
+                "the table again"
+            )
+        parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _HALVES[type(rows)]]
+        for row in _decoded(lambda: rows.rows, where):
+            for kind, values, sources in parts:
+                if row[sources]:
+                    _refuse_lost(row[sources], schema, where)
+                yield kind, tuple(row[values].values())
+        if rows.packet.read_bytes != rows.event_size:
+            raise UnsupportedEvent(f"{where}: mysql-replication misread a row event; please report it")
+
+    def _library(self, event: Event, where: str) -> Any:
+        """The library's object for an event."""
+        # It takes the last four bytes for a checksum, always; ours is proved and cut off.
+        size = (len(event.data) + 4).to_bytes(4, "little")
+        packet = MysqlPacket(b"\0" + event.data[:9] + size + event.data[13:] + bytes(4), "utf8mb4")
+        wrapped = _decoded(
+            lambda: BinLogPacketWrapper(
+                packet,
+                self._library_tables,
+                _NoServer(),
+                mysql_version=(0, 0, 0),
+                use_checksum=True,
+                allowed_events=_EVENTS,
+                only_tables=None,
+                ignored_tables=None,
+                only_schemas=None,
+                ignored_schemas=None,
+                freeze_schema=False,
+                ignore_decode_errors=False,
+                verify_checksum=False,
+                optional_meta_data=True,
+                enable_logging=False,
+            ),
+            where,
+        )
+        if wrapped.event is None:  # this is how it leaves an event out
+            raise UnsupportedEvent(f"{where}: mysql-replication skipped a row event; please report it")
+        return wrapped.event
+
+
+def column_array(column: Column, values: tuple[Any, ...], where: str) -> pa.Array:
+    """A column of decoded values; UnsupportedValue unless every one arrives exact. `where` is for its message."""
+    wanted = _PYTHON[column.kind]
+    wrong = set(map(type, values)) - {wanted, type(None)}
+    if wrong:
+        names = ", ".join(sorted(kind.__name__ for kind in wrong))
+        raise UnsupportedValue(
+            f"{where}: column {column.name} ({column.source_type}) came as {names}, not {wanted.__name__}; leave "
+            "the table out with tables.exclude"
+        )
+    try:
+        return arrow.from_objects(column, values)
+    except UnsupportedValue as error:
+        raise UnsupportedValue(f"{where}: {error}") from error
+
+
+def _decoded(decode: Callable[[], Any], where: str) -> Any:
+    """What `decode` returns. Whatever the library raises means that it does not understand the event."""
+    try:
+        return decode()
+    except ValueError as error:  # also bytes that are not of the column's charset
+        raise UnsupportedValue(
+            f"{where}: a value cannot be decoded ({error}); correct the row, then copy the table again"
+        ) from error
+    except Exception as error:
+        raise UnsupportedEvent(
+            f"{where}: mysql-replication cannot decode an event ({type(error).__name__}: {error}); leave the "
+            "table out with tables.exclude"
+        ) from error
+
+
+def _same_columns(found: TableMap, columns: list[Any], schema: TableSchema, where: str) -> None:
+    """SchemaChanged unless the library's `columns` are of the schema's kinds."""
+    for column, other in zip(schema.columns, columns, strict=True):
+        types = _TYPES[column.kind]
+        digits = (column.precision, column.scale)
+        if not {other.type, (other.type, int(other.unsigned))} & types or (
+            column.kind is Kind.DECIMAL and (other.precision, other.decimals) != digits
+        ):
+            raise SchemaChanged(
+                f"{where}: column {column.name} is not {column.source_type}; copy the table again"
+            )
+    names = tuple(other.name for other in columns)
+    members = tuple(tuple(other.enum_values[1:]) for other in columns if other.type == FIELD_TYPE.ENUM)
+    if (names, members) != (found.names, found.enum_members):
+        raise UnsupportedEvent(
+            f"{where}: mysql-replication misreads names and enum members of more than 127 bytes; leave the table "
+            "out with tables.exclude"
+        )
+
+
+def _refuse_lost(sources: Mapping[str, str], schema: TableSchema, where: str) -> None:
+    """UnsupportedValue where None stands for a value that the library could not express."""
+    for column in schema.columns:
+        if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:
+            raise UnsupportedValue(f"{where}: {arrow.refused(column, 'a zero or partial date')}")
+
+
+def _count(bitmap: bytes, width: int) -> int:
+    return (int.from_bytes(bitmap, "little") & ((1 << width) - 1)).bit_count()

@@ -1,0 +1,309 @@
+"""The events of one segment, as bytes, to change rows and transactions. Pure: it reads no socket.
+
+A transaction's row events wait until its end was seen, because the end is the place of all its rows; they
+wait as bytes, in memory up to a limit and then in a temporary file, so that a transaction of any size fits.
+"""
+
+import enum
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO
+
+from lakeingest.core.position import FilePosition, file_number
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import BinlogGone, UnsupportedEvent
+from lakeingest.mysql import events
+from lakeingest.mysql.change_batches import ChangeBatches, Origin, Part
+from lakeingest.mysql.events import Action, Damaged, Event, Type
+from lakeingest.mysql.row_decoder import RowDecoder
+from lakeingest.mysql.statements import Statement, classify, is_harmful
+
+_IN_MEMORY = 64 << 20
+_LENGTH_BYTES = 4
+
+
+class _State(enum.Enum):
+    OUTSIDE = "between transactions"
+    BEGUN = "after a GTID"
+    OPEN = "after BEGIN"
+    PASSING = "within a transaction that is passed over"
+
+
+class _Sign(enum.Enum):
+    FILE = enum.auto()
+    GTID = enum.auto()
+    BEGIN = enum.auto()
+    SAVEPOINT = enum.auto()
+    STATEMENT = enum.auto()
+    ROWS = enum.auto()
+    COMMIT = enum.auto()
+    ROLLBACK = enum.auto()
+
+
+# What may follow what. A transaction ends where this comes back to OUTSIDE.
+_NEXT: dict[tuple[_State, _Sign], _State] = {
+    (_State.OUTSIDE, _Sign.FILE): _State.OUTSIDE,
+    (_State.OUTSIDE, _Sign.GTID): _State.BEGUN,
+    (_State.BEGUN, _Sign.BEGIN): _State.OPEN,
+    (_State.BEGUN, _Sign.STATEMENT): _State.OUTSIDE,
+    (_State.OPEN, _Sign.STATEMENT): _State.OPEN,  # CREATE TABLE … SELECT
+    (_State.OPEN, _Sign.SAVEPOINT): _State.OPEN,
+    (_State.OPEN, _Sign.ROWS): _State.OPEN,
+    (_State.OPEN, _Sign.COMMIT): _State.OUTSIDE,
+    (_State.OPEN, _Sign.ROLLBACK): _State.OUTSIDE,
+}
+
+_SIGNS: dict[Statement, _Sign] = {
+    Statement.BEGIN: _Sign.BEGIN,
+    Statement.COMMIT: _Sign.COMMIT,
+    Statement.ROLLBACK: _Sign.ROLLBACK,
+    Statement.SAVEPOINT: _Sign.SAVEPOINT,
+    Statement.HARMLESS: _Sign.STATEMENT,
+    Statement.CREATE_TABLE: _Sign.STATEMENT,  # harmless as well, or it was refused before
+    Statement.DDL: _Sign.STATEMENT,
+}
+
+# What is refused wherever it stands, and what to change on the source.
+_REFUSED: dict[Statement, tuple[str, str]] = {
+    Statement.XA: ("an XA statement (not built yet)", "use no XA transactions on the source"),
+    Statement.ROLLBACK_TO: ("a ROLLBACK TO", "use no savepoints across storage engines"),
+    Statement.DML: ("a change in statement format", "set binlog_format=ROW in every session of the source"),
+    Statement.UNKNOWN: ("a statement of unknown meaning", "name it in a report to the lakeingest project"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Transaction:
+    """The transaction that is being read; `passed_at` is where one of `skip` ends, in the same file."""
+
+    begins: FilePosition
+    beginning: events.Beginning
+    passed_at: int = 0
+
+
+def decode(
+    raw_events: Iterable[bytes],
+    segment: Segment,
+    begin: FilePosition,
+    schemas: Mapping[TableId, TableSchema],
+    batch_rows: int,
+    *,
+    gtids: bool,
+) -> Iterator[Part]:
+    """The parts of a segment, from the events that a server sends for a dump from `begin` on.
+
+    `begin` is the segment's start, or stands before it in the same file: what ends up to the start is
+    passed over. With `gtids`, a transaction without a GTID is refused. BinlogGone when the events end
+    before the stop.
+    """
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
+        decoder = SegmentDecoder(segment, begin, schemas, batch_rows, spool, gtids=gtids)
+        for raw in raw_events:
+            yield from decoder.take(raw)
+            if decoder.is_done:
+                yield from decoder.rest()
+                return
+        raise BinlogGone(
+            f"the source's binlog ends at {decoder.at}, before {segment.stop}; copy the tables again"
+        )
+
+
+class SegmentDecoder:
+    """Takes the events of a dump one by one, and gives out batches. See `decode`."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        begin: FilePosition,
+        schemas: Mapping[TableId, TableSchema],
+        batch_rows: int,
+        spool: IO[bytes],
+        *,
+        gtids: bool,
+    ) -> None:
+        self._segment, self._schemas, self._gtids = segment, schemas, gtids
+        self._file, self._number, self._pos = begin.file, begin.number, begin.pos
+        self._start = (segment.start.number, segment.start.pos)
+        self._stop = (segment.stop.number, segment.stop.pos)
+        self._checksums = True  # what we ask of the server; then each file says what it has
+        self._state = _State.OUTSIDE
+        self._transaction: _Transaction | None = None
+        self._watched: dict[int, bool] = {}  # by table id
+        self._spool, self._has_rows = spool, False
+        self._rows = RowDecoder(schemas)
+        self._batches = ChangeBatches(schemas, batch_rows)
+
+    @property
+    def at(self) -> FilePosition:
+        """The end of the last event that was taken."""
+        return FilePosition(self._file, self._pos)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the segment's stop is reached; BinlogGone when no transaction ends there."""
+        at = (self._number, self._pos)
+        if at > self._stop or (at == self._stop and self._state is not _State.OUTSIDE):
+            raise BinlogGone(
+                f"no transaction ends at {self._segment.stop} in the source's binlog: it is not the one that this "
+                "position was read from; copy the tables again"
+            )
+        return at == self._stop
+
+    def take(self, raw: bytes) -> Iterator[Part]:
+        """Take the next event; the batches that it fills."""
+        begins = self.at
+        try:
+            event = Event.parse(raw, checksums=self._checksums)
+            if event.type == Type.FORMAT_DESCRIPTION:
+                self._checksums = events.has_checksums(raw)
+            if event.is_made_up:
+                self._announced(event)
+                return
+            self._advance(event)
+            if (self._number, self._pos) > self._start:
+                yield from self._act(event, begins)
+        except Damaged as damage:
+            raise UnsupportedEvent(
+                f"the binlog is damaged at {begins}: {damage}; run again, and if it stays, restore the source's "
+                "binlog or copy the tables again"
+            ) from damage
+
+    def rest(self) -> Iterator[Part]:
+        """The batches that are not full."""
+        yield from self._batches.rest()
+
+    def _announced(self, event: Event) -> None:
+        """Take an event that the server made up for us: it stands in no file and moves no position."""
+        if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
+            return
+        if event.type != Type.ROTATE:
+            raise _refusal(*events.refusal(event.type), self.at)
+        file, pos = events.read_rotate(event)
+        if (file, pos) == (self._file, self._pos):  # the first event of a dump
+            return
+        number = file_number(file)
+        if number != self._number + 1 or self._state is not _State.OUTSIDE:
+            raise BinlogGone(
+                f"after {self.at} the source goes on with {file}:{pos}: its binlog has a gap; copy the tables again"
+            )
+        self._file, self._number, self._pos = file, number, pos
+
+    def _advance(self, event: Event) -> None:
+        end = self._pos + event.size
+        if end & 0xFFFFFFFF != event.end:  # it has four bytes, and a file may be longer
+            raise Damaged(f"an event that should end at {end} says {event.end}")
+        self._pos = end
+
+    def _act(self, event: Event, begins: FilePosition) -> Iterator[Part]:
+        if self._state is _State.PASSING:
+            self._pass()
+            return
+        match events.ACTIONS.get(event.type):
+            case None:
+                raise _refusal(*events.refusal(event.type), begins)
+            case Action.PASS:
+                pass
+            case Action.FILE:
+                self._move(_Sign.FILE, event, begins)
+            case Action.GTID:
+                self._begin(event, begins)
+            case Action.TABLE:
+                table = events.read_table_map(event)
+                self._watched[table.id] = TableId(table.database, table.name) in self._schemas
+                self._keep(event, table.id, begins)
+            case Action.ROWS:
+                self._keep(event, events.read_table_id(event), begins)
+            case Action.QUERY:
+                sign = self._statement(event, begins)
+                yield from self._may_end(sign, event, begins)
+            case Action.COMMIT:
+                yield from self._may_end(_Sign.COMMIT, event, begins)
+
+    def _move(self, sign: _Sign, event: Event, begins: FilePosition) -> None:
+        after = _NEXT.get((self._state, sign))
+        if after is None:
+            what = f"an event of type {event.type} ({sign.name}) {self._state.value}, where none may stand"
+            raise _refusal(what, "report it to the lakeingest project", begins)
+        self._state = after
+
+    def _begin(self, event: Event, begins: FilePosition) -> None:
+        beginning = events.read_gtid(event)
+        if beginning.gtid is None and self._gtids:
+            what = "a transaction without a GTID, although gtid_mode is ON"
+            raise _refusal(what, "leave gtid_mode as it is", begins)
+        self._move(_Sign.GTID, event, begins)
+        self._transaction = _Transaction(begins, beginning)
+        if beginning.gtid is not None and beginning.gtid in self._segment.skip:
+            if not beginning.length:
+                raise Damaged("a GTID event without the length of its transaction")
+            self._transaction = _Transaction(begins, beginning, begins.pos + beginning.length)
+            self._state = _State.PASSING
+
+    def _pass(self) -> None:
+        ends = self._transaction.passed_at if self._transaction else 0
+        if self._pos > ends:
+            raise Damaged(f"a transaction that should end at {ends} goes on to {self._pos}")
+        if self._pos == ends:
+            self._state, self._transaction = _State.OUTSIDE, None
+
+    def _statement(self, event: Event, begins: FilePosition) -> _Sign:
+        database, text = events.read_query(event)
+        meaning = classify(text)
+        if meaning in _REFUSED:
+            what, fix = _REFUSED[meaning]
+            first = text.split(maxsplit=1)[0]  # the rest may hold values, which are no business of a log
+            raise _refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
+        if meaning in {Statement.DDL, Statement.CREATE_TABLE} and is_harmful(text, database, self._schemas):
+            shown = " ".join(text.split())[:200]
+            what = f"a change of definition that may touch a copied table ({shown}, in database {database or '-'})"
+            raise _refusal(what, "let it end", begins)
+        if meaning is Statement.ROLLBACK and self._has_rows:
+            raise _refusal(
+                "a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins
+            )
+        return _SIGNS[meaning]
+
+    def _keep(self, event: Event, table_id: int, begins: FilePosition) -> None:
+        """Put an event of a watched table aside until the end of its transaction."""
+        self._move(_Sign.ROWS, event, begins)
+        if table_id not in self._watched:
+            raise Damaged(f"a row event of table id {table_id}, which no TABLE_MAP event named")
+        if self._watched[table_id]:
+            self._spool.write(len(event.data).to_bytes(_LENGTH_BYTES, "little") + event.data)
+            self._has_rows = True
+
+    def _may_end(self, sign: _Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
+        """Follow a sign; where it ends the transaction, give out its rows and log it."""
+        self._move(sign, event, begins)
+        if self._state is not _State.OUTSIDE or self._transaction is None:
+            return
+        said = self._transaction.beginning
+        origin = Origin(said.gtid, self._segment.epoch, self._number, self._pos, said.committed_at)
+        if self._has_rows:
+            yield from self._decode(origin, f"in the transaction at {self._transaction.begins}")
+        yield from self._batches.end(origin)
+        self._transaction = None
+        self._watched.clear()
+
+    def _decode(self, origin: Origin, where: str) -> Iterator[Part]:
+        ordinal = 0
+        self._spool.seek(0)
+        while size := int.from_bytes(self._spool.read(_LENGTH_BYTES), "little"):
+            event = Event.kept(self._spool.read(size))
+            if event.type == Type.TABLE_MAP:
+                self._rows.add_table(event, where)
+                continue
+            table, halves = self._rows.halves(event, where)
+            for kind, values in halves:
+                yield from self._batches.add(table, origin, ordinal, kind, values)
+                ordinal += 1
+        self._rows.forget()
+        self._spool.seek(0)
+        self._spool.truncate()
+        self._has_rows = False
+
+
+def _refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
+    return UnsupportedEvent(f"the binlog holds {what} at {at}; {fix}, then copy the tables again")

@@ -1,0 +1,100 @@
+"""What the text of a statement in the binlog means to the tables that we watch. Pure.
+
+Fail closed: a beginning that is not in the table is UNKNOWN, and what looks like a watched table's name
+counts as it.
+"""
+
+import enum
+import re
+from collections.abc import Iterable
+
+from lakeingest.core.schema import TableId
+
+
+class Statement(enum.Enum):
+    """What a statement is, as far as replaying rows goes."""
+
+    BEGIN = enum.auto()
+    COMMIT = enum.auto()
+    ROLLBACK = enum.auto()
+    ROLLBACK_TO = enum.auto()
+    SAVEPOINT = enum.auto()
+    XA = enum.auto()
+    HARMLESS = enum.auto()  # changes no row and no column of any base table
+    CREATE_TABLE = enum.auto()
+    DDL = enum.auto()
+    DML = enum.auto()  # rows changed without row events
+    UNKNOWN = enum.auto()
+
+
+    _COMMENT = re.compile(r"/\*(?![!M]).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL) _EXECUTED =
+    re.compile(r"/\*M?!\d*|\*/")  # around text that the server executes _NAME =
+    r"(?:`(?:[^`]|``)*`|[\w$]+)" _USER = r"""(?:`[^`]*`|'[^']*'|"[^"]*"|[\w$.%-]+)""" _OPTIONS =
+    rf"""(?:or\s+replace\s+|algorithm\s*=\s*\w+\s+
+    |definer\s*=\s*{_USER}(?:\s*@\s*{_USER}|\s*\(\s*\))?\s+|sql\s+security\s+\w+\s+|aggregate\s+|json\s+relational\s+duality\s+|undo\s+)*"""
+_OBJECT = r"""(?:view|trigger|event|procedure|function|server|resource\s+group|library|tablespace
+    |logfile\s+group|spatial\s+reference\s+system|user|role)"""
+
+# The first that matches the beginning decides.
+_BEGINNINGS: tuple[tuple[str, Statement], ...] = (
+    (r"begin\s*$", Statement.BEGIN),
+    (r"commit\s*$", Statement.COMMIT),
+    (r"rollback\s*$", Statement.ROLLBACK),
+    (r"rollback\s+to\b", Statement.ROLLBACK_TO),
+    (r"(?:release\s+)?savepoint\b", Statement.SAVEPOINT),
+    (r"xa\b", Statement.XA),
+    (rf"(?:create|alter|drop|rename)\s+{_OPTIONS}{_OBJECT}\b", Statement.HARMLESS),
+    (r"(?:create|drop)\s+temporary\s+tables?\b", Statement.HARMLESS),
+    (r"create\s+(?:database|schema)\b", Statement.HARMLESS),
+    (r"(?:grant|revoke|flush|analyze|optimize|install|uninstall|alter\s+instance)\b", Statement.HARMLESS),
+    (r"set\s+(?:password|default\s+role)\b", Statement.HARMLESS),
+    (r"create\s+table\b", Statement.CREATE_TABLE),
+    (r"create\s+(?:unique\s+|fulltext\s+|spatial\s+)?index\b", Statement.DDL),
+    (r"alter\s+(?:table|database|schema)\b", Statement.DDL),
+    (r"drop\s+(?:tables?|index|database|schema)\b", Statement.DDL),
+    (r"(?:rename\s+tables?|truncate|repair)\b", Statement.DDL),
+    (r"(?:insert|update|delete|replace|load|call|with|select|values|table|do)\b", Statement.DML),
+)
+_TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for beginning, meaning in _BEGINNINGS]
+_CREATED = re.compile(
+    rf"create\s+table\s+(?P<if>if\s+not\s+exists\s+)?(?:(?P<database>{_NAME})\s*\.\s*)?(?P<name>{_NAME})",
+    re.IGNORECASE,
+)
+
+
+def classify(text: str) -> Statement:
+    """What the statement is, by its beginning."""
+    beginning = _plain(text)
+    return next((meaning for pattern, meaning in _TABLE if pattern.match(beginning)), Statement.UNKNOWN)
+
+
+def is_harmful(text: str, database: str, watched: Iterable[TableId]) -> bool:
+    """Whether a DDL or CREATE TABLE statement may change a watched table; more of them than really do.
+
+    It may when its default database holds watched tables, or when a watched table or its database is named
+    anywhere in it. A CREATE TABLE changes no other table, and with IF NOT EXISTS none that exists.
+    """
+    tables = list(watched)
+    if classify(text) is Statement.CREATE_TABLE and (created := _CREATED.match(_plain(text))):
+        table = (_unquoted(created["database"] or database), _unquoted(created["name"]))
+        return not created["if"] and table in {(t.database.casefold(), t.name.casefold()) for t in tables}
+    if any(
+        "\udc80" <= sign <= "\udcff" for sign in text + database
+    ):  # another charset: names are not comparable
+        return bool(tables)
+    names = {name for table in tables for name in (table.database, table.name)}
+    databases = {table.database.casefold() for table in tables}
+    return database.casefold() in databases or any(_is_named(name, text) for name in names)
+
+
+def _plain(text: str) -> str:
+    """The text without comments. Strings with signs of a comment are not spared: only the beginning is of use."""
+    return _EXECUTED.sub(" ", _COMMENT.sub(" ", text)).strip().removesuffix(";")
+
+
+def _unquoted(name: str) -> str:
+    return (name[1:-1].replace("``", "`") if name.startswith("`") else name).casefold()
+
+
+def _is_named(name: str, text: str) -> bool:
+    return re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text, re.IGNORECASE) is not None

@@ -1,0 +1,178 @@
+"""From the binlog into the spool, and from the spool into staging.
+
+The binlog is read once for all tables, by executors side by side, each a segment. A merge reads a table's part of the spool
+from the least mark of its splits, keeps what each split still needs, collapses it and merges it.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeingest.config import Source
+from lakeingest.control.spool import Manifest
+from lakeingest.core.position import Gtid, GtidSet
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment, cut
+from lakeingest.core.wave import plan_merge
+from lakeingest.errors import BinlogGone, Retryable
+from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.connection import connect, file_starts, free_server_id, written_position
+from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.events import Merged, Spooled
+from lakeingest.spark.changes import DELETED, applicable, collapse, read_changes
+from lakeingest.spark.scatter import scatter
+from lakeingest.wire.arrow import TRANSACTIONS, change_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and a semi-synchronous replica's answer
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolSegment:
+    """The task of one executor: decode a segment, write a Parquet file per table, return the manifest."""
+
+    source: Source
+    segment: Segment
+    schemas: Mapping[TableId, TableSchema]
+    folder: Path
+
+    def run(self) -> Manifest:
+        """Files are complete, under names of their own, when this returns; nothing refers to them until then."""
+        attempt = uuid.uuid4().hex
+        writers: dict[TableId | None, tuple[str, pq.ParquetWriter]] = {}
+        rows = dict.fromkeys(self.schemas, 0)
+        gtids: list[Gtid] = []
+        self._writer(writers, attempt, None)
+        try:
+            with connect(self.source) as connection:
+                server_id = free_server_id(connection, self.source)
+                for table, batch in read_segment(connection, self.segment, self.schemas, server_id):
+                    self._writer(writers, attempt, table).write_batch(batch)
+                    if table is None:
+                        gtids += _gtids(batch)
+                    else:
+                        rows[table] += batch.num_rows
+        finally:
+            for _, writer in writers.values():
+                writer.close()
+        files = {table: name for table, (name, _) in writers.items()}
+        return Manifest(
+            self.segment.start,
+            self.segment.stop,
+            GtidSet.of_gtids(gtids),
+            files[None],
+            {table: (files[table], rows[table]) if table in files else None for table in self.schemas},
+        )
+
+    def _writer(
+        self, writers: dict[TableId | None, tuple[str, pq.ParquetWriter]], attempt: str, table: TableId | None
+    ) -> pq.ParquetWriter:
+        if table not in writers:
+            schema = TRANSACTIONS if table is None else change_schema(self.schemas[table])
+            name = f"data/{attempt}-{len(writers)}.parquet"
+            writers[table] = name, pq.ParquetWriter(self.folder / name, schema, compression="zstd")
+        return writers[table][1]
+
+
+def next_segments(context: Context) -> list[SpoolSegment]:
+    """The tasks that bring the spool to the written position of this moment, cut for the executors."""
+    spool, position = context.spool, context.spool.position
+    whole = Segment(
+        position.server_uuid, position.epoch, position.at, written_position(context.connection), position.gtids or GtidSet()
+    )
+    pieces = cut(whole, [*context.boundaries, *file_starts(context.connection)], context.at_once)
+    context.boundaries.clear()
+    return [SpoolSegment(context.config.source, piece, context.schemas, spool.folder) for piece in pieces]
+
+
+def append_segments(context: Context, manifests: list[Manifest], seconds: float) -> None:
+    """Make a batch part of the spool, once all its transactions are executed: none of them can be lost by a crash then."""
+    gtids = GtidSet()
+    for manifest in manifests:
+        gtids |= manifest.gtids
+    _wait_until_executed(context, gtids)
+    context.spool.append(manifests)
+    rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
+    transactions = sum(pq.read_metadata(context.spool.folder / manifest.transactions).num_rows for manifest in manifests)
+    context.observe(Spooled(str(context.spool.position.at), transactions, rows, seconds))
+
+
+def spool_to_now(context: Context) -> None:
+    """Read the binlog up to the written position."""
+    began = time.monotonic()
+    tasks = next_segments(context)
+    manifests = scatter(context.spark, SpoolSegment.run, tasks, context.at_once)
+    append_segments(context, manifests, time.monotonic() - began)
+
+
+def merge(context: Context, table: TableId) -> None:
+    """Bring every finished split of the table to the spool's stop, in one marked merge on staging."""
+    began = time.monotonic()
+    staged, stop = context.tables[table], context.spool.position
+    progress, key = staged.progress, context.schemas[table].key
+    if progress.position is not None and progress.splits.stop == stop.place:
+        return
+    covered_from = max(progress.covered_from, context.spool.start)
+    plan = plan_merge(progress.splits, stop.place, context.spool.transactions(stop.place), covered_from)
+    paths = context.spool.files(table, plan.start, plan.stop)
+    if not paths:
+        context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)))
+        return
+    changes = read_changes(context.spark, paths, plan.start, plan.stop)
+    kept = applicable(changes, plan, key).persist()
+    collapsed = collapse(kept, key).persist()
+    try:
+        present = context.target.read(table, staged.version, context.spark).select(*key)
+        inserted, updated, deleted = _effects(collapsed, present, key)
+        after = progress.merged(plan, stop, inserted, deleted)
+        if inserted or updated or deleted:
+            context.advance(context.target.merge(staged, context.spark, collapsed, key, after))
+        else:
+            context.advance(context.target.mark(staged, after))
+        counts = changes.count(), kept.count()
+    finally:
+        collapsed.unpersist()
+        kept.unpersist()
+    context.observe(Merged(table, *counts, inserted, updated, deleted, time.monotonic() - began))
+
+
+def _effects(collapsed: "DataFrame", present: "DataFrame", key: tuple[str, ...]) -> tuple[int, int, int]:
+    """How many keys the merge will insert, update and delete, counted before it and apart from it."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    there = F.col("_lakeingest_there").isNotNull()
+    gone = F.col(DELETED)
+    row = (
+        collapsed.select(*key, DELETED)
+        .join(present.withColumn("_lakeingest_there", F.lit(1)), on=list(key), how="left")
+        .agg(F.count_if(~gone & ~there), F.count_if(~gone & there), F.count_if(gone & there))
+        .first()
+    )
+    return (row[0], row[1], row[2]) if row else (0, 0, 0)
+
+
+def _wait_until_executed(context: Context, gtids: GtidSet) -> None:
+    deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
+    while True:
+        state = server_state(context.connection)
+        if state.uuid != context.spool.position.server_uuid:
+            raise BinlogGone(f"another server answers: {state.uuid}, not {context.spool.position.server_uuid}")
+        if state.executed is None or gtids <= state.executed:
+            return
+        if time.monotonic() > deadline:
+            raise Retryable(f"{gtids - state.executed} is in the binlog but not executed; run the same command again")
+        time.sleep(0.05)
+
+
+def _gtids(batch: pa.RecordBatch) -> list[Gtid]:
+    return [Gtid(row["uuid"], row["number"], row["tag"] or "") for row in batch.to_pylist() if row["uuid"] is not None]
+

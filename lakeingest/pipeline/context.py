@@ -1,0 +1,42 @@
+"""What every stage of one run shares."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.control.spool import Spool
+from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.target import Staged, Target
+from lakeingest.pipeline.events import Observer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True)
+class Context:
+    """The edges of one run, and where each table stands: `tables` is replaced entry by entry as commits are made."""
+
+    config: Config
+    connection: pymysql.Connection
+    spark: "SparkSession"
+    target: Target
+    spool: Spool
+    schemas: dict[TableId, TableSchema]
+    observe: Observer
+    chosen: tuple[TableId, ...]  # of the watched tables, those that this run is to bring up to date
+    tables: dict[TableId, Staged] = field(default_factory=dict)
+    boundaries: list[FilePosition] = field(default_factory=list)  # ends of transactions that were seen: places to cut at
+
+    @property
+    def at_once(self) -> int:
+        """Tasks at a time: each uses two connections, one is the driver's."""
+        slots = self.spark.sparkContext.defaultParallelism
+        return max(1, min(slots, (self.config.source.max_connections - 1) // 2))
+
+    def advance(self, staged: Staged) -> None:
+        """A commit was made: this is where the table stands now."""
+        self.tables[staged.progress.table] = staged

@@ -1,0 +1,72 @@
+"""What a run tells whoever watches it; the command line draws it, the demo counts it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakeingest.core.schema import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A table is about to be copied: its estimated rows."""
+
+    table: TableId
+    estimated_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaveCommitted:
+    """A wave is on staging."""
+
+    table: TableId
+    wave: int
+    chunks: int
+    rows: int
+    seconds: float
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A batch of the binlog is in the spool: its change rows per table."""
+
+    stop: str
+    transactions: int
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A table's changes are on staging: read from the spool, left by the filter, and what they did to the keys."""
+
+    table: TableId
+    read: int
+    applied: int
+    inserted: int
+    updated: int
+    deleted: int
+    seconds: float
+
+    @property
+    def dropped(self) -> int:
+        """Change rows that the filter dropped: their split has them already, or its chunk will."""
+        return self.read - self.applied
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Readers see the table as of this position."""
+
+    table: TableId
+    rows: int
+    position: str
+    seconds: float
+
+
+Event = Planned | WaveCommitted | Spooled | Merged | Published
+Observer = Callable[[Event], None]
+
+
+def unobserved(_: Event) -> None:
+    """For a run that nobody watches."""

@@ -1,0 +1,213 @@
+"""A run: what is new is copied, then the binlog is applied up to a stop, then every table is shown as of that stop."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.control.spool import Spool
+from lakeingest.core.position import FilePosition, Place, Position
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
+from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.target import Staged, Target
+from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.connection import connect, file_starts, written_position
+from lakeingest.mysql.preflight import check_source
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.pipeline.binlog_ingest import merge, spool_to_now
+from lakeingest.pipeline.bootstrap import bootstrap
+from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.events import Observer, unobserved
+from lakeingest.pipeline.publish import publish
+from lakeingest.spark.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIRST_EPOCH = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """Where a table stands after a run."""
+
+    table: TableId
+    rows: int
+    waves: int
+    position: Position | None
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to; `caught_up` is False when the time was up first."""
+
+    tables: tuple[TableResult, ...]
+    caught_up: bool
+    seconds: float
+
+
+def run(
+    config: Config,
+    tables: Sequence[TableId] = (),
+    max_minutes: float | None = None,
+    observe: Observer = unobserved,
+    spark: "SparkSession | None" = None,
+) -> RunResult:
+    """Bootstrap what is new of the given tables (none: all that the config includes), then apply the binlog up to the written
+    position read after the last chunk, and publish every table there.
+
+    Stops early, at a commit, when `max_minutes` are over; the same call goes on from there.
+    """
+    began = time.monotonic()
+
+    def out_of_time() -> bool:
+        return max_minutes is not None and time.monotonic() - began > max_minutes * 60
+
+    with opened(config, tables, observe, spark) as context:
+        for table in context.chosen:
+            bootstrap(context, table, out_of_time)
+        complete = all(context.tables[table].progress.splits.complete for table in context.chosen)
+        caught_up = complete and not out_of_time()
+        if caught_up:
+            spool_to_now(context)
+            for table in context.chosen:
+                merge(context, table)
+                publish(context, table)
+            context.spool.forget(min(_needed_from(staged) for staged in context.tables.values()))
+        results = tuple(_result(context.tables[table]) for table in context.chosen)
+    return RunResult(results, caught_up, time.monotonic() - began)
+
+
+@contextmanager
+def opened(
+    config: Config, tables: Sequence[TableId], observe: Observer, spark: "SparkSession | None"
+) -> Iterator[Context]:
+    """Preflight, then all edges of a run, with every table loaded or created and the spool open before the first low."""
+    with connect(config.source) as connection:
+        known = config.tables.select(list_tables(connection))
+        chosen = choose(config, known, tables)
+        target = IcebergTarget(config.target)
+        loaded = {table: target.load(table) for table in known}
+        # the spool goes on for every table that has a copy, also where only others were asked for
+        watched = [table for table in known if table in chosen or loaded[table]]
+        check_source(connection, watched)
+        schemas = {table: read_schema(connection, table) for table in watched}
+        for table, staged in loaded.items():
+            if staged and staged.progress.fingerprint != schemas[table].fingerprint:
+                raise SchemaChanged(f"{table}: its definition is not the one it was copied with; it must be copied again")
+        spool = _spool(config, connection, target, loaded)
+        session = spark or open_session(config)
+        context = Context(config, connection, session, target, spool, schemas, observe, tuple(chosen))
+        for table, schema in schemas.items():
+            staged = loaded[table]
+            if staged is None:
+                position = spool.position
+                progress = Progress(table, schema.fingerprint, position.server_uuid, position.epoch, position.place)
+                staged = target.create(schema, progress.created())
+            context.advance(staged)
+        yield context
+
+
+def choose(config: Config, known: Sequence[TableId], tables: Sequence[TableId]) -> list[TableId]:
+    """The tables that were asked for, or all that the config includes; UsageError for one that it does not include."""
+    for table in tables:
+        if table not in known:
+            raise UsageError(f"{table} is not among the source's tables that tables.include names")
+    if not known:
+        raise OperatorNeeded(f"no table of the source matches tables.include {list(config.tables.include)}")
+    return sorted(set(tables)) or list(known)
+
+
+def _spool(
+    config: Config, connection: pymysql.Connection, target: Target, loaded: dict[TableId, Staged | None]
+) -> Spool:
+    """The spool that covers every mark of the loaded tables: the one that is there, or one filled again from the binlog.
+
+    A table whose first copy the spool no longer covers is copied again from the start: nobody has seen it yet.
+    """
+    folder = config.state / "spool"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OperatorNeeded(f"the state folder cannot be written: {error}") from error
+    spool = Spool.load(folder)
+    if spool is not None and all(staged is None or _covered(spool, staged) for staged in loaded.values()):
+        _still_there(connection, spool.position)
+        return spool
+    kept = []
+    for table, staged in loaded.items():
+        if staged is None:
+            continue
+        if staged.progress.splits.stop is None:
+            target.discard(table)
+            loaded[table] = None
+        elif staged.progress.position is not None:
+            kept.append(staged.progress.position)
+    if kept:
+        oldest = min(kept, key=lambda position: position.place)
+        _still_there(connection, oldest)
+        return Spool.open(folder, oldest)
+    return Spool.open(folder, _opening(connection))
+
+
+def _covered(spool: Spool, staged: Staged) -> bool:
+    """Whether the spool holds every change that the table's next merge needs."""
+    progress = staged.progress
+    if progress.splits.stop is not None:
+        need = progress.splits.stop
+    elif progress.splits.all:
+        merged = [split.merged_at for split in progress.splits.all if split.merged_at is not None]
+        need = min([*merged, max(progress.covered_from, spool.start)])
+        if spool.start > progress.covered_from:
+            return False
+    else:
+        return spool.start <= progress.covered_from <= spool.position.place
+    try:
+        spool.files(progress.table, need, spool.position.place)
+    except SpoolGap:
+        return False
+    return True
+
+
+def _opening(connection: pymysql.Connection) -> Position:
+    """Where a first spool begins: no transaction that is not executed yet stands before it.
+
+    The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are executed.
+    """
+    at = FilePosition(written_position(connection).file, file_starts(connection)[0].pos)
+    state = server_state(connection)
+    return Position(state.uuid, FIRST_EPOCH, at, state.executed)
+
+
+def _still_there(connection: pymysql.Connection, position: Position) -> None:
+    """BinlogGone unless the source still has, and still is, the binlog that the position stands in."""
+    state = server_state(connection)
+    if state.uuid != position.server_uuid:
+        raise BinlogGone(f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}")
+    if (state.executed is None) != (position.gtids is None):
+        raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
+    if position.at.file not in {start.file for start in file_starts(connection)}:
+        raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
+    written = written_position(connection)
+    if written.place(0) < position.at.place(0):
+        raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
+    if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
+        raise BinlogGone(f"the source lacks {position.gtids - state.executed}, which is copied already: its binlog was reset")
+
+
+def _needed_from(staged: Staged) -> Place:
+    """The spool is not needed before this place for the table's next merge."""
+    progress = staged.progress
+    return progress.splits.stop or progress.covered_from
+
+
+def _result(staged: Staged) -> TableResult:
+    progress = staged.progress
+    return TableResult(progress.table, progress.rows, progress.wave, progress.position, staged.visible)

@@ -1,0 +1,72 @@
+"""Status: where each table stands, from the target's own properties; no Spark."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakeingest.config import Config
+from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError
+from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.mysql.connection import connect, query_dicts, written_position
+from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline.publish import GATE
+from lakeingest.pipeline.run import choose
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A table's state; `lag_bytes` is the binlog between its position and the source's, None when unknown."""
+
+    table: TableId
+    target: str
+    state: str
+    rows: int
+    waves: int
+    position: Position | None
+    lag_bytes: int | None
+    gate: dict[str, Any] | None
+
+
+def status(config: Config, tables: Sequence[TableId] = ()) -> tuple[TableStatus, ...]:
+    """The state of the given tables, or of all that the config includes."""
+    target = IcebergTarget(config.target)
+    with connect(config.source) as connection:
+        chosen = choose(config, config.tables.select(list_tables(connection)), tables)
+        written = written_position(connection)
+        sizes = {row["log_name"]: int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}
+    return tuple(_status(target, table, written, sizes) for table in chosen)
+
+
+def _status(target: IcebergTarget, table: TableId, written: FilePosition, sizes: dict[str, int]) -> TableStatus:
+    try:
+        staged = target.load(table)
+    except LakeIngestError as error:
+        return TableStatus(table, target.name(table), f"stopped: {error}", 0, 0, None, None, None)
+    if staged is None:
+        return TableStatus(table, target.name(table), "not copied yet", 0, 0, None, None, None)
+    progress = staged.progress
+    state = "published" if staged.visible else progress.phase.value
+    gate = target.properties(table).get(GATE)
+    lag = None if progress.position is None else _lag(progress.position.at, written, sizes)
+    return TableStatus(
+        table,
+        target.name(table),
+        state,
+        progress.rows,
+        progress.wave,
+        progress.position,
+        lag,
+        json.loads(gate) if gate else None,
+    )
+
+
+def _lag(at: FilePosition, written: FilePosition, sizes: dict[str, int]) -> int | None:
+    if at.file not in sizes:
+        return None
+    if at.file == written.file:
+        return written.pos - at.pos
+    between = sum(size for name, size in sizes.items() if at.number < FilePosition(name, 0).number < written.number)
+    return sizes[at.file] - at.pos + between + written.pos

@@ -1,0 +1,1 @@
+"""Checks between stages, and the proof that source and target are equal."""

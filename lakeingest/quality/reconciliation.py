@@ -1,0 +1,88 @@
+"""The checksums of `core.checksum`, computed by Spark over the canonical text that MySQL gives its own values."""
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from lakeingest.core.checksum import UINT64, Checksum
+from lakeingest.core.keys import Key
+from lakeingest.core.schema import Column as TableColumn
+from lakeingest.core.schema import Kind, TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_FIXED_DIGITS = 15  # MySQL writes a DOUBLE without exponent up to so many digits before or zeros after the point
+
+
+def range_checksums(rows: "DataFrame", schema: TableSchema) -> dict[int, Checksum]:
+    """The checksum of the rows of each `number`, a column of `rows` beside the table's."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    halves = rows.select("number", *_halves(schema))
+    counted = halves.groupBy("number").agg(F.count(F.lit(1)), F.bit_xor("left"), F.bit_xor("right"))
+    return {number: Checksum(n, left % UINT64, right % UINT64) for number, n, left, right in counted.collect()}
+
+
+def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int) -> list[tuple[Key, Checksum]]:
+    """The checksum of each row, for at most `limit` rows in key order."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    keys = [F.col(f"`{name}`").alias(f"key{i}") for i, name in enumerate(schema.key)]
+    names = [f"key{i}" for i in range(len(keys))]
+    found = rows.select(*keys, *_halves(schema)).orderBy(*names).limit(limit).collect()
+    return [
+        (tuple(int(part) for part in row[:-2]), Checksum(1, row["left"] % UINT64, row["right"] % UINT64))
+        for row in found
+    ]
+
+
+def double_text(value: float | None) -> str | None:
+    """A DOUBLE as MySQL's `CAST(… AS CHAR)` writes it: the shortest digits that give the value back."""
+    if value is None:
+        return None
+    if value == 0:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    sign, digit_tuple, exponent = Decimal(repr(value)).normalize().as_tuple()
+    digits, point = "".join(map(str, digit_tuple)), len(digit_tuple) + int(exponent)
+    if point > _FIXED_DIGITS or point < -_FIXED_DIGITS + 1:
+        text = digits[0] + ("." + digits[1:] if len(digits) > 1 else "") + f"e{point - 1}"
+    elif point <= 0:
+        text = "0." + "0" * -point + digits
+    else:
+        whole, fraction = digits[:point].ljust(point, "0"), digits[point:]
+        text = whole + ("." + fraction if fraction else "")
+    return "-" * sign + text
+
+
+def _halves(schema: TableSchema) -> Sequence["Column"]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    texts = [_text(column) for column in schema.columns]
+    parts = [
+        F.coalesce(F.concat(F.octet_length(text).cast("string"), F.lit(":"), text), F.lit("N")) for text in texts
+    ]
+    hashed = F.sha2(F.concat(*parts), 256)
+    return [
+        F.conv(hashed.substr(first, 16), 16, -10).cast("bigint").alias(name)
+        for first, name in ((1, "left"), (17, "right"))
+    ]
+
+
+def _text(column: TableColumn) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    value = F.col(f"`{column.name}`")
+    match column.kind:
+        case Kind.DECIMAL:  # a cast would write small ones with an exponent
+            pattern = "0." + "0" * column.scale if column.scale else "0"
+            return F.expr(f"format_number(`{column.name}`, '{pattern}')")
+        case Kind.DATETIME | Kind.TIMESTAMP:
+            return F.date_format(value.cast("timestamp"), "yyyy-MM-dd HH:mm:ss.SSSSSS")
+        case Kind.BINARY:
+            return F.hex(value)
+        case Kind.FLOAT | Kind.DOUBLE:
+            return F.udf(double_text, "string")(value.cast("double"))
+        case _:
+            return value.cast("string")

@@ -1,0 +1,1 @@
+"""MySQL values to Arrow columns, pure: no sockets. Both paths, snapshot and binlog, come to the same type and value."""

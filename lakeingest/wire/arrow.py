@@ -1,0 +1,132 @@
+"""The Arrow type of every kind of column, and MySQL's values as columns of it.
+
+Snapshot and binlog must come to the same type and value. What a type cannot hold exactly is refused by name, never
+rounded or replaced.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.core import change
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.errors import UnsupportedValue
+
+INSTANT = pa.timestamp("us", "UTC")
+EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+_TYPES: dict[Kind, pa.DataType] = {
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+    Kind.UINT64: pa.decimal128(20, 0),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.DATE: pa.date32(),
+    Kind.DATETIME: pa.timestamp("us"),
+    Kind.TIMESTAMP: INSTANT,
+    Kind.STRING: pa.string(),
+    Kind.BINARY: pa.binary(),
+}
+
+_ORIGIN = [
+    pa.field(change.KIND, pa.int8(), nullable=False),
+    pa.field(change.EPOCH, pa.int32(), nullable=False),
+    pa.field(change.FILE, pa.int64(), nullable=False),
+    pa.field(change.POS, pa.int64(), nullable=False),
+    pa.field(change.ORDINAL, pa.int64(), nullable=False),
+    pa.field(change.COMMITTED_AT, INSTANT, nullable=False),
+    pa.field(change.GTID, pa.string()),
+]
+
+TRANSACTIONS = pa.schema(
+    [
+        pa.field("uuid", pa.string()),  # null where the source has no GTIDs
+        pa.field("tag", pa.string()),
+        pa.field("number", pa.int64()),
+        pa.field("epoch", pa.int32(), nullable=False),
+        pa.field("file", pa.int64(), nullable=False),
+        pa.field("pos", pa.int64(), nullable=False),
+        pa.field("committed_at", INSTANT, nullable=False),
+    ]
+)
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The Arrow type that holds every value of the column exactly."""
+    if column.kind is Kind.DECIMAL:
+        return pa.decimal128(column.precision, column.scale)
+    return _TYPES[column.kind]
+
+
+def table_schema(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of a table's rows."""
+    return pa.schema([pa.field(column.name, arrow_type(column), column.nullable) for column in schema.columns])
+
+
+def change_schema(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of a table's change rows: their kind and origin (core.change), then the table's columns."""
+    return pa.schema([*_ORIGIN, *table_schema(schema)])
+
+
+def from_text(column: Column, values: Sequence[str | bytes | None]) -> pa.Array:
+    """A column from MySQL's text protocol (FLOAT read as DOUBLE; bytes for BINARY).
+
+    UnsupportedValue for a value that the type cannot hold, such as a zero date.
+    """
+    if column.kind is Kind.BINARY:
+        return pa.array(values, pa.binary())
+    texts = pa.array(values, pa.string())
+    if column.kind is Kind.STRING:
+        return texts
+    try:
+        if column.kind is Kind.FLOAT:
+            return texts.cast(pa.float64()).cast(pa.float32(), safe=False)
+        if column.kind is Kind.TIMESTAMP:
+            return texts.cast(pa.timestamp("us")).cast(INSTANT)
+        return texts.cast(arrow_type(column))
+    except pa.ArrowInvalid as error:
+        raise refused(column, _offender(column, texts)) from error
+
+
+def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
+    """A column from the Python values of the reference binlog decoder: naive UTC datetimes, Decimals, str, bytes, int.
+
+    UnsupportedValue for a value that the type cannot hold. BINARY(n) gets back the zero bytes that the binlog leaves out.
+    """
+    if column.kind is Kind.BINARY and column.length:
+        values = [None if value is None else value.ljust(column.length, b"\0") for value in values]
+    elif column.kind is Kind.TIMESTAMP:
+        values = [None if value is None else _instant(column, value) for value in values]
+    try:
+        return pa.array(values, arrow_type(column))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise UnsupportedValue(f"column {column.name} ({column.source_type}): {error}") from error
+
+
+def refused(column: Column, value: object) -> UnsupportedValue:
+    """The error for a value that would not arrive exact."""
+    return UnsupportedValue(
+        f"column {column.name} ({column.source_type}) holds {value!r}, which {arrow_type(column)} cannot; "
+        "correct the row, or leave the table out with tables.exclude"
+    )
+
+
+def _instant(column: Column, value: dt.datetime) -> dt.datetime:
+    instant = value.replace(tzinfo=dt.UTC)
+    if instant == EPOCH_START:  # how the binlog stores a zero TIMESTAMP; the type's own range begins a second later
+        raise refused(column, "0000-00-00 00:00:00")
+    return instant
+
+
+def _offender(column: Column, texts: pa.Array) -> str:
+    """The first text that the column's type does not take."""
+    target = pa.timestamp("us") if column.kind is Kind.TIMESTAMP else arrow_type(column)
+    for text in pc.unique(texts.drop_null()).to_pylist():
+        try:
+            pa.array([text]).cast(target)
+        except pa.ArrowInvalid:
+            return str(text)
+    return "?"

@@ -1,0 +1,30 @@
+"""Fixtures that many suites share. A server that cannot be had fails its tests, it never skips them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from lakeingest.demo.server import LocalServer, local_server
+
+
+@pytest.fixture(scope="session")
+def mysql_server_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalServer]]:
+    """Call it with settings (`gtid_mode="OFF"`): a server with them, shared by all who ask for the same."""
+    servers: dict[frozenset[tuple[str, str]], LocalServer] = {}
+    with ExitStack() as running:
+
+        def server_with(**settings: str) -> LocalServer:
+            wanted = frozenset(settings.items())
+            if wanted not in servers:
+                folder = tmp_path_factory.mktemp("mysql")
+                servers[wanted] = running.enter_context(local_server(folder, settings))
+            return servers[wanted]
+
+        yield server_with
+
+
+@pytest.fixture(scope="session")
+def mysql_server(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
+    """The server with default settings, one for the whole session: each test makes a database of its own."""
+    return mysql_server_with()

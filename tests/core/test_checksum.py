@@ -1,0 +1,86 @@
+import hashlib
+from functools import reduce
+from operator import add
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lakeingest.core.checksum import UINT64, Checksum, Difference, differences, digest
+from lakeingest.core.keys import Key
+
+CELLS = st.none() | st.text(alphabet="N:019a,ä", max_size=4)
+ROWS = st.lists(CELLS, max_size=4)
+CHUNKS = st.dictionaries(st.tuples(st.integers(0, 9)), st.sampled_from(["x", "y", None]), max_size=6)
+
+
+def rows(chunk: dict[Key, str | None]) -> dict[Key, Checksum]:
+    """The checksum of each row of a chunk."""
+    return {key: digest([str(key[0]), text]) for key, text in chunk.items()}
+
+
+@given(ROWS, ROWS)
+def test_different_rows_have_different_digests(one: list[str | None], two: list[str | None]) -> None:
+    """The canonical text can be taken apart again, so no two rows share it."""
+    assert (digest(one) == digest(two)) == (one == two)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ([None], [""]),
+        ([None], ["N"]),
+        (["1:a", "b"], ["1", "a1:b"]),
+        (["1:a", "b"], ["a", "1:b"]),
+        (["", "a"], ["a", ""]),
+        ([None, ""], ["", None]),
+        (["ä"], ["a\u0308"]),
+        (["a", None], ["a"]),
+    ],
+)
+def test_lookalike_rows_have_different_digests(one: list[str | None], two: list[str | None]) -> None:
+    """NULL, the empty text, and text that looks like our own framing."""
+    assert digest(one) != digest(two)
+
+
+def test_the_digest_is_the_one_that_the_servers_compute() -> None:
+    """The length counts octets, and the two halves are the first 128 bits of SHA-256."""
+    row = digest(["7", None, "", "ä"])
+    hashed = hashlib.sha256("1:7N0:2:ä".encode()).digest()
+    assert str(row) == hashed[:16].hex()
+    assert (row.rows, row.left) == (1, int.from_bytes(hashed[:8], "big"))
+
+
+def test_a_checksum_is_written_with_leading_zeros() -> None:
+    """Its text has one width."""
+    assert str(Checksum(1, 1, UINT64 - 1)) == "0" * 15 + "1" + "f" * 16
+
+
+@given(st.lists(ROWS, max_size=6).flatmap(lambda chunk: st.tuples(st.just(chunk), st.permutations(chunk))))
+def test_a_checksum_does_not_depend_on_the_order_of_rows(chunks: tuple[list[list[str | None]], list[list[str | None]]]) -> None:
+    """Neither side has to sort; the empty chunk is the neutral element."""
+    one, two = (reduce(add, map(digest, chunk), Checksum()) for chunk in chunks)
+    assert one == two
+    assert one.rows == len(chunks[0])
+
+
+def test_a_row_that_is_there_twice_changes_the_checksum() -> None:
+    """Its halves cancel out, the count does not."""
+    row = digest(["a"])
+    assert row + row != Checksum()
+
+
+@given(CHUNKS, CHUNKS)
+def test_differences_name_exactly_the_differing_keys(source: dict[Key, str | None], target: dict[Key, str | None]) -> None:
+    """Each once, in key order, with the side that has it."""
+    expected = [
+        Difference(key, "only in the target" if key not in source else "only in the source" if key not in target else "differs")
+        for key in sorted(source.keys() | target.keys())
+        if key not in source or key not in target or source[key] != target[key]
+    ]
+    assert differences(rows(source), rows(target).items()) == expected
+
+
+def test_a_key_that_is_twice_in_the_target_differs() -> None:
+    """Even where both rows are right."""
+    row = digest(["a"])
+    assert differences({(1,): row}, [((1,), row), ((1,), row)]) == [Difference((1,), "twice in the target")]

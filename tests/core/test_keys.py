@@ -1,0 +1,84 @@
+import sqlite3
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lakeingest.core.keys import Key, KeyRange, after, quote
+
+NAMES = ("order", "a`b", "c d")  # a reserved word, a quote and a space
+SMALL = range(-3, 4)
+EXTREMES = (-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1)
+
+
+@pytest.fixture(scope="module")
+def database() -> sqlite3.Connection:
+    """A SQL engine with one table for each width of key, which holds every small key."""
+    connection = sqlite3.connect(":memory:")
+    for width in (1, 2, 3):
+        columns = ", ".join(map(quote, NAMES[:width]))
+        connection.execute(f"CREATE TABLE t{width} ({columns}, PRIMARY KEY ({columns}))")
+        marks = ", ".join("?" * width)
+        connection.executemany(f"INSERT INTO t{width} VALUES ({marks})", product(SMALL, repeat=width))
+    return connection
+
+
+def selected(database: sqlite3.Connection, width: int, condition: str) -> set[Key]:
+    """The keys of this width for which the condition holds."""
+    return set(database.execute(f"SELECT * FROM t{width} WHERE {condition}"))
+
+
+@given(keys=st.from_type(KeyRange))
+def test_the_predicate_holds_for_exactly_the_keys_of_the_range(database: sqlite3.Connection, keys: KeyRange) -> None:
+    """A SQL engine selects what `in` says, for one to three columns, with and without bounds."""
+    for width in {len(bound) for bound in (keys.lower, keys.upper) if bound} or {1, 2, 3}:
+        expected = {key for key in product(SMALL, repeat=width) if key in keys}
+        assert selected(database, width, keys.predicate(NAMES[:width])) == expected
+
+
+@given(key=st.integers(1, 3).flatmap(lambda width: st.tuples(*[st.integers(-4, 4)] * width)))
+def test_after_holds_for_exactly_the_greater_keys(database: sqlite3.Connection, key: Key) -> None:
+    """A resumed read goes on behind the last key, and neither repeats nor skips one."""
+    expected = {other for other in product(SMALL, repeat=len(key)) if other > key}
+    assert selected(database, len(key), after(NAMES[: len(key)], key)) == expected
+
+
+@given(bound=st.sampled_from(EXTREMES))
+def test_the_predicate_reaches_the_ends_of_bigint(bound: int) -> None:
+    """The least and the greatest key are compared as integers, not as floating point."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (id INTEGER)")
+    connection.executemany("INSERT INTO t VALUES (?)", [(key,) for key in EXTREMES])
+    for keys in (KeyRange((bound,), None), KeyRange(None, (bound,))):
+        found = set(connection.execute(f"SELECT id FROM t WHERE {keys.predicate(('id',))}"))
+        assert found == {(key,) for key in EXTREMES if (key,) in keys}
+    connection.close()
+
+
+def test_a_predicate_of_several_columns_is_expanded() -> None:
+    """No row constructors; the first term alone bounds the index range, on either side."""
+    text = KeyRange((1, 2), (3, 4)).predicate(("a", "b"))
+    assert text == "`a` >= 1 AND (`a` > 1 OR (`b` >= 2)) AND `a` <= 3 AND (`a` < 3 OR (`b` < 4))"
+
+
+def test_a_range_without_bounds_is_every_row() -> None:
+    """The predicate is a condition even then, so that it can be joined with others."""
+    assert KeyRange().predicate(("a",)) == "TRUE"
+
+
+@given(st.from_type(KeyRange), st.from_type(KeyRange))
+def test_ranges_touch_only_end_to_start(one: KeyRange, two: KeyRange) -> None:
+    """A range without end is followed by none, and one without beginning follows none."""
+    assert one.touches(two) == (one.upper is not None and one.upper == two.lower)
+
+
+def test_an_empty_or_mixed_range_cannot_be_built() -> None:
+    """A range holds at least its lower bound, and both bounds are keys of one table."""
+    with pytest.raises(ValueError, match="at least one column"):
+        KeyRange((), None)
+    with pytest.raises(ValueError, match="empty"):
+        KeyRange((2,), (2,))
+    with pytest.raises(ValueError, match="empty"):
+        KeyRange((2, 1), (1, 9))
+    with pytest.raises(ValueError, match="different keys"):
+        KeyRange((1,), (1, 2))

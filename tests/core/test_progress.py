@@ -1,0 +1,218 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.progress import FORMAT, TRANSITIONS, IllegalStep, Phase, Progress, Step
+from lakeingest.core.schema import TableId
+from lakeingest.core.splits import Split, Splits
+from lakeingest.core.wave import MergePlan, plan_merge
+from lakeingest.errors import StateUnreadable
+
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+LOG = [(Gtid(SERVER, number), Place(0, 1, number)) for number in range(1, 100)]
+COVERED, HIGH = Place(0, 1, 0), Place(0, 1, 3)
+NEW = Progress(TableId("shop", "orders"), "f00d", SERVER, 0, COVERED)
+FIRST = Split(KeyRange(None, (5,)), low=GtidSet(), high=HIGH)
+
+
+def position(number: int) -> Position:
+    """The position after that many transactions."""
+    return Position(SERVER, 0, FilePosition("binlog.000001", number), GtidSet.of({(SERVER, ""): [(1, number)]}))
+
+
+def plan(progress: Progress, number: int) -> MergePlan:
+    """The plan of a merge to there; before any split is finished, one that covers nothing."""
+    if not progress.splits.all:
+        return MergePlan(Splits(), (), position(number).place)
+    return plan_merge(progress.splits, position(number).place, LOG[:number], progress.covered_from)
+
+
+def last_wave(progress: Progress) -> Progress:
+    """The rest of the table."""
+    rest = KeyRange(progress.splits.copied_up_to, None)
+    return progress.wave_committed((Split(rest, low=GtidSet.of_gtids([LOG[0][0]]), high=HIGH),), 5)
+
+
+def merged(progress: Progress) -> Progress:
+    """One merge further, which adds a row."""
+    number = 7 if progress.position is None else progress.position.place.pos + 1
+    return progress.merged(plan(progress, number), position(number), inserted=2, deleted=1)
+
+
+def partly_merged(progress: Progress) -> Progress:
+    """A merge that was planned while only the first of the splits was finished."""
+    splits = Splits(progress.splits.all[:1])
+    early = MergePlan(splits, ((FIRST.range, COVERED),), position(7).place)
+    return progress.merged(early, position(7), inserted=2, deleted=1)
+
+
+STEPS: dict[Step, Callable[[Progress], Progress]] = {
+    Step.CREATED: Progress.created,
+    Step.WAVE: lambda progress: progress.wave_committed((FIRST,), 10),
+    Step.LAST_WAVE: last_wave,
+    Step.MERGE: merged,
+    Step.PARTIAL_MERGE: partly_merged,
+    Step.GATES: Progress.audited,
+    Step.PUBLISH: Progress.published,
+}
+MERGES = {Step.MERGE, Step.PARTIAL_MERGE}
+PATH = [Step.CREATED, Step.WAVE, Step.LAST_WAVE, Step.MERGE, Step.GATES, Step.PUBLISH]
+
+
+def at(phase: Phase) -> Progress:
+    """A table in that phase, by the shortest way; COPYING with its first wave."""
+    progress, steps = NEW, iter(PATH)
+    while progress.phase is not phase or (phase is Phase.COPYING and not progress.splits.all):
+        progress = STEPS[next(steps)](progress)
+    return progress
+
+
+def stored(progress: Progress) -> Any:
+    """The document as a commit gives it back."""
+    return json.loads(json.dumps(progress.to_json()))
+
+
+def identity(progress: Progress) -> tuple[object, ...]:
+    """What never changes while a table is copied."""
+    return progress.table, progress.fingerprint, progress.server_uuid, progress.epoch, progress.covered_from
+
+
+@pytest.mark.parametrize(("phase", "step"), sorted(TRANSITIONS))
+def test_every_legal_step_leads_where_the_table_says(phase: Phase, step: Step) -> None:
+    """And nothing of the table's identity changes on the way."""
+    before = NEW.created() if step is Step.WAVE else at(phase)
+    after = STEPS[step](before)
+    assert after.phase is TRANSITIONS[phase, step]
+    assert identity(after) == identity(before)
+
+
+@pytest.mark.parametrize(
+    ("phase", "step"),
+    [
+        (phase, step)
+        for phase in Phase
+        for step in Step
+        if (phase, step) not in TRANSITIONS
+        # which merge it was shows afterwards: it is illegal only where neither is legal
+        and (step not in MERGES or not any((phase, merge) in TRANSITIONS for merge in MERGES))
+    ],
+)
+def test_every_illegal_step_is_refused_and_changes_nothing(phase: Phase, step: Step) -> None:
+    """A table that is complete takes no wave, and only audited rows are published."""
+    before = at(phase)
+    kept = stored(before)
+    with pytest.raises(ValueError, match="no .* when |no more chunks|planned on other splits"):
+        STEPS[step](before)
+    assert stored(before) == kept
+
+
+def test_a_step_too_soon_says_what_stands_in_the_way() -> None:
+    """The phase and the step are named."""
+    with pytest.raises(IllegalStep, match="shop.orders: no publish when level"):
+        at(Phase.LEVEL).published()
+
+
+def test_waves_and_merges_are_counted() -> None:
+    """The row count is what every commit so far must have left on staging."""
+    progress, seen = NEW, list[tuple[int, int, int | None]]()
+    for step in PATH:
+        progress = STEPS[step](progress)
+        seen.append((progress.wave, progress.rows, progress.position and progress.position.place.pos))
+    assert seen == [(0, 0, None), (1, 10, None), (2, 15, None), (2, 16, 7), (2, 16, 7), (2, 16, 7)]
+
+
+def test_a_merge_lifts_the_splits_it_was_planned_on() -> None:
+    """A wave that was committed meanwhile, even the last one, keeps its watermarks, and the table is not level."""
+    copying = at(Phase.COPYING)
+    early = plan(copying, 7)
+    copied = last_wave(copying)
+    progress = copied.merged(early, position(7), inserted=0, deleted=0)
+    assert progress.phase is Phase.COPIED
+    assert progress.splits.all == (Split(FIRST.range, merged_at=position(7).place), copied.splits.all[1])
+    assert merged(progress).phase is Phase.LEVEL
+
+
+def test_a_merge_is_recorded_at_its_own_stop() -> None:
+    """Rows of one place and the position of another would be a wrong answer."""
+    copied = at(Phase.COPIED)
+    with pytest.raises(ValueError, match="merged to"):
+        copied.merged(plan(copied, 7), position(8), inserted=0, deleted=0)
+
+
+def test_impossible_progress_cannot_be_built() -> None:
+    """A phase without what it promises, or a count below nothing."""
+    level = at(Phase.LEVEL)
+    for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED):
+        for wrong in ({"position": None}, {"position": position(9)}, {"splits": Splits()}):
+            with pytest.raises(ValueError, match="do not stand at its position"):
+                replace(level, phase=phase, **wrong)
+    with pytest.raises(ValueError, match="chunks are missing"):
+        replace(at(Phase.COPYING), phase=Phase.COPIED)
+    with pytest.raises(ValueError, match="negative"):
+        replace(NEW, rows=-1)
+    with pytest.raises(ValueError, match="negative"):
+        replace(NEW, wave=-1)
+    with pytest.raises(ValueError, match="negative"):
+        at(Phase.COPIED).merged(plan(at(Phase.COPIED), 7), position(7), inserted=0, deleted=99)
+
+
+@given(
+    st.sampled_from(Phase), st.from_type(TableId), st.integers(0, 9), st.integers(0, 99), st.from_type(Place),
+    st.from_type(Position), st.from_type(Splits),
+)
+def test_progress_is_read_back_from_json(
+    phase: Phase, table: TableId, wave: int, rows: int, covered_from: Place, where: Position, splits: Splits
+) -> None:
+    """In every phase, with every kind of position and splits that the phase allows."""
+    if phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
+        splits = Splits((Split(KeyRange(), merged_at=where.place),))
+    elif phase is Phase.COPIED and not splits.complete:
+        splits = Splits((Split(KeyRange(), low=where.place, high=where.place),))
+    at_all = where if splits.stop else None
+    progress = Progress(table, "f00d", SERVER, 3, covered_from, phase, wave, rows, splits, at_all)
+    assert Progress.from_json(stored(progress)) == progress
+
+
+def test_the_form_of_a_newer_version_is_refused() -> None:
+    """Half understood is not understood."""
+    with pytest.raises(StateUnreadable, match=f"of format {FORMAT + 1}, this version reads {FORMAT}"):
+        Progress.from_json(stored(at(Phase.LEVEL)) | {"format": FORMAT + 1})
+
+
+@pytest.mark.parametrize("part", sorted(NEW.to_json()))
+@pytest.mark.parametrize("phase", [Phase.COPYING, Phase.PUBLISHED])
+def test_progress_without_one_of_its_parts_is_unreadable(phase: Phase, part: str) -> None:
+    """Nothing is guessed."""
+    doc = stored(at(phase))
+    del doc[part]
+    with pytest.raises(StateUnreadable, match="not a table's progress"):
+        Progress.from_json(doc)
+
+
+@pytest.mark.parametrize(
+    ("part", "damage"),
+    [
+        ("table", "orders"),
+        ("table", 7),
+        ("epoch", None),
+        ("covered_from", 7),
+        ("covered_from", "7"),
+        ("phase", "paused"),
+        ("wave", "x"),
+        ("rows", -1),
+        ("splits", 7),
+        ("splits", []),
+        ("position", None),
+        ("position", "x"),
+    ],
+)
+def test_damaged_progress_is_unreadable(part: str, damage: object) -> None:
+    """Whatever is wrong with it, a person decides, not a traceback."""
+    with pytest.raises(StateUnreadable, match="not "):
+        Progress.from_json(stored(at(Phase.LEVEL)) | {part: damage})

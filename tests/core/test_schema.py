@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lakeingest.core.schema import KEY_KINDS, Column, Kind, TableId, TableSchema
+
+ORDERS = TableSchema(
+    TableId("shop", "orders"),
+    (
+        Column("note", Kind.STRING, "varchar(20)"),
+        Column("line", Kind.INT32, "int", nullable=False),
+        Column("id", Kind.INT64, "bigint", nullable=False),
+        Column("price", Kind.DECIMAL, "decimal(9,2)", precision=9, scale=2),
+    ),
+    key=("id", "line"),
+)
+
+
+@given(st.from_type(TableId))
+def test_a_table_is_read_back_from_its_text(table: TableId) -> None:
+    """`parse` is the inverse of `str`; a dot in the table's own name is kept."""
+    assert TableId.parse(str(table)) == table
+
+
+@pytest.mark.parametrize("text", ["", ".", "orders", "shop.", ".orders"])
+def test_text_without_a_database_and_a_name_is_no_table(text: str) -> None:
+    """Both parts are needed."""
+    with pytest.raises(ValueError, match="database.table"):
+        TableId.parse(text)
+
+
+def test_names_follow_the_table_and_key_columns_the_key() -> None:
+    """The key's order is its index's, not that of the columns."""
+    assert ORDERS.names == ("note", "line", "id", "price")
+    assert [column.name for column in ORDERS.key_columns] == ["id", "line"]
+    assert {column.kind for column in ORDERS.key_columns} <= KEY_KINDS
+
+
+def test_an_impossible_schema_cannot_be_built() -> None:
+    """Column names are distinct, and a key exists and is made of columns."""
+    with pytest.raises(ValueError, match="two columns of one name"):
+        replace(ORDERS, columns=(*ORDERS.columns, ORDERS.columns[0]))
+    for key in ((), ("nr",)):
+        with pytest.raises(ValueError, match="not among the columns"):
+            replace(ORDERS, key=key)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(ORDERS, table=TableId("shop", "lines")),
+        replace(ORDERS, key=("line", "id")),
+        replace(ORDERS, columns=ORDERS.columns[::-1]),
+        *(
+            replace(ORDERS, columns=(replace(ORDERS.columns[0], **change), *ORDERS.columns[1:]))
+            for change in (
+                {"name": "remark"},
+                {"kind": Kind.BINARY},
+                {"source_type": "varchar(21)"},
+                {"nullable": False},
+                {"precision": 1},
+                {"scale": 1},
+                {"fraction": 6},
+                {"length": 20},
+            )
+        ),
+    ],
+)
+def test_whatever_decides_how_a_row_is_mapped_changes_the_fingerprint(changed: TableSchema) -> None:
+    """A resume with another mapping is then seen; rebuilding the same schema changes nothing."""
+    assert changed.fingerprint != ORDERS.fingerprint
+    assert replace(ORDERS).fingerprint == ORDERS.fingerprint

@@ -1,0 +1,155 @@
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.position import Gtid, GtidSet, Place
+from lakeingest.core.splits import Split, Splits
+from lakeingest.core.wave import MergePlan, mark_of, plan_merge
+from lakeingest.errors import SpoolGap, StateUnreadable
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+LOG = [(Gtid(UUID, number), Place(0, 999_999 + number // 6, number)) for number in range(1, 11)]
+COVERED = Place(0, 999_999, 0)
+PLACES = [COVERED, *(place for _, place in LOG)]
+
+
+def executed(count: int) -> GtidSet:
+    """The low watermark of a view that was opened after `count` transactions."""
+    return GtidSet.of_gtids(gtid for gtid, _ in LOG[:count])
+
+
+@st.composite
+def split_of(draw: st.DrawFn, keys: KeyRange) -> Split:
+    """A split whose marks are on our little binlog, with GTIDs, without, or merged."""
+    low, high = sorted(draw(st.tuples(st.integers(0, 10), st.integers(0, 10))))
+    mark = draw(st.sampled_from(["gtids", "place", "merged"]))
+    if mark == "merged":
+        return Split(keys, merged_at=PLACES[high])
+    return Split(keys, low=executed(low) if mark == "gtids" else PLACES[low], high=PLACES[high])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Splits:
+    """The splits of a table with keys around 0 … 9; the last of them may be missing."""
+    bounds: list[Key | None] = [None, *((bound,) for bound in sorted(draw(st.sets(st.integers(0, 9), max_size=4))))]
+    if len(bounds) == 1 or draw(st.booleans()):
+        bounds.append(None)
+    return Splits(tuple(draw(split_of(KeyRange(bounds[i], bounds[i + 1]))) for i in range(len(bounds) - 1)))
+
+
+def plan(splits: Splits, stop: Place) -> MergePlan:
+    """The plan for our little binlog, spooled to the stop."""
+    return plan_merge(splits, stop, [entry for entry in LOG if entry[1] <= stop], COVERED)
+
+
+def applies(splits: Splits, stop: Place, number: int, key: Key) -> bool:
+    """The rule of the brief, word by word: the oracle."""
+    gtid, place = LOG[number - 1]
+    split = next((split for split in splits.all if key in split.range), None)
+    if split is None or place > stop:
+        return False
+    if split.merged_at is not None:
+        return place > split.merged_at
+    return gtid not in split.low if isinstance(split.low, GtidSet) else split.low is not None and place > split.low
+
+
+@given(tables(), st.data())
+def test_a_change_is_applied_by_the_rule_of_its_split(splits: Splits, data: st.DataObject) -> None:
+    """Each key and transaction, judged with marks as numbers, is judged as the brief judges it with sets."""
+    stop = data.draw(st.sampled_from([at for at in PLACES if at >= max(split.floor for split in splits.all)]))
+    merge = plan(splits, stop)
+    for number in range(1, 11):
+        for key in range(-1, 11):
+            assert merge.should_apply(PLACES[number], (key,)) == applies(splits, stop, number, (key,))
+
+
+@given(tables())
+def test_a_merge_reads_from_the_least_mark(splits: Splits) -> None:
+    """Nothing that is to be applied lies at or before the start, and no later start would do."""
+    merge = plan(splits, PLACES[10])
+    marks = [mark_of(split, LOG, COVERED) for split in splits.all]
+    assert merge.start == min(marks)
+    assert merge.splits == splits
+    applied = [PLACES[n] for n in range(1, 11) for key in range(-1, 11) if merge.should_apply(PLACES[n], (key,))]
+    assert not applied or min(applied) == PLACES[PLACES.index(merge.start) + 1]
+
+
+@given(tables())
+def test_neighbours_with_one_mark_are_judged_as_one(splits: Splits) -> None:
+    """The plan is no larger than the number of changes of mark."""
+    marks = plan(splits, PLACES[10]).marks
+    assert all(one[0].touches(two[0]) and one[1] != two[1] for one, two in zip(marks, marks[1:], strict=False))
+    assert (marks[0][0].lower, marks[-1][0].upper) == (None, splits.copied_up_to)
+
+
+@given(tables(), st.sampled_from(PLACES))
+def test_a_merge_never_ends_before_what_a_split_has_seen(splits: Splits, stop: Place) -> None:
+    """Below a high watermark the chunk has rows of the future, below a stop the target has."""
+    floor = max(split.floor for split in splits.all)
+    if stop >= floor:
+        assert plan(splits, stop).stop == stop
+        return
+    with pytest.raises(ValueError, match="already seen"):
+        plan(splits, stop)
+
+
+def test_a_merge_without_splits_is_refused() -> None:
+    """There is no row that a change could be applied to."""
+    with pytest.raises(ValueError, match="nothing to merge"):
+        plan(Splits(), COVERED)
+
+
+@pytest.mark.parametrize(
+    "split",
+    [Split(KeyRange(), merged_at=PLACES[2]), Split(KeyRange(), low=PLACES[2], high=PLACES[5])],
+)
+def test_a_merge_whose_changes_are_no_longer_spooled_is_refused(split: Split) -> None:
+    """Changes between the mark and the beginning of the spool would be lost."""
+    with pytest.raises(SpoolGap, match="the spool begins at"):
+        plan_merge(Splits((split,)), PLACES[10], LOG[3:], PLACES[3])
+
+
+def test_a_merge_is_refused_where_binlog_order_was_given_up() -> None:
+    """A low with a hole cannot be put to a place."""
+    low = GtidSet.of_gtids([LOG[0][0], LOG[2][0]])
+    with pytest.raises(StateUnreadable, match="binlog_order_commits"):
+        plan(Splits((Split(KeyRange(), low=low, high=PLACES[5]),)), PLACES[10])
+
+
+def moved(start: dict[int, int], transactions: Sequence[tuple[int, int | None]]) -> dict[int, int]:
+    """The table after transactions that set, or with None delete, one key each."""
+    table = dict(start)
+    for key, value in transactions:
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+    return table
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), st.just(0)),
+    st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(1, 99)), min_size=10, max_size=10),
+    st.lists(st.lists(st.integers(0, 10), min_size=3, max_size=3).map(sorted), min_size=3, max_size=3),
+)
+def test_rows_of_the_view_and_the_window_are_the_table_as_of_the_stop(
+    rows: dict[int, int], changes: list[tuple[int, int | None]], marks: list[list[int]]
+) -> None:
+    """The lemma: for low ⊆ view ⊆ high, whatever the splits' windows, each split ends at the same table."""
+    bounds: list[Key | None] = [None, (2,), (4,), None]
+    ranges = [KeyRange(bounds[i], bounds[i + 1]) for i in range(3)]
+    splits = Splits(
+        tuple(Split(keys, executed(low), PLACES[high]) for keys, (low, _, high) in zip(ranges, marks, strict=True))
+    )
+    stop = max(high for _, _, high in marks)
+    merge = plan(splits, PLACES[stop])
+    for keys, (_, view, _) in zip(ranges, marks, strict=True):
+        chunk = {key: value for key, value in moved(rows, changes[:view]).items() if (key,) in keys}
+        applied = [
+            change for place, change in zip(PLACES[1:], changes, strict=True)
+            if (change[0],) in keys and merge.should_apply(place, (change[0],))
+        ]
+        expected = {key: value for key, value in moved(rows, changes[:stop]).items() if (key,) in keys}
+        assert moved(chunk, applied) == expected

@@ -1,0 +1,353 @@
+"""The whole algorithm, executable: a source, a spool and a target made of lists, and the real core between them.
+
+A step is a method of `World`; those that can be taken now are its `possible` ones. A wrong target is an AssertionError.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+from lakeingest.core.change import ChangeRow, RowKind
+from lakeingest.core.chunks import chunks_between, even_boundaries
+from lakeingest.core.collapse import collapse
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Low, Place, Position
+from lakeingest.core.progress import Phase, Progress
+from lakeingest.core.schema import TableId
+from lakeingest.core.splits import Split
+from lakeingest.core.wave import MergePlan, plan_merge
+
+ORDERS, SERVER = TableId("shop", "orders"), "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+CHUNK_KEYS, WAVE_CHUNKS = 2, 2
+TRANSACTIONS_MAX, CRASHES_MAX = 25, 3
+CALM = (  # the order in which a job ends when nothing else happens
+    ("engine_commit", "gtid_add", "open_spool", "forward", "mark", "merge", "commit_wave", "read", "plan_wave")
+    + ("plan_merge", "audit", "publish")
+)
+
+Table = dict[int, int]
+Row = tuple[int, int]
+Statement = tuple[int, int | None]  # a key, and the key that its row has afterwards; None deletes
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """One entry of the binlog."""
+
+    gtid: Gtid
+    end: FilePosition
+    keys: frozenset[int]
+    changes: tuple[ChangeRow, ...]
+
+
+class Source:
+    """A server: its transactions are written, then visible, then executed, in one order."""
+
+    def __init__(self, rows: Table, *, gtids: bool) -> None:
+        self.gtids, self.log, self.tables = gtids, list[Transaction](), [rows]
+        self.start = self.file = FilePosition("binlog.999998", 4)
+        self.visible = self.executed = 0
+
+    @property
+    def written(self) -> int:
+        """The number of transactions in the binlog."""
+        return len(self.log)
+
+    def end(self, count: int) -> FilePosition:
+        """Where that many transactions end."""
+        return self.log[count - 1].end if count else self.start
+
+    def place(self, count: int) -> Place:
+        """The same, as a place."""
+        return self.end(count).place(0)
+
+    def executed_set(self, count: int) -> GtidSet:
+        """The first `count` transactions."""
+        return GtidSet.of_gtids(transaction.gtid for transaction in self.log[:count])
+
+    def flush(self, statements: list[Statement], *, rotate: bool) -> None:
+        """Write a transaction, unless a row lock holds it up; a new file waits until all before it is visible."""
+        keys = frozenset(key for statement in statements for key in statement if key is not None)
+        if any(keys & waiting.keys for waiting in self.log[self.visible :]):
+            return
+        number = self.written + 1
+        if rotate and self.visible == self.written:
+            self.file = FilePosition(f"binlog.{self.file.number + 1:06d}", 4)
+        end = FilePosition(self.file.file, 100 * number)
+        table, halves = dict(self.tables[-1]), list[tuple[RowKind, int]]()
+        for statement in statements:
+            halves += execute(table, *statement, value=number)
+        changes = [
+            ChangeRow(kind, (key,), end.place(0), ordinal, {"value": number})
+            for ordinal, (kind, key) in enumerate(halves)
+        ]
+        self.log.append(Transaction(Gtid(SERVER, number), end, keys, tuple(changes)))
+        self.tables.append(table)
+
+
+def execute(table: Table, key: int, afterwards: int | None, value: int) -> list[tuple[RowKind, int]]:
+    """One statement on the table, and the change rows that the binlog gets of it."""
+    if key not in table:
+        table[key] = value
+        return [(RowKind.INSERT, key)]
+    del table[key]
+    if afterwards is None:
+        return [(RowKind.DELETE, key)]
+    moved = key if afterwards in table else afterwards
+    table[moved] = value
+    return [(RowKind.UPDATE_BEFORE, key), (RowKind.UPDATE_AFTER, moved)]
+
+
+@dataclass
+class Lake:
+    """The target: the tip of staging, the newest commit that carries our progress, and main."""
+
+    rows: tuple[Row, ...] = ()  # a multiset: an append can duplicate
+    doc: str | None = ""  # None: a commit without our properties
+    marked: tuple[tuple[Row, ...], str] = ((), "")
+    main: tuple[tuple[Row, ...], Place] | None = None
+
+    def commit(self, rows: tuple[Row, ...], progress: Progress) -> None:
+        """A marked commit."""
+        self.rows, self.doc = rows, json.dumps(progress.to_json())
+        self.marked = self.rows, self.doc
+
+
+@dataclass
+class Read:
+    """A chunk while it is read."""
+
+    keys: KeyRange
+    low: Low | None = None
+    rows: tuple[Row, ...] | None = None
+    high: Place | None = None
+
+
+class World:
+    """Source, spool, target, and the one job between them; `progress`, `reads` and `plan` are what a crash loses."""
+
+    READING = ("low", "view", "high")
+
+    def __init__(self, rows: Table, *, gtids: bool) -> None:
+        self.source, self.lake = Source(rows, gtids=gtids), Lake()
+        self.spool: tuple[int, int] | None = None  # the transactions after the first, through the second
+        self.crashes = self.publishes = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """What a run does first: a tip without our properties is reset, and all else is read from the tip."""
+        self.lake.rows, self.lake.doc = self.lake.marked
+        self.progress = Progress.from_json(json.loads(self.lake.doc)) if self.lake.doc else None
+        self.reads, self.plan, self.merged = list[Read](), None, (0, 0)
+
+    def possible(self) -> list[str]:
+        """The steps that can be taken now."""
+        source, marked, merging = self.source, self.lake.doc is not None, self.plan is not None
+        steps = {
+            "transaction": source.written < TRANSACTIONS_MAX,
+            "engine_commit": source.visible < source.written,
+            "gtid_add": source.executed < source.visible,
+            "open_spool": self.progress is None,
+            "crash": self.crashes < CRASHES_MAX,
+        }
+        if self.progress and self.spool:
+            splits, phase = self.progress.splits, self.progress.phase
+            read = [reading for reading in self.reads if reading.high]
+            steps |= {
+                "forward": self.spool[1] < source.executed,
+                "plan_wave": not self.reads and not splits.complete,
+                "read": len(read) < len(self.reads),
+                "commit_wave": marked and bool(read) and len(read) == len(self.reads),
+                "plan_merge": marked and not merging and bool(self.stops()),
+                "merge": marked and merging,
+                "mark": not marked,
+                "audit": marked and phase is Phase.LEVEL,
+                "publish": marked and phase is Phase.AUDITED,
+            }
+        return [step for step, now in steps.items() if now]
+
+    # The source.
+
+    def transaction(self, statements: list[Statement], rotate: int) -> None:
+        """A client commits: the transaction is in the binlog, nobody sees its rows."""
+        self.source.flush(statements, rotate=rotate == 0)
+
+    def engine_commit(self) -> None:
+        """The next transaction's rows become visible."""
+        self.source.visible += 1
+
+    def gtid_add(self) -> None:
+        """The next transaction is in `gtid_executed`."""
+        self.source.executed += 1
+
+    # The spool.
+
+    def opening(self) -> int:
+        """The transactions that the spool does not reach back to."""
+        return self.source.executed
+
+    def open_spool(self) -> None:
+        """The spool opens, before the first low watermark; without GTIDs at the start of the current file."""
+        source, count = self.source, self.opening()
+        covered_from = source.place(count)
+        if not source.gtids:
+            covered_from = source.file.place(0)
+            count = sum(transaction.end.place(0) <= covered_from for transaction in source.log)
+        self.spool = count, count
+        self.store(self.lake.rows, Progress(ORDERS, "f00d", SERVER, 0, covered_from).created())
+
+    def forward(self, some: int) -> None:
+        """The spool takes up to some more transactions, none that is not executed."""
+        begin, end = self.spooled
+        self.spool = begin, min(end + 1 + some, self.source.executed)
+
+    # Waves.
+
+    def plan_wave(self) -> None:
+        """The next chunks, up to the maximum of now."""
+        table, lower = self.source.tables[self.source.visible], self.state.splits.copied_up_to
+        start = min(table, default=0) if lower is None else lower[0]
+        boundaries, last = even_boundaries(start, CHUNK_KEYS, max(table, default=0), WAVE_CHUNKS)
+        self.reads = [Read(chunk.range) for chunk in chunks_between(ORDERS, lower, boundaries, last=last)]
+
+    def low(self) -> Low:
+        """The low watermark: what is executed; without GTIDs, where the current file begins."""
+        return self.source.executed_set(self.source.executed) if self.source.gtids else self.source.file.place(0)
+
+    def high(self) -> Place:
+        """The high watermark: what is written."""
+        return self.source.place(self.source.written)
+
+    def read(self, some: int) -> None:
+        """The next step of one of the chunks."""
+        reading = [read for read in self.reads if not read.high]
+        read = reading[some % len(reading)]
+        match next(step for step in self.READING if getattr(read, "rows" if step == "view" else step) is None):
+            case "low":
+                read.low = self.low()
+            case "view":
+                table = self.source.tables[self.source.visible]
+                read.rows = tuple(row for row in table.items() if (row[0],) in read.keys)
+            case _:
+                read.high = self.high()
+
+    def commit_wave(self) -> None:
+        """Rows and watermarks of the chunks, in one commit."""
+        splits = tuple(Split(read.keys, read.low, read.high) for read in self.reads)
+        rows = [row for read in self.reads for row in read.rows or ()]
+        self.reads = []
+        self.store((*self.lake.rows, *rows), self.state.wave_committed(splits, len(rows)))
+
+    # Merges.
+
+    def stops(self) -> list[int]:
+        """The stops that a merge may have, the latest first."""
+        splits, (begin, end) = self.state.splits, self.spooled
+        floor = max((split.floor for split in splits.all), default=None)
+        counts = range(end, begin - 1, -1)
+        return [count for count in counts if floor and floor <= self.source.place(count) != splits.stop]
+
+    def plan_merge(self, some: int) -> None:
+        """Freeze the splits and choose a stop."""
+        stops, (begin, _) = self.stops(), self.spooled
+        stop = stops[some % len(stops)]
+        known = [(transaction.gtid, transaction.end.place(0)) for transaction in self.source.log[begin:stop]]
+        self.plan = plan_merge(self.state.splits, self.source.place(stop), known, self.state.covered_from)
+
+    def start(self, plan: MergePlan) -> Place:
+        """Where the merge begins to read the spool."""
+        return plan.start
+
+    def judged(self, changes: list[ChangeRow], index: int) -> Key:
+        """The key that decides whether a change row is applied."""
+        return changes[index].key
+
+    def merge(self) -> None:
+        """MERGE INTO staging: a commit that cannot carry our properties."""
+        plan, (begin, end) = self.planned, self.spooled
+        changes = [change for transaction in self.source.log[begin:end] for change in transaction.changes]
+        applied = [
+            change
+            for index, change in enumerate(changes)
+            if self.start(plan) < change.place and plan.should_apply(change.place, self.judged(changes, index))
+        ]
+        rows, before = Counter(self.lake.rows), Counter(key for key, _ in self.lake.rows)
+        last = {key: change for (key,), change in collapse(applied).items()}
+        kept = [row for row in rows.elements() if row[0] not in last]
+        upserts = [change for change in last.items() if not change[1].kind.is_delete]
+        kept += [(key, change.values["value"]) for key, change in upserts for _ in range(max(1, before[key]))]
+        self.lake.rows, self.lake.doc = tuple(kept), None
+        self.merged = (
+            sum(not before[key] for key, _ in upserts),
+            sum(before[key] for key, change in last.items() if change.kind.is_delete),
+        )
+
+    def lifted(self, plan: MergePlan) -> MergePlan:
+        """The plan whose splits the merge lifts."""
+        return plan
+
+    def mark(self) -> None:
+        """The empty commit that says what the merge was."""
+        plan, source = self.planned, self.source
+        count = next(count for count in range(source.written + 1) if source.place(count) == plan.stop)
+        gtids = source.executed_set(count) if source.gtids else None
+        position = Position(SERVER, 0, source.end(count), gtids)
+        self.plan = None
+        self.store(self.lake.rows, self.state.merged(self.lifted(plan), position, *self.merged))
+
+    # Readers.
+
+    def audit(self) -> None:
+        """The gates pass."""
+        self.store(self.lake.rows, self.state.audited())
+
+    def publish(self) -> None:
+        """Main moves to the audited rows, and they are the source's table at its position."""
+        progress, before = self.state, self.lake.main
+        assert progress.position is not None
+        place = progress.position.place
+        assert before is None or before[1] <= place, "the position went down"
+        count = next(count for count in range(self.source.written + 1) if self.source.place(count) == place)
+        assert Counter(self.lake.rows) == Counter(self.source.tables[count].items()), f"not the table at {place}"
+        self.lake.main = self.lake.rows, place
+        self.publishes += 1
+        self.store(self.lake.rows, progress.published())
+
+    # The job.
+
+    def crash(self) -> None:
+        """The job is killed, and another begins."""
+        self.crashes += 1
+        self.begin()
+
+    def store(self, rows: tuple[Row, ...], progress: Progress) -> None:
+        """A marked commit; its count of rows must be true."""
+        assert progress.rows == len(rows), f"{progress.rows} rows by the books, {len(rows)} on staging"
+        self.progress = progress
+        self.lake.commit(rows, progress)
+
+    @property
+    def state(self) -> Progress:
+        """The progress, which exists once the spool is open."""
+        assert self.progress is not None
+        return self.progress
+
+    @property
+    def spooled(self) -> tuple[int, int]:
+        """The spool, which is open."""
+        assert self.spool is not None
+        return self.spool
+
+    @property
+    def planned(self) -> MergePlan:
+        """The plan of the running merge."""
+        assert self.plan is not None
+        return self.plan
+
+    def finish(self) -> None:
+        """The source goes quiet and the next job runs to its end: readers then see the whole table."""
+        self.begin()
+        while steps := [step for step in CALM if step in self.possible()]:
+            getattr(self, steps[0])(*([0] if steps[0] in {"forward", "read", "plan_merge"} else []))
+        assert self.lake.main is not None, "nothing was published"
+        assert self.lake.main[1] == self.source.place(self.source.written), "stuck before the end"

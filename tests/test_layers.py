@@ -1,0 +1,146 @@
+"""The arrows of the architecture, as a table: who may import whom, and how large a thing may grow."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "lakeingest"
+SOURCES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text()
+    for path in PACKAGE.rglob("*.py")
+}
+
+EDGES = {"mysql", "lake", "spark", "quality", "control"}
+BELOW = {"wire", "core", "config"}
+
+# A part may import itself, `errors`, and what stands here. `__init__` is the root with the public names.
+ARROWS: dict[str, set[str]] = {
+    "__main__": {"cli"},
+    "__init__": {"pipeline", "config"},
+    "cli": {"__init__", "demo", "pipeline", "config"},
+    "demo": {"pipeline", "mysql", "config"},
+    "pipeline": EDGES | BELOW,
+    **dict.fromkeys(EDGES, BELOW),
+    "wire": {"core"},
+    "core": set(),
+    "config": {"core"},
+    "errors": set(),
+}
+
+# The core has no clock, no log, no chance and no way out of the process.
+IMPURE = {"asyncio", "logging", "os", "random", "socket", "subprocess", "tempfile", "threading", "time"}
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+
+
+def test_imports_follow_the_arrows() -> None:
+    """Every import of the package, also a late one inside a function, goes where the table allows it."""
+    assert [wrong for name, source in SOURCES.items() for wrong in wrong_imports(name, source)] == []
+
+
+def test_files_and_functions_stay_small() -> None:
+    """No file has more than 400 lines and no function more than 70."""
+    assert [wrong for name, source in SOURCES.items() for wrong in too_large(name, source)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("lakeingest.mysql.chunk_reader", "from lakeingest.lake.target import Target"),
+        ("lakeingest.lake.iceberg", "def write():\n    import lakeingest.spark.session"),
+        ("lakeingest.spark.scatter", "from lakeingest import core, pipeline"),
+        ("lakeingest.quality.gates", "from ..control import lease"),
+        ("lakeingest.control.spool", "import importlib\nimportlib.import_module('lakeingest.mysql')"),
+        ("lakeingest.demo.__init__", "from .. import lake"),
+        ("lakeingest.cli", "from lakeingest.core.keys import Key"),
+        ("lakeingest.wire.rows", "from lakeingest import config"),
+        ("lakeingest.wire.rows", "from lakeingest import Pipeline"),
+        ("lakeingest.core.wave", "import pyarrow as pa"),
+        ("lakeingest.core.wave", "from time import monotonic"),
+        ("lakeingest.core.wave", "from ..wire import rows"),
+        ("lakeingest.config", "from lakeingest.wire import rows"),
+        ("lakeingest.errors", "import lakeingest.config"),
+        ("lakeingest.unheard_of", "from lakeingest.errors import Retryable"),
+    ],
+)
+def test_a_wrong_arrow_is_found(module: str, source: str) -> None:
+    """A forbidden import is reported in whatever form it is written, and nothing beside it."""
+    assert len(wrong_imports(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        (
+            "lakeingest.pipeline.run",
+            "from lakeingest import config, mysql\nfrom lakeingest.lake.target import Target",
+        ),
+        ("lakeingest.mysql.chunk_reader", "import time, pymysql\nfrom lakeingest.errors import Retryable"),
+        ("lakeingest.core.wave", "import enum\nfrom . import keys\nfrom lakeingest import errors"),
+        ("lakeingest.core.__init__", "from .keys import Key"),
+        ("lakeingest.cli", "from lakeingest import __version__"),
+    ],
+)
+def test_a_right_arrow_passes(module: str, source: str) -> None:
+    """What the table allows is not reported."""
+    assert wrong_imports(module, source) == []
+
+
+def test_a_thing_too_large_is_found() -> None:
+    """The size rules see the one line too many, in a file and in a method."""
+    method = "class A:\n    def f(self):\n" + "        pass\n" * (FUNCTION_LINES_MAX - 1)
+    assert too_large("a", method) == []
+    assert too_large("a", method + "        pass\n") == ["a.f: 71 lines"]
+    assert too_large("a", "\n" * FILE_LINES_MAX) == []
+    assert too_large("a", "\n" * (FILE_LINES_MAX + 1)) == ["a: 401 lines"]
+
+
+def wrong_imports(module: str, source: str) -> list[str]:
+    """The imports of a module's source that no arrow allows, as `module -> imported`."""
+    part = module.split(".")[1]
+    if part not in ARROWS:
+        return [f"{module}: no arrows are drawn for it"]
+    return [
+        f"{module} -> {name}"
+        for name in imported(ast.parse(source, module), module)
+        if not is_allowed(part, name)
+    ]
+
+
+def is_allowed(part: str, name: str) -> bool:
+    """Whether a part may import a module; third parties are for all but the core."""
+    top, *below = name.split(".")
+    if top == "lakeingest":
+        target = below[0] if below and below[0] in ARROWS else "__init__"
+        return target in ARROWS[part] | {part, "errors"}
+    return part != "core" or (top in sys.stdlib_module_names and top not in IMPURE)
+
+
+def imported(tree: ast.AST, module: str) -> Iterator[str]:
+    """Every module that a source imports, absolute and at any depth, `import_module("…")` included."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(name, names, level):
+                parents = module.split(".")[:-level] if level else []
+                base = ".".join([*parents, *([name] if name else [])])
+                yield from [f"{base}.{alias.name}" for alias in names] if base == "lakeingest" else [base]
+            case ast.Call(
+                ast.Attribute(attr="import_module") | ast.Name("import_module"), [ast.Constant(str(name)), *_]
+            ):
+                yield name
+
+
+def too_large(module: str, source: str) -> list[str]:
+    """The file and the functions of a module's source that are longer than they may be."""
+    found = [(module, len(source.splitlines()), FILE_LINES_MAX)]
+    for node in ast.walk(ast.parse(source, module)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            found.append((f"{module}.{node.name}", lines, FUNCTION_LINES_MAX))
+    return [f"{name}: {lines} lines" for name, lines, most in found if lines > most]
