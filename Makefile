@@ -19,13 +19,13 @@ INSTALL = $(PIP) install --quiet --no-deps --no-compile --use-pep517
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: .venv/runtime.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi ROWS=n DIR=folder)
+demo: .venv/package.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi ROWS=n DIR=folder)
 	.venv/bin/lakeingest demo --target $(TARGET) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
 
-test: .venv/dev.stamp ## run every test, with the branch coverage of lakeingest/core
+test: .venv/package.stamp .venv/dev.stamp ## run every test, with the branch coverage of lakeingest/core
 	.venv/bin/python -m pytest --cov
 
-lint: .venv/dev.stamp ## ruff (rules and format) and mypy
+lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
@@ -44,10 +44,10 @@ COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-v
 	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' pyproject.toml --extra spark
 
 # The runtime holds only what runs; what lint and test need is added to it, so PySpark is fetched once.
-.venv/runtime.stamp: requirements.lock pyproject.toml
+.venv/runtime.stamp: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 12))' || \
 		{ echo 'lakeingest needs Python 3.11 or 3.12: make PYTHON=/path/to/python3.11' >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv --clear .venv
 	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/build.cfg
 	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > .venv/build.txt
 	@sed -n '/^pyspark==/,/[^\\]$$/p' requirements.lock > .venv/pyspark.txt
@@ -55,6 +55,9 @@ COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-v
 	$(INSTALL) --require-hashes -r .venv/build.txt
 	$(INSTALL) --require-hashes --no-build-isolation -r .venv/pyspark.txt & rest=0; \
 		$(INSTALL) --require-hashes -r .venv/rest.txt || rest=1; wait $$! && exit $$rest
+	@touch $@
+
+.venv/package.stamp: pyproject.toml .venv/runtime.stamp
 	$(INSTALL) --no-build-isolation --no-index -e .
 	@touch $@
 

@@ -7,27 +7,31 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from lakeingest import __version__, console
 from lakeingest.config import Config, load_config
-from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, NotBuiltYet, Retryable, UsageError, VerificationFailed
 
 EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
+# fmt: off
 LATER = (
-    "init check plan resnapshot pause resume cancel changelog maintain submit approve points quarantine explain doctor wait"
-).split()
+    "init", "check", "plan", "resnapshot", "pause", "resume", "cancel", "changelog", "maintain", "submit",
+    "approve", "points", "quarantine", "explain", "doctor", "wait",
+)
+# fmt: on
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _not_built(_: typer.Context, parameter: click.Parameter, value: Any) -> None:
+def _not_built(parameter: typer.CallbackParam, value: Any) -> None:
     if value:
         raise NotBuiltYet(f"{parameter.opts[0]} is not built yet")
 
@@ -48,7 +52,9 @@ PIPELINE = Path("pipeline.yml")
 @app.callback()
 def lakeingest(
     debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Exact copies of MySQL tables in a lake."""
 
@@ -83,7 +89,7 @@ def run(
     loaded = load_config(config, overrides or ())
     try:
         with console.observer(Console(stderr=True)) as observe:
-            result = stage.run(loaded, _tables(tables), max_minutes, observe)
+            result = stage.run(loaded, tables or (), max_minutes, observe)
     except BaseException as error:
         _record(loaded, {"exit": exit_code(error), "error": str(error).partition("\n")[0], "caught_up": False})
         raise
@@ -96,7 +102,9 @@ def verify(
     tables: Names = None,
     repair: Annotated[bool, typer.Option("--repair", callback=_not_built, help="Not built yet.")] = False,
     sample: Annotated[float | None, typer.Option("--sample", callback=_not_built, help="Not built yet.")] = None,
-    max_seconds: Annotated[float | None, typer.Option("--max-seconds", callback=_not_built, help="Not built yet.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", callback=_not_built, help="Not built yet.")
+    ] = None,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
@@ -104,7 +112,7 @@ def verify(
     """Prove source = target, chunk by chunk; exit 1 on a difference. The source has to be quiet."""
     from lakeingest.pipeline import verify as stage
 
-    results = stage.verify(load_config(config, overrides or ()), _tables(tables))
+    results = stage.verify(load_config(config, overrides or ()), tables or ())
     _print(results, as_json, console.verification_lines(results))
     unequal = [str(result.table) for result in results if not result.equal]
     if unequal:
@@ -118,7 +126,7 @@ def status(
     """Show where each table stands; needs no Spark."""
     from lakeingest.pipeline import status as stage
 
-    results = stage.status(load_config(config, overrides or ()), _tables(tables))
+    results = stage.status(load_config(config, overrides or ()), tables or ())
     if as_json:
         _print(results, as_json, ())
         return
@@ -127,14 +135,23 @@ def status(
         gate = "" if one.gate is None else "passed"
         lag = "" if one.lag_bytes is None else f"{one.lag_bytes:,} B"
         shown.add_row(
-            str(one.table), one.target, one.state, f"{one.rows:,}", "" if one.position is None else str(one.position.at), lag, gate
+            str(one.table),
+            one.target,
+            one.state,
+            f"{one.rows:,}",
+            "" if one.position is None else str(one.position.at),
+            lag,
+            gate,
         )
     Console().print(shown)
 
 
 def _later(name: str) -> None:
     @app.command(
-        name, help="Not built yet.", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+        name,
+        help="Not built yet.",
+        hidden=True,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )
     def refuse(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
         raise NotBuiltYet(f"`lakeingest {name}` is not built yet")
@@ -151,7 +168,7 @@ def main() -> NoReturn:
     try:
         app(standalone_mode=False)
         code = 0
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         code = error.exit_code
     except BaseException as error:  # noqa: BLE001 - the last line of defence: nothing passes unnamed
         code = exit_code(error)
@@ -169,16 +186,21 @@ def exit_code(error: BaseException) -> int:
     """What a command ends with when this was raised."""
     if isinstance(error, LakeIngestError):
         return error.exit_code
-    if isinstance(error, click.ClickException):
+    if _is_usage(error):
         return UsageError.exit_code
-    if isinstance(error, KeyboardInterrupt | click.Abort):
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
         return EXIT_INTERRUPTED
     return EXIT_INTERNAL
 
 
+def _is_usage(error: BaseException) -> bool:
+    """Whether Typer did not understand the command line; its error classes are not public, the one method is."""
+    return hasattr(error, "format_message")
+
+
 def _complain(error: BaseException, code: int) -> None:
-    if isinstance(error, click.ClickException):
-        text = error.format_message()
+    if _is_usage(error):
+        text = f"{error.format_message()} (lakeingest --help)"  # type: ignore[attr-defined]
     elif code == EXIT_INTERRUPTED:
         text = "interrupted; what was committed stays, the same command goes on from there"
     elif code == EXIT_INTERNAL:
@@ -201,13 +223,6 @@ def _stop_spark() -> None:
             session.stop()
 
 
-def _tables(names: list[str] | None) -> list[TableId]:
-    try:
-        return [TableId.parse(name) for name in names or ()]
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
 def _record(config: Config, outcome: dict[str, Any]) -> None:
     """Leave `last_run.json` where a cluster loses exit codes."""
     try:
@@ -226,9 +241,7 @@ def _print(result: Any, as_json: bool, lines: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses, tables and positions as JSON documents."""
-    if isinstance(value, TableId):
-        return str(value)
+    """Results as JSON documents: dataclasses field by field, what has a form of its own in that form."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""pipeline.yml as frozen values: the one source of truth for the source, the catalogs of Spark and PyIceberg, and the state.
+"""pipeline.yml as frozen values: the one source of truth for the source, the catalog and the state.
 
 Keys of the interface that this version does not act on are refused as not built yet, never accepted and ignored.
 """

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from lakeingest.core.schema import TableId
 from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, Spooled, WaveCommitted
 from lakeingest.pipeline.run import RunResult
 from lakeingest.pipeline.verify import TableVerification
@@ -31,8 +30,9 @@ def line(event: Event) -> str | None:
             )
         case Merged():
             return (
-                f"{event.table}: merged {event.applied:,} of {event.read:,} change rows: {event.inserted:,} keys inserted,"
-                f" {event.updated:,} updated, {event.deleted:,} deleted ({event.seconds:.1f} s)"
+                f"{event.table}: merged {event.applied:,} of {event.read:,} change rows:"
+                f" {event.inserted:,} keys inserted, {event.updated:,} updated, {event.deleted:,} deleted"
+                f" ({event.seconds:.1f} s)"
             )
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
@@ -43,20 +43,20 @@ def line(event: Event) -> str | None:
 def observer(console: Console) -> Iterator[Observer]:
     """An observer that draws on the console while the block runs."""
     if not console.is_terminal:
-        yield lambda event: _plain(event)
+        yield _plain
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
-        tasks: dict[TableId, TaskID] = {}
+        tasks: dict[str, TaskID] = {}
 
         def draw(event: Event) -> None:
             if isinstance(event, Planned):
-                tasks[event.table] = bars.add_task(str(event.table), total=event.estimated_rows)
-            elif isinstance(event, WaveCommitted) and event.table in tasks:
-                bars.advance(tasks[event.table], event.rows)
+                tasks[str(event.table)] = bars.add_task(str(event.table), total=event.estimated_rows)
+            elif isinstance(event, WaveCommitted) and str(event.table) in tasks:
+                task = tasks[str(event.table)]
+                bars.advance(task, event.rows)
                 if event.complete:  # the total was an estimate
-                    done = next(task.completed for task in bars.tasks if task.id == tasks[event.table])
-                    bars.update(tasks[event.table], total=done)
+                    bars.update(task, total=bars.tasks[task].completed)
             if text := line(event):
                 bars.console.print(text, highlight=False)
 

@@ -20,8 +20,9 @@ BELOW = {"wire", "core", "config"}
 ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"pipeline", "config"},
-    "cli": {"__init__", "demo", "pipeline", "config"},
-    "demo": {"pipeline", "mysql", "config"},
+    "cli": {"__init__", "console", "demo", "pipeline", "config"},
+    "console": {"pipeline"},
+    "demo": {"console", "pipeline", "mysql", "config", "core"},
     "pipeline": EDGES | BELOW,
     **dict.fromkeys(EDGES, BELOW),
     "wire": {"core"},

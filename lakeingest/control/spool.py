@@ -1,8 +1,8 @@
 """The spool: the changelog since the first low watermark, kept as Parquet files under the state folder.
 
-    spool/opened.json            where it begins
-    spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
-    spool/data/…                 what the manifests name; anything else is left of a task that did not finish
+spool/opened.json            where it begins
+spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
+spool/data/…                 what the manifests name; anything else is left of a task that did not finish
 """
 
 import json
@@ -83,7 +83,9 @@ class Spool:
         stop = opened.at
         for number, segment in left.items():
             if segment.start != stop:
-                raise StateUnreadable(f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}")
+                raise StateUnreadable(
+                    f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
+                )
             stop = segment.stop
         return cls(folder, opened, left)
 
@@ -139,7 +141,9 @@ class Spool:
         SpoolGap when the spool does not reach back that far, or a segment in between did not watch the table.
         """
         if after < self.start or self.position.place < stop:
-            raise SpoolGap(f"{table} needs changes from {after} to {stop}; the spool holds {self.start} to {self.position.at}")
+            raise SpoolGap(
+                f"{table} needs changes from {after} to {stop}; the spool holds {self.start} to {self.position.at}"
+            )
         found = []
         for segment in self._between(after, stop):
             if table not in segment.tables:

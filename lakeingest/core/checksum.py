@@ -1,8 +1,9 @@
 """What both sides digest to prove that a chunk is equal, and how digests are compared.
 
-A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`; it is hashed with SHA-256, of which two 64-bit
-halves are kept. A chunk's checksum is the row count and the XOR of each half: it does not depend on the order of rows.
-MySQL computes it in SQL, Spark in SQL, and `digest` here is the specification that both are tested against.
+A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`; it is hashed with SHA-256, of which
+two 64-bit halves are kept. A chunk's checksum is the row count and the XOR of each half: it does not depend on the
+order of rows. MySQL computes it in SQL, Spark in SQL, and `digest` here is the specification that both are tested
+against.
 """
 
 import hashlib
@@ -46,7 +47,7 @@ class Difference:
 
 
 def differences(source: Mapping[Key, Checksum], target: Iterable[tuple[Key, Checksum]]) -> list[Difference]:
-    """The keys that differ between the rows of a chunk on both sides, in key order. A key twice in the target differs."""
+    """The keys that differ between the rows of a chunk on both sides, in key order. A key twice in the target does."""
     left = dict(source)
     found: list[Difference] = []
     seen: set[Key] = set()

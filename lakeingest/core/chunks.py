@@ -34,11 +34,11 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:
-    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether the last chunk is reached.
+    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether the end is reached.
 
     `maximum` is read anew for every wave, so the last chunk cannot have grown while the others were read.
     """
-    boundaries = [(start + step * i,) for i in range(1, count + 1) if start + step * i <= maximum]
+    boundaries: list[Key] = [(start + step * i,) for i in range(1, count + 1) if start + step * i <= maximum]
     return boundaries, len(boundaries) < count
 
 

@@ -1,4 +1,4 @@
-"""Collapse: of many change rows, the last one of each key. The DataFrame form in `spark.changes` is held equal to this."""
+"""Collapse: of many change rows the last of each key. `spark.changes` has the form for volume, held equal to this."""
 
 from collections.abc import Iterable
 

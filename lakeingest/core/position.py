@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """A file name and a byte position, as `SHOW BINARY LOG STATUS` gives them. Opaque elsewhere: ask for its `place`."""
+    """A file name and a byte position, as `SHOW BINARY LOG STATUS` gives them. Opaque elsewhere: ask its `place`."""
 
     file: str
     pos: int
@@ -250,8 +250,9 @@ Low = GtidSet | Place  # a low watermark: executed GTIDs, or without GTIDs the s
 def place_of_low(low: Low, transactions: Iterable[tuple[Gtid, Place]], start: Place) -> Place:
     """The place up to which the spool's transactions are in `low`; `start` when none is.
 
-    `transactions` are the spool's, in binlog order, all after `start`. With binlog_order_commits=ON those in `low` are a
-    prefix; a hole means that order was given up, and judging by place would lose or repeat rows: StateUnreadable.
+    `transactions` are the spool's, in binlog order, all after `start`. With binlog_order_commits=ON those in `low`
+    are a prefix; a hole means that order was given up, and judging by place would lose or repeat rows:
+    StateUnreadable.
     """
     if isinstance(low, Place):
         return low

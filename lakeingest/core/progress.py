@@ -3,8 +3,8 @@
     NEW -created-> COPYING -wave-> COPYING -last wave-> COPIED -merge-> LEVEL -gates-> AUDITED -publish-> PUBLISHED
                                      ^ partial merge |  ^ partial |     ^ merge |    ^-------- merge --------|
 
-COPYING: some chunks are read. COPIED: all are, splits stand at different marks. LEVEL: all stand at one stop, so the staged
-rows are the source's table there. Only an AUDITED table may be shown to readers.
+COPYING: some chunks are read. COPIED: all are, splits stand at different marks. LEVEL: all stand at one stop, so the
+staged rows are the source's table there. Only an AUDITED table may be shown to readers.
 """
 
 import enum

@@ -49,8 +49,8 @@ KEY_KINDS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})  # whose order is p
 class Column:
     """One column: its kind, and what of MySQL's type the readers need.
 
-    `precision` and `scale` are a decimal's; `length` is that of a BINARY(n), whose zero padding the binlog leaves out, and
-    0 otherwise; `fraction` are the digits of a second.
+    `precision` and `scale` are a decimal's; `length` is that of a BINARY(n), whose zero padding the binlog leaves
+    out, and 0 otherwise; `fraction` are the digits of a second.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lakeingest.core.position import FilePosition, GtidSet
 
@@ -48,7 +49,4 @@ def cut(whole: Segment, boundaries: Iterable[FilePosition], pieces: int) -> list
     cuts = min(pieces - 1, len(inside))
     chosen = [inside[(i + 1) * len(inside) // (cuts + 1)] for i in range(cuts)]
     ends = [whole.start, *chosen, whole.stop]
-    return [
-        Segment(whole.server_uuid, whole.epoch, start, stop, whole.skip)
-        for start, stop in zip(ends, ends[1:], strict=False)
-    ]
+    return [Segment(whole.server_uuid, whole.epoch, start, stop, whole.skip) for start, stop in pairwise(ends)]

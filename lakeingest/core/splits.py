@@ -1,8 +1,9 @@
-"""Splits: chunks with a life. A finished split has its watermarks; a merged one stands at the stop of its last merge."""
+"""Splits: chunks with a life. A finished one has its watermarks, a merged one stands at the stop of its last merge."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 from lakeingest.core.keys import Key, KeyRange
@@ -64,7 +65,7 @@ class Splits:
     def __post_init__(self) -> None:
         if self.all and self.all[0].range.lower is not None:
             raise ValueError("the first split has no lower bound")
-        for one, following in zip(self.all, self.all[1:], strict=False):
+        for one, following in pairwise(self.all):
             if not one.range.touches(following.range):
                 raise ValueError(f"a gap or an overlap between {one.range} and {following.range}")
 

@@ -1,9 +1,9 @@
 """Waves, and the filter: which change is applied to which split, and from where a merge must read.
 
-A chunk is a row set seen by one read view, with a low watermark that the view contains and a high watermark that contains
-the view. Rows of the view followed by the changes of the window (low, high], in binlog order, are the chunk as of high;
-each later change then applies once. (DBLog, section 4; Flink CDC 2.0, `shouldEmit`; here the window's changes are upserted
-by the next merge, so one rule covers both.)
+A chunk is a row set seen by one read view, with a low watermark that the view contains and a high watermark that
+contains the view. Rows of the view followed by the changes of the window (low, high], in binlog order, are the chunk
+as of high; each later change then applies once. (DBLog, section 4; Flink CDC 2.0, `shouldEmit`; here the window's
+changes are upserted by the next merge, so one rule covers both.)
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,8 +21,8 @@ Mark = tuple[KeyRange, Place]
 class MergePlan:
     """One merge: the frozen splits it covers, the mark of each, and the stop that it lifts them to.
 
-    A merge reads the spool from the *least* mark, never simply from the previous stop: splits of a later wave need changes
-    that earlier merges dropped.
+    A merge reads the spool from the *least* mark, never simply from the previous stop: splits of a later wave need
+    changes that earlier merges dropped.
     """
 
     splits: Splits
@@ -37,14 +37,14 @@ class MergePlan:
     def should_apply(self, place: Place, key: Key) -> bool:
         """Whether the change of `key` in the transaction that ends at `place` is to be applied.
 
-        The key's split unmerged: iff the transaction is not in its low watermark. Merged: iff it is after the stop of its
-        last merge. In no finished split: never, its chunk will see it.
+        The key's split unmerged: iff the transaction is not in its low watermark. Merged: iff it is after the stop of
+        its last merge. In no finished split: never, its chunk will see it.
         """
         return any(key in keys and mark < place for keys, mark in self.marks) and place <= self.stop
 
 
 def mark_of(split: Split, transactions: Sequence[tuple[Gtid, Place]], covered_from: Place) -> Place:
-    """The place up to which a split's rows contain every change: its low until merged, then the stop of its last merge."""
+    """The place up to which a split's rows hold every change: its low until merged, then the stop of its last merge."""
     if split.merged_at is not None:
         return split.merged_at
     assert split.low is not None  # noqa: S101 - held by Split
@@ -56,9 +56,9 @@ def plan_merge(
 ) -> MergePlan:
     """Plan the merge of all finished splits to `stop`.
 
-    `transactions` are those of the spool between `covered_from` and `stop`, in binlog order; the spool holds every change
-    of the table after `covered_from`. ValueError when `stop` is before a split's high watermark or last stop; SpoolGap when
-    a mark is older than the spool, so that changes would be missing.
+    `transactions` are those of the spool between `covered_from` and `stop`, in binlog order; the spool holds every
+    change of the table after `covered_from`. ValueError when `stop` is before a split's high watermark or last stop;
+    SpoolGap when a mark is older than the spool, so that changes would be missing.
     """
     if not splits.all:
         raise ValueError("nothing to merge: no split is finished")

@@ -149,9 +149,7 @@ def _install(place: Path, say: Callable[[str], None]) -> None:
         root = work / "root"
         for package in _fetch(work, say):
             _run(["dpkg-deb", "--extract", str(package), str(root)], work)
-        shutil.rmtree(
-            root / "usr" / "bin", ignore_errors=True
-        )  # tools that nobody calls, a third of the size
+        shutil.rmtree(root / "usr" / "bin", ignore_errors=True)  # tools that nobody calls, a third of the size
         try:
             require_mysql(_command(root))
         except OperatorNeeded as reason:

@@ -102,9 +102,7 @@ def local_server(
     ways: dict[str, Callable[[str], AbstractContextManager[LocalServer]]] = {
         "a mysqld on PATH": lambda how: _mysqld(_installed_mysqld(), how, folder, options, port),
         "a container": lambda how: _container(how, folder, options, port, say),
-        "Debian's packages": lambda how: _mysqld(
-            debian.unpacked_mysqld(folder, say), how, folder, options, port
-        ),
+        "Debian's packages": lambda how: _mysqld(debian.unpacked_mysqld(folder, say), how, folder, options, port),
     }
     reasons = []
     with ExitStack() as stack:
@@ -140,9 +138,7 @@ def _installed_mysqld() -> list[str]:
 
 
 @contextmanager
-def _mysqld(
-    command: list[str], how: str, folder: Path, options: list[str], port: int | None
-) -> Iterator[LocalServer]:
+def _mysqld(command: list[str], how: str, folder: Path, options: list[str], port: int | None) -> Iterator[LocalServer]:
     """Set up a data folder and run the command on it."""
     password = secrets.token_urlsafe(16)
     with _home(folder) as home, _reserved_port(port) as chosen:
@@ -181,9 +177,7 @@ def _mysqld(
 
 
 @contextmanager
-def _container(
-    how: str, folder: Path, options: list[str], port: int | None, say: Say
-) -> Iterator[LocalServer]:
+def _container(how: str, folder: Path, options: list[str], port: int | None, say: Say) -> Iterator[LocalServer]:
     """Run the official image; the container is removed at the end, and with us if we are killed."""
     docker = container.answering_docker()
     container.fetch_image(docker, say)

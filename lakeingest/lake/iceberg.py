@@ -1,8 +1,9 @@
 """Iceberg: files written on executors, commits on the branch `lakeingest`, one atomic publish.
 
 Properties of a marked staging commit (its snapshot's summary), always complete:
-`lakeingest.progress` all that the next step depends on · `lakeingest.base` the snapshot it builds on · `lakeingest.commit` its
-own name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked commit is not done: it is reset.
+`lakeingest.progress` all that the next step depends on · `lakeingest.base` the snapshot it builds on ·
+`lakeingest.commit` its own name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
+commit is not done: it is reset.
 """
 
 import json
@@ -72,7 +73,7 @@ class IcebergTarget:
         self._catalog: Catalog = SqlCatalog(config.CATALOG, **settings.pyiceberg_properties())
 
     def load(self, table: TableId) -> Staged | None:
-        """The last marked commit; an unmarked tip of staging is reset to it, an interrupted first publish is finished."""
+        """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished."""
         for name in (self._name(table), self._building(table)):
             if not self._catalog.table_exists(name):
                 continue
@@ -128,7 +129,7 @@ class IcebergTarget:
             f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
         )
         merged = _tip(self._table(progress.table), STAGING)
-        if merged.snapshot_id != staged.version and merged.parent_snapshot_id != staged.version:
+        if staged.version not in {merged.snapshot_id, merged.parent_snapshot_id}:
             raise StaleWriter(f"{progress.table}: another writer is on its staging branch; run the same command again")
         return self._commit(progress.table, merged.snapshot_id, (), progress, base=staged.version)
 
@@ -206,12 +207,14 @@ class IcebergTarget:
             "lakeingest.position": "" if position is None else str(position.place),
         }
         try:
-            with loaded.transaction() as transaction:
-                with transaction.update_snapshot(snapshot_properties=marks, branch=STAGING).fast_append() as append:
-                    committed = append.snapshot_id
-                    for pickled in files:
-                        for file in pickle.loads(pickled):  # noqa: S301 - written by our own executors
-                            append.append_data_file(file)
+            with (
+                loaded.transaction() as transaction,
+                transaction.update_snapshot(snapshot_properties=marks, branch=STAGING).fast_append() as append,
+            ):
+                committed = append.snapshot_id
+                for pickled in files:
+                    for file in pickle.loads(pickled):  # noqa: S301 - written by our own executors
+                        append.append_data_file(file)
         except CommitFailedException as error:
             raise stale from error
         return Staged(progress, committed, _published(loaded))
@@ -253,6 +256,6 @@ def _published(table: Table) -> int | None:
 def _progress(snapshot: Snapshot) -> Progress:
     assert snapshot.summary is not None  # noqa: S101 - it is marked
     try:
-        return Progress.from_json(json.loads(snapshot.summary[PROGRESS]))
+        return Progress.from_json(json.loads(snapshot.summary.additional_properties[PROGRESS]))
     except ValueError as error:
         raise StateUnreadable(f"snapshot {snapshot.snapshot_id}: its progress is no JSON") from error

@@ -1,4 +1,4 @@
-"""What the pipeline asks of a lake format; one file implements it for each, with the same functions in the same order."""
+"""What the pipeline asks of a lake format; one file implements it for each, its functions in this order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +38,11 @@ class Writer(Protocol):
 
 
 class Target(Protocol):
-    """Tables that carry their own progress. Every commit asserts that staging is where the given `Staged` left it and
-    carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then."""
+    """Tables that carry their own progress.
+
+    Every commit asserts that staging is where the given `Staged` left it and
+    carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then.
+    """
 
     def load(self, table: TableId) -> Staged | None:
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
@@ -59,8 +62,10 @@ class Target(Protocol):
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
 
-    def merge(self, staged: Staged, spark: "SparkSession", changes: "DataFrame", key: Sequence[str], progress: Progress) -> Staged:  # noqa: E501
-        """Upsert and delete collapsed changes (their column `_lakeingest_deleted` says which), then mark the progress."""
+    def merge(
+        self, staged: Staged, spark: "SparkSession", changes: "DataFrame", key: Sequence[str], progress: Progress
+    ) -> Staged:
+        """Upsert and delete collapsed changes (`_lakeingest_deleted` says which), then mark the progress."""
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of nothing but progress."""
@@ -69,4 +74,4 @@ class Target(Protocol):
         """The rows of one commit."""
 
     def publish(self, staged: Staged, properties: Mapping[str, str]) -> Staged:
-        """Let readers see the commit `staged.version`, atomically, with its position; fails if anyone else moved main."""
+        """Let readers see the commit `staged.version` and its position, atomically; fails if anyone else moved main."""

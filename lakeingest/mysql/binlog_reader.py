@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pymysql
 from pymysql.constants import COMMAND, CR, ER
@@ -50,46 +51,46 @@ def read_segment(
         begin = FilePosition(begin.file, _FILE_START)
     try:
         [(uuid, gtid_mode)] = query(connection, "SELECT @@server_uuid, @@global.gtid_mode")
-        if uuid != segment.server_uuid:
-            raise BinlogGone(
-                f"the source is server {uuid}, the position is of {segment.server_uuid}; copy the tables again"
-            )
+        _has_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
         sent = _events(connection, segment)
         yield from decode(sent, segment, begin, schemas, batch_rows, gtids=gtid_mode == "ON")
     except pymysql.err.MySQLError as error:
         raise _named(error, segment) from error
-    except OSError as error:
-        raise SourceAway(f"the source is away: {error}; run the same command again") from error
+
+
+def _has_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
+    """BinlogGone unless the server is the segment's, and has written it."""
+    if uuid != segment.server_uuid:
+        raise BinlogGone(f"the source is {uuid}, the position is of {segment.server_uuid}; copy all tables again")
+    if (written.number, written.pos) < (segment.stop.number, segment.stop.pos):
+        raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")
 
 
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
     # Else the server refuses to send events that have checksums. The first name is known from 8.0.26 on.
     query(connection, "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
     request = _DUMP.pack(begin.pos, _NON_BLOCK, server_id) + begin.file.encode()
-    connection._execute_command(COMMAND.COM_BINLOG_DUMP, request)  # noqa: SLF001
+    wire: Any = connection  # the driver has no public way to send a command
+    wire._execute_command(COMMAND.COM_BINLOG_DUMP, request)  # noqa: SLF001
 
 
 def _events(connection: pymysql.Connection, segment: Segment) -> Iterator[bytes]:
     """The events that the server sends, up to the end of its binlog."""
+    wire: Any = connection  # nor to read a packet
     while True:
-        packet = connection._read_packet()  # noqa: SLF001
+        packet = wire._read_packet()  # noqa: SLF001
         if packet.is_eof_packet():
-            break
+            # Between the flush and the sync of a commit group its end is written, but not sent yet.
+            raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
         yield packet.get_all_data()[1:]
-    # Between the flush and the sync of a commit group its end is written, but not sent yet.
-    written = written_position(connection)
-    if (written.number, written.pos) >= (segment.stop.number, segment.stop.pos):
-        raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
 
 
 def _named(error: pymysql.err.MySQLError, segment: Segment) -> Exception:
     """The server's error as ours; those that say nothing of the binlog stay what they are."""
     code, text = (*error.args, 0, "")[:2]
     if code == _FATAL_READING and "replica with the same" not in str(text):
-        return BinlogGone(
-            f"the source cannot send its binlog from {segment.start} to {segment.stop}: {text}; copy the tables again"
-        )
-    if code in _LOST or code == _FATAL_READING:
+        return BinlogGone(f"the source cannot send {segment.start} to {segment.stop}: {text}; copy the tables again")
+    if code in _LOST or code == _FATAL_READING or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source stopped sending its binlog: {text}; run the same command again")
     return error

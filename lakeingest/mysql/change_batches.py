@@ -17,7 +17,7 @@ Part = tuple[TableId | None, pa.RecordBatch]  # None: rows of the transaction lo
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The transaction that rows come from: its name, the place of its end, and its commit time in microseconds."""
+    """The transaction that rows come from: its name, the place of its end, its commit time in µs."""
 
     gtid: Gtid | None
     epoch: int
@@ -27,7 +27,7 @@ class Origin:
 
 
 class ChangeBatches:
-    """The rows of every table in `schemas`, and the log of transactions, each cut into batches of `batch_rows`."""
+    """The rows of every table in `schemas`, and the log of transactions, in batches of `batch_rows`."""
 
     def __init__(self, schemas: Mapping[TableId, TableSchema], batch_rows: int) -> None:
         self._schemas, self._batch_rows = schemas, batch_rows

@@ -70,6 +70,6 @@ def _all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, 
     if hashed < rows:  # CONCAT gives NULL for a row that is longer than a packet
         [(packet,)] = query(connection, "SELECT @@max_allowed_packet")
         raise OperatorNeeded(
-            f"{schema.table}: {rows - hashed} rows are longer than max_allowed_packet ({packet}) and cannot be hashed by "
-            "the source; raise it"
+            f"{schema.table}: {rows - hashed} rows are longer than max_allowed_packet ({packet}),"
+            " and cannot be hashed by the source; raise it"
         )

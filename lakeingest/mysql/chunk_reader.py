@@ -1,9 +1,11 @@
 """One chunk, read under its own watermarks: the four steps of DBLog's and Flink CDC's snapshot, without a lock.
 
-1. low: `gtid_executed`, which any read view opened after it contains (without GTIDs: the start of the current file, because a
+1. low: `gtid_executed`, which any read view opened after it contains (without GTIDs: the start of the current file,
+because a
    rotation waits for earlier commits).
 2. the read view opens: START TRANSACTION WITH CONSISTENT SNAPSHOT.
-3. high: the written position, which contains whatever the view sees. Read here, not after the rows: the view is fixed, so
+3. high: the written position, which contains whatever the view sees. Read here, not after the rows: the view is
+fixed, so
    the window is milliseconds.
 4. the table's definition, then its rows, in the same transaction.
 
@@ -12,7 +14,6 @@ Rows, low, high and definition travel together: a retried task must never meet t
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pymysql
@@ -47,8 +48,7 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
-    """The rows of one chunk as one read view saw them, and the split that they finish; its high watermark as the server
-    names it."""
+    """The rows of one chunk as one read view saw them, the split that they finish, its high as the server names it."""
 
     rows: pa.Table
     split: Split
@@ -63,11 +63,13 @@ class ServerState:
     executed: GtidSet | None
 
 
-def read_chunk(source: Source, schema: TableSchema, chunk: Chunk, server_uuid: str, epoch: int, hooks: Hooks = Hooks()) -> ChunkRead:  # noqa: B008, E501
+def read_chunk(
+    source: Source, schema: TableSchema, chunk: Chunk, server_uuid: str, epoch: int, hooks: Hooks = Hooks()
+) -> ChunkRead:
     """Read one chunk on two connections to the server `server_uuid`.
 
-    SplitUnstable when the table or the server changed in mid-read (read it again); SchemaChanged when the definition is not
-    `schema`; OperatorNeeded when binlog_order_commits was switched off.
+    SplitUnstable when the table or the server changed in mid-read (read it again); SchemaChanged when the definition
+    is not `schema`; OperatorNeeded when binlog_order_commits was switched off.
     """
     with connect(source, stream=True) as reading, connect(source) as beside:
         low = read_low(reading, beside, server_uuid, epoch)
@@ -82,7 +84,9 @@ def read_chunk(source: Source, schema: TableSchema, chunk: Chunk, server_uuid: s
         if read_schema(reading, chunk.table).fingerprint != schema.fingerprint:
             raise SchemaChanged(f"{chunk.table}: its definition changed since its first chunk; it must be copied again")
         _same_server(reading, server_uuid)
-        rows = _rows(reading, schema, f"SELECT {_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}")
+        rows = _rows(
+            reading, schema, f"SELECT {_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"
+        )
         hooks.after_rows()
         query(reading, "COMMIT")
     return ChunkRead(rows, Split(chunk.range, low, high.place(epoch)), high)

@@ -45,8 +45,8 @@ _SESSION = (
 def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connection]:
     """An autocommitting connection with a pinned session (UTC, REPEATABLE READ, utf8mb4); closed at the end.
 
-    Values come as text, undecoded from MySQL's own form. With `stream`, cursors do not buffer results. Errors of the server
-    inside the block are raised as ours: SourceAway, SplitUnstable, OperatorNeeded.
+    Values come as text, undecoded from MySQL's own form. With `stream`, cursors do not buffer results. Errors of the
+    server inside the block are raised as ours: SourceAway, SplitUnstable, OperatorNeeded.
     """
     with named_errors(source):
         connection = pymysql.connect(
@@ -66,7 +66,10 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
             query(connection, _SESSION)
             yield connection
         finally:
-            connection.close() if not stream else connection._force_close()  # noqa: SLF001 - close() would read on
+            if stream:  # close() would read an unfinished result to its end
+                connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
+            else:
+                connection.close()
 
 
 def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:

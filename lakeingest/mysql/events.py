@@ -185,7 +185,10 @@ class Cursor:
 
     def text(self, size: int) -> str:
         """A string of that many bytes."""
-        return self.take(size).decode()
+        try:
+            return self.take(size).decode()
+        except UnicodeDecodeError as error:
+            raise Damaged(f"a name that is not text: {error}") from error
 
     @property
     def left(self) -> int:
@@ -194,7 +197,7 @@ class Cursor:
 
 
 def has_checksums(raw: bytes) -> bool:
-    """Whether this FORMAT_DESCRIPTION event and those after it have checksums; Damaged for an unknown form."""
+    """Whether this FORMAT_DESCRIPTION event and those after it have checksums; Damaged for a new form."""
     algorithm = raw[-1 - _CHECKSUM.size]
     version = Cursor(raw, _HEADER.size).number(2)
     if algorithm not in {0, _CRC32} or version != _BINLOG_VERSION:
@@ -219,7 +222,7 @@ class Beginning:
 
 
 def read_gtid(event: Event) -> Beginning:
-    """Read a GTID or ANONYMOUS_GTID event; one without commit times (before MySQL 8.0.1) has its header's second."""
+    """Read a GTID or ANONYMOUS_GTID event; where it has no commit time, its header's second stands for it."""
     body = event.body
     body.take(1)
     source, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
@@ -246,7 +249,7 @@ def read_query(event: Event) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """What a TABLE_MAP event says: whose rows follow under `id`. Without FULL metadata there are no `names`."""
+    """What a TABLE_MAP event says: whose rows follow under `id`. `names` are empty without FULL metadata."""
 
     id: int
     database: str

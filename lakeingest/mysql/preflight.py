@@ -1,8 +1,7 @@
-"""Preflight: the conditions without which the result could be wrong. Each is one function; all are reported together."""
+"""Preflight: the conditions without which the result could be wrong, each a function; all are reported together."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pymysql
 

@@ -48,9 +48,7 @@ _PYTHON: dict[Kind, type] = {
 }
 
 # The types that a column of a kind has in the binlog. A number's is with whether it is unsigned.
-_INT32 = {
-    (number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)
-}
+_INT32 = {(number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)}
 _TYPES: dict[Kind, frozenset[Any]] = {
     Kind.INT32: frozenset(_INT32 | {(FIELD_TYPE.LONG, 0)}),
     Kind.INT64: frozenset({(FIELD_TYPE.LONG, 1), (FIELD_TYPE.LONGLONG, 0)}),
@@ -68,7 +66,7 @@ _TYPES: dict[Kind, frozenset[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _NoServer:
-    """Stands where the library wants a connection, so that it can ask no server for what the binlog leaves out."""
+    """Stands where the library wants a connection, so that it asks no server for missing names."""
 
     charset: str = "utf8mb4"
 
@@ -98,7 +96,7 @@ class RowDecoder:
         where = f"{schema.table} {where}"
         if not found.names:
             raise UnsupportedEvent(
-                f"{where}: row metadata not FULL; SET GLOBAL binlog_row_metadata=FULL, then copy the table again"
+                f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
             )
         if found.names != schema.names:
             raise SchemaChanged(
@@ -127,8 +125,7 @@ class RowDecoder:
         present = [_count(getattr(rows, name), width) for name in _BITMAPS if hasattr(rows, name)]
         if {rows.number_of_columns, *present} != {width}:
             raise UnsupportedEvent(
-                f"{where}: row image not FULL; set binlog_row_image=FULL in every session of the source, then copy "
-                "the table again"
+                f"{where}: row image not FULL; set binlog_row_image=FULL in every session, then copy the table again"
             )
         parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _HALVES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):
@@ -170,14 +167,16 @@ class RowDecoder:
 
 
 def column_array(column: Column, values: tuple[Any, ...], where: str) -> pa.Array:
-    """A column of decoded values; UnsupportedValue unless every one arrives exact. `where` is for its message."""
+    """A column of decoded values; UnsupportedValue, with `where`, unless every one arrives exact."""
+    if column.kind is Kind.BINARY:  # Python decodes no bytes to '' without a look at the charset
+        values = tuple(b"" if value == "" else value for value in values)
     wanted = _PYTHON[column.kind]
     wrong = set(map(type, values)) - {wanted, type(None)}
     if wrong:
         names = ", ".join(sorted(kind.__name__ for kind in wrong))
         raise UnsupportedValue(
-            f"{where}: column {column.name} ({column.source_type}) came as {names}, not {wanted.__name__}; leave "
-            "the table out with tables.exclude"
+            f"{where}: column {column.name} ({column.source_type}) came as {names}, not "
+            f"{wanted.__name__}; leave the table out with tables.exclude"
         )
     try:
         return arrow.from_objects(column, values)
@@ -208,15 +207,13 @@ def _same_columns(found: TableMap, columns: list[Any], schema: TableSchema, wher
         if not {other.type, (other.type, int(other.unsigned))} & types or (
             column.kind is Kind.DECIMAL and (other.precision, other.decimals) != digits
         ):
-            raise SchemaChanged(
-                f"{where}: column {column.name} is not {column.source_type}; copy the table again"
-            )
+            raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
     names = tuple(other.name for other in columns)
     members = tuple(tuple(other.enum_values[1:]) for other in columns if other.type == FIELD_TYPE.ENUM)
     if (names, members) != (found.names, found.enum_members):
         raise UnsupportedEvent(
-            f"{where}: mysql-replication misreads names and enum members of more than 127 bytes; leave the table "
-            "out with tables.exclude"
+            f"{where}: mysql-replication misreads names and enum members of more than 127 bytes; leave "
+            "the table out with tables.exclude"
         )
 
 

@@ -53,8 +53,8 @@ def list_tables(connection: pymysql.Connection) -> list[TableId]:
 def read_schema(connection: pymysql.Connection, table: TableId) -> TableSchema:
     """The table's definition as it is now.
 
-    OperatorNeeded when there is no such table; UnsupportedTable when its key or a column would not arrive exact, naming all
-    the reasons.
+    OperatorNeeded when there is no such table; UnsupportedTable when its key or a column would not arrive exact,
+    naming all the reasons.
     """
     where = f"WHERE TABLE_SCHEMA = {literal(table.database)} AND TABLE_NAME = {literal(table.name)}"
     rows = query_dicts(connection, f"SELECT * FROM information_schema.COLUMNS {where} ORDER BY ORDINAL_POSITION")
@@ -95,7 +95,10 @@ def _column(row: dict[str, Any], reasons: list[str]) -> Column:
     refusals = (
         (kind is None, "this type is not built yet"),
         (kind is Kind.DECIMAL and precision > 38, "more than 38 digits are not built yet"),  # noqa: PLR2004 - Arrow, Iceberg
-        (kind in {Kind.FLOAT, Kind.DOUBLE} and row["numeric_scale"] is not None, "its text form is rounded by the server"),
+        (
+            kind in {Kind.FLOAT, Kind.DOUBLE} and row["numeric_scale"] is not None,
+            "its text form is rounded by the server",
+        ),
         (row["character_set_name"] not in {None, *_CHARSETS}, f"charset {row['character_set_name']} is not built yet"),
         ("GENERATED" in extra and "DEFAULT_GENERATED" not in extra, "generated columns are not built yet"),
         ("INVISIBLE" in extra, "invisible columns are not built yet"),

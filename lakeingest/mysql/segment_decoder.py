@@ -105,9 +105,7 @@ def decode(
             if decoder.is_done:
                 yield from decoder.rest()
                 return
-        raise BinlogGone(
-            f"the source's binlog ends at {decoder.at}, before {segment.stop}; copy the tables again"
-        )
+        raise BinlogGone(f"the source's binlog ends at {decoder.at}, before {segment.stop}; copy the tables again")
 
 
 class SegmentDecoder:
@@ -146,8 +144,8 @@ class SegmentDecoder:
         at = (self._number, self._pos)
         if at > self._stop or (at == self._stop and self._state is not _State.OUTSIDE):
             raise BinlogGone(
-                f"no transaction ends at {self._segment.stop} in the source's binlog: it is not the one that this "
-                "position was read from; copy the tables again"
+                f"no transaction ends at {self._segment.stop} in the source's binlog: it is not the one "
+                "that this position was read from; copy the tables again"
             )
         return at == self._stop
 
@@ -166,8 +164,8 @@ class SegmentDecoder:
                 yield from self._act(event, begins)
         except Damaged as damage:
             raise UnsupportedEvent(
-                f"the binlog is damaged at {begins}: {damage}; run again, and if it stays, restore the source's "
-                "binlog or copy the tables again"
+                f"the binlog is damaged at {begins}: {damage}; run again, and if it stays, restore the "
+                "source's binlog or copy the tables again"
             ) from damage
 
     def rest(self) -> Iterator[Part]:
@@ -186,7 +184,7 @@ class SegmentDecoder:
         number = file_number(file)
         if number != self._number + 1 or self._state is not _State.OUTSIDE:
             raise BinlogGone(
-                f"after {self.at} the source goes on with {file}:{pos}: its binlog has a gap; copy the tables again"
+                f"after {self.at} the source goes on with {file}: its binlog has a gap; copy the tables again"
             )
         self._file, self._number, self._pos = file, number, pos
 
@@ -257,12 +255,10 @@ class SegmentDecoder:
             raise _refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
         if meaning in {Statement.DDL, Statement.CREATE_TABLE} and is_harmful(text, database, self._schemas):
             shown = " ".join(text.split())[:200]
-            what = f"a change of definition that may touch a copied table ({shown}, in database {database or '-'})"
+            what = f"DDL that may change a copied table ({shown}, in database {database or '-'})"
             raise _refusal(what, "let it end", begins)
         if meaning is Statement.ROLLBACK and self._has_rows:
-            raise _refusal(
-                "a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins
-            )
+            raise _refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
         return _SIGNS[meaning]
 
     def _keep(self, event: Event, table_id: int, begins: FilePosition) -> None:

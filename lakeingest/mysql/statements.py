@@ -27,11 +27,12 @@ class Statement(enum.Enum):
     UNKNOWN = enum.auto()
 
 
-    _COMMENT = re.compile(r"/\*(?![!M]).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL) _EXECUTED =
-    re.compile(r"/\*M?!\d*|\*/")  # around text that the server executes _NAME =
-    r"(?:`(?:[^`]|``)*`|[\w$]+)" _USER = r"""(?:`[^`]*`|'[^']*'|"[^"]*"|[\w$.%-]+)""" _OPTIONS =
-    rf"""(?:or\s+replace\s+|algorithm\s*=\s*\w+\s+
-    |definer\s*=\s*{_USER}(?:\s*@\s*{_USER}|\s*\(\s*\))?\s+|sql\s+security\s+\w+\s+|aggregate\s+|json\s+relational\s+duality\s+|undo\s+)*"""
+_COMMENT = re.compile(r"/\*(?![!M]).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL)
+_EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # around text that the server executes
+_NAME = r"(?:`(?:[^`]|``)*`|[\w$]+)"
+_USER = r"""(?:`[^`]*`|'[^']*'|"[^"]*"|[\w$.%-]+)"""
+_OPTION = rf"""(?:or\s+replace|algorithm\s*=\s*\w+|definer\s*=\s*{_USER}(?:\s*@\s*{_USER}|\s*\(\s*\))?
+    |sql\s+security\s+\w+|aggregate|json\s+relational\s+duality|undo)"""
 _OBJECT = r"""(?:view|trigger|event|procedure|function|server|resource\s+group|library|tablespace
     |logfile\s+group|spatial\s+reference\s+system|user|role)"""
 
@@ -43,7 +44,7 @@ _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
     (r"rollback\s+to\b", Statement.ROLLBACK_TO),
     (r"(?:release\s+)?savepoint\b", Statement.SAVEPOINT),
     (r"xa\b", Statement.XA),
-    (rf"(?:create|alter|drop|rename)\s+{_OPTIONS}{_OBJECT}\b", Statement.HARMLESS),
+    (rf"(?:create|alter|drop|rename)\s+(?:{_OPTION}\s+)*{_OBJECT}\b", Statement.HARMLESS),
     (r"(?:create|drop)\s+temporary\s+tables?\b", Statement.HARMLESS),
     (r"create\s+(?:database|schema)\b", Statement.HARMLESS),
     (r"(?:grant|revoke|flush|analyze|optimize|install|uninstall|alter\s+instance)\b", Statement.HARMLESS),
@@ -78,9 +79,7 @@ def is_harmful(text: str, database: str, watched: Iterable[TableId]) -> bool:
     if classify(text) is Statement.CREATE_TABLE and (created := _CREATED.match(_plain(text))):
         table = (_unquoted(created["database"] or database), _unquoted(created["name"]))
         return not created["if"] and table in {(t.database.casefold(), t.name.casefold()) for t in tables}
-    if any(
-        "\udc80" <= sign <= "\udcff" for sign in text + database
-    ):  # another charset: names are not comparable
+    if any("\udc80" <= sign <= "\udcff" for sign in text + database):  # another charset: names are not comparable
         return bool(tables)
     names = {name for table in tables for name in (table.database, table.name)}
     databases = {table.database.casefold() for table in tables}
@@ -88,7 +87,7 @@ def is_harmful(text: str, database: str, watched: Iterable[TableId]) -> bool:
 
 
 def _plain(text: str) -> str:
-    """The text without comments. Strings with signs of a comment are not spared: only the beginning is of use."""
+    """The text without comments. Strings with signs of a comment are not spared: use its beginning."""
     return _EXECUTED.sub(" ", _COMMENT.sub(" ", text)).strip().removesuffix(";")
 
 

@@ -1,7 +1,7 @@
 """From the binlog into the spool, and from the spool into staging.
 
-The binlog is read once for all tables, by executors side by side, each a segment. A merge reads a table's part of the spool
-from the least mark of its splits, keeps what each split still needs, collapses it and merges it.
+The binlog is read once for all tables, by executors side by side, each a segment. A merge reads a table's part of the
+spool from the least mark of its splits, keeps what each split still needs, collapses it and merges it.
 """
 
 import time
@@ -87,7 +87,11 @@ def next_segments(context: Context) -> list[SpoolSegment]:
     """The tasks that bring the spool to the written position of this moment, cut for the executors."""
     spool, position = context.spool, context.spool.position
     whole = Segment(
-        position.server_uuid, position.epoch, position.at, written_position(context.connection), position.gtids or GtidSet()
+        position.server_uuid,
+        position.epoch,
+        position.at,
+        written_position(context.connection),
+        position.gtids or GtidSet(),
     )
     pieces = cut(whole, [*context.boundaries, *file_starts(context.connection)], context.at_once)
     context.boundaries.clear()
@@ -95,14 +99,16 @@ def next_segments(context: Context) -> list[SpoolSegment]:
 
 
 def append_segments(context: Context, manifests: list[Manifest], seconds: float) -> None:
-    """Make a batch part of the spool, once all its transactions are executed: none of them can be lost by a crash then."""
+    """Make a batch part of the spool once all its transactions are executed: a crash cannot lose one of them then."""
     gtids = GtidSet()
     for manifest in manifests:
         gtids |= manifest.gtids
     _wait_until_executed(context, gtids)
     context.spool.append(manifests)
     rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
-    transactions = sum(pq.read_metadata(context.spool.folder / manifest.transactions).num_rows for manifest in manifests)
+    transactions = sum(
+        pq.read_metadata(context.spool.folder / manifest.transactions).num_rows for manifest in manifests
+    )
     context.observe(Spooled(str(context.spool.position.at), transactions, rows, seconds))
 
 
@@ -175,4 +181,3 @@ def _wait_until_executed(context: Context, gtids: GtidSet) -> None:
 
 def _gtids(batch: pa.RecordBatch) -> list[Gtid]:
     return [Gtid(row["uuid"], row["number"], row["tag"] or "") for row in batch.to_pylist() if row["uuid"] is not None]
-

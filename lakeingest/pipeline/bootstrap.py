@@ -1,6 +1,7 @@
 """Bootstrap: a table is copied in waves of chunks; each wave is one commit on staging, the unit of resume.
 
-Beside each wave's chunks the executors read the binlog that was written since the wave before, so retention cannot run out.
+Beside each wave's chunks the executors read the binlog that was written since the wave before, so retention cannot
+run out.
 """
 
 import time
@@ -69,7 +70,8 @@ def _wave(context: Context, table: TableId, chunks: list[Chunk], writer: Writer)
         CopyChunk(context.config.source, context.schemas[table], chunk, position.server_uuid, position.epoch, writer)
         for chunk in chunks
     ]
-    outcomes = scatter(context.spark, _run, [*copies, *next_segments(context)], context.at_once)
+    tasks: list[CopyChunk | SpoolSegment] = [*copies, *next_segments(context)]
+    outcomes = scatter(context.spark, _run, tasks, context.at_once)
     copied = [outcome for outcome in outcomes if isinstance(outcome, Copied)]
     append_segments(context, [one for one in outcomes if isinstance(one, Manifest)], time.monotonic() - began)
     # the spool has passed the high watermarks of the waves before, not those of this one

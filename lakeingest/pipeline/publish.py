@@ -31,4 +31,6 @@ def publish(context: Context, table: TableId) -> None:
     published = replace(published, progress=audited.progress.published())
     context.advance(published)
     position = published.progress.position
-    context.observe(Published(table, report.rows, "" if position is None else str(position.at), time.monotonic() - began))
+    context.observe(
+        Published(table, report.rows, "" if position is None else str(position.at), time.monotonic() - began)
+    )

@@ -1,7 +1,7 @@
 """A run: what is new is copied, then the binlog is applied up to a stop, then every table is shown as of that stop."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -55,15 +55,15 @@ class RunResult:
 
 def run(
     config: Config,
-    tables: Sequence[TableId] = (),
+    tables: Sequence[str] = (),
     max_minutes: float | None = None,
     observe: Observer = unobserved,
     spark: "SparkSession | None" = None,
 ) -> RunResult:
-    """Bootstrap what is new of the given tables (none: all that the config includes), then apply the binlog up to the written
-    position read after the last chunk, and publish every table there.
+    """Bootstrap what is new, then apply the binlog to the written position read after the last chunk, and publish there.
 
-    Stops early, at a commit, when `max_minutes` are over; the same call goes on from there.
+    `tables` are written `database.table`; none means all that the config includes. Stops early, at a commit, when
+    `max_minutes` are over; the same call goes on from there.
     """
     began = time.monotonic()
 
@@ -86,10 +86,8 @@ def run(
 
 
 @contextmanager
-def opened(
-    config: Config, tables: Sequence[TableId], observe: Observer, spark: "SparkSession | None"
-) -> Iterator[Context]:
-    """Preflight, then all edges of a run, with every table loaded or created and the spool open before the first low."""
+def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[Context]:
+    """Preflight, then all edges of a run: every table loaded or created, the spool open before the first low."""
     with connect(config.source) as connection:
         known = config.tables.select(list_tables(connection))
         chosen = choose(config, known, tables)
@@ -101,7 +99,9 @@ def opened(
         schemas = {table: read_schema(connection, table) for table in watched}
         for table, staged in loaded.items():
             if staged and staged.progress.fingerprint != schemas[table].fingerprint:
-                raise SchemaChanged(f"{table}: its definition is not the one it was copied with; it must be copied again")
+                raise SchemaChanged(
+                    f"{table}: its definition is not the one it was copied with; it must be copied again"
+                )
         spool = _spool(config, connection, target, loaded)
         session = spark or open_session(config)
         context = Context(config, connection, session, target, spool, schemas, observe, tuple(chosen))
@@ -115,20 +115,21 @@ def opened(
         yield context
 
 
-def choose(config: Config, known: Sequence[TableId], tables: Sequence[TableId]) -> list[TableId]:
-    """The tables that were asked for, or all that the config includes; UsageError for one that it does not include."""
-    for table in tables:
-        if table not in known:
-            raise UsageError(f"{table} is not among the source's tables that tables.include names")
+def choose(config: Config, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
+    """The tables that were asked for as `database.table`, or all; UsageError for one that is not included."""
     if not known:
         raise OperatorNeeded(f"no table of the source matches tables.include {list(config.tables.include)}")
-    return sorted(set(tables)) or list(known)
+    by_name = {str(table): table for table in known}
+    for name in names:
+        if name not in by_name:
+            raise UsageError(f"{name} is not among the source's tables that tables.include names")
+    return sorted(by_name[name] for name in set(names)) or list(known)
 
 
 def _spool(
     config: Config, connection: pymysql.Connection, target: Target, loaded: dict[TableId, Staged | None]
 ) -> Spool:
-    """The spool that covers every mark of the loaded tables: the one that is there, or one filled again from the binlog.
+    """The spool that covers every mark of the loaded tables: the one that is there, or one filled anew from the binlog.
 
     A table whose first copy the spool no longer covers is copied again from the start: nobody has seen it yet.
     """
@@ -179,7 +180,8 @@ def _covered(spool: Spool, staged: Staged) -> bool:
 def _opening(connection: pymysql.Connection) -> Position:
     """Where a first spool begins: no transaction that is not executed yet stands before it.
 
-    The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are executed.
+    The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are
+    executed.
     """
     at = FilePosition(written_position(connection).file, file_starts(connection)[0].pos)
     state = server_state(connection)
@@ -190,7 +192,9 @@ def _still_there(connection: pymysql.Connection, position: Position) -> None:
     """BinlogGone unless the source still has, and still is, the binlog that the position stands in."""
     state = server_state(connection)
     if state.uuid != position.server_uuid:
-        raise BinlogGone(f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}")
+        raise BinlogGone(
+            f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}"
+        )
     if (state.executed is None) != (position.gtids is None):
         raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
     if position.at.file not in {start.file for start in file_starts(connection)}:
@@ -199,7 +203,9 @@ def _still_there(connection: pymysql.Connection, position: Position) -> None:
     if written.place(0) < position.at.place(0):
         raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
     if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
-        raise BinlogGone(f"the source lacks {position.gtids - state.executed}, which is copied already: its binlog was reset")
+        raise BinlogGone(
+            f"the source lacks {position.gtids - state.executed}, which is copied already: its binlog was reset"
+        )
 
 
 def _needed_from(staged: Staged) -> Place:

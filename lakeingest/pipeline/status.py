@@ -30,7 +30,7 @@ class TableStatus:
     gate: dict[str, Any] | None
 
 
-def status(config: Config, tables: Sequence[TableId] = ()) -> tuple[TableStatus, ...]:
+def status(config: Config, tables: Sequence[str] = ()) -> tuple[TableStatus, ...]:
     """The state of the given tables, or of all that the config includes."""
     target = IcebergTarget(config.target)
     with connect(config.source) as connection:

@@ -1,7 +1,7 @@
 """Verify: source = target, chunk by chunk, by checksums that each side computes itself.
 
-The source has to be quiet: the binlog after the published position is scanned before and after, and a change of a verified
-table in it is noticed.
+The source has to be quiet: the binlog after the published position is scanned before and after, and a change of a
+verified table in it is noticed.
 """
 
 import time
@@ -70,7 +70,7 @@ class ChecksumRange:
 
 
 def verify(
-    config: Config, tables: Sequence[TableId] = (), spark: "SparkSession | None" = None
+    config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None
 ) -> tuple[TableVerification, ...]:
     """Compare the published rows of the given tables (none: all) with the source's.
 
@@ -92,7 +92,9 @@ def _published(target: IcebergTarget, schema: TableSchema) -> Staged:
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
     if staged.progress.fingerprint != schema.fingerprint:
-        raise SchemaChanged(f"{schema.table}: its definition is not the one it was copied with; it must be copied again")
+        raise SchemaChanged(
+            f"{schema.table}: its definition is not the one it was copied with; it must be copied again"
+        )
     if not staged.visible:
         raise Retryable(f"{schema.table}: a run is under way or was interrupted; run `lakeingest run` first")
     return staged

@@ -33,7 +33,7 @@ def check_rows(rows: "DataFrame", key: Sequence[str], expected_rows: int) -> Gat
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     keys = [F.col(f"`{name}`") for name in key]
-    no_key = F.lit(False)  # noqa: FBT003 - Spark's signature
+    no_key = F.lit(False)
     for column in keys:
         no_key = no_key | column.isNull()
     counts = (

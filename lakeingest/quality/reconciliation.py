@@ -13,7 +13,9 @@ from lakeingest.core.schema import Kind, TableSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_FIXED_DIGITS = 15  # MySQL writes a DOUBLE without exponent up to so many digits before or zeros after the point
+# When MySQL writes a DOUBLE without exponent (my_gcvt, with the width that CAST gives it; tested against the server)
+_FIXED_DIGITS = 15
+_FIXED_WIDTH = 24
 
 
 def range_checksums(rows: "DataFrame", schema: TableSchema) -> dict[int, Checksum]:
@@ -46,8 +48,11 @@ def double_text(value: float | None) -> str | None:
         return "-0" if math.copysign(1, value) < 0 else "0"
     sign, digit_tuple, exponent = Decimal(repr(value)).normalize().as_tuple()
     digits, point = "".join(map(str, digit_tuple)), len(digit_tuple) + int(exponent)
-    if point > _FIXED_DIGITS or point < -_FIXED_DIGITS + 1:
-        text = digits[0] + ("." + digits[1:] if len(digits) > 1 else "") + f"e{point - 1}"
+    length = len(digits)
+    width = length - point + 2 if point <= 0 else max(point, length + 1 if point < length else 0)
+    far = point <= -_FIXED_DIGITS or length <= point > _FIXED_DIGITS
+    if far or width > _FIXED_WIDTH - sign:
+        text = digits[0] + ("." + digits[1:] if length > 1 else "") + f"e{point - 1}"
     elif point <= 0:
         text = "0." + "0" * -point + digits
     else:
@@ -60,9 +65,7 @@ def _halves(schema: TableSchema) -> Sequence["Column"]:
     from pyspark.sql import functions as F  # noqa: N812
 
     texts = [_text(column) for column in schema.columns]
-    parts = [
-        F.coalesce(F.concat(F.octet_length(text).cast("string"), F.lit(":"), text), F.lit("N")) for text in texts
-    ]
+    parts = [F.coalesce(F.concat(F.octet_length(text).cast("string"), F.lit(":"), text), F.lit("N")) for text in texts]
     hashed = F.sha2(F.concat(*parts), 256)
     return [
         F.conv(hashed.substr(first, 16), 16, -10).cast("bigint").alias(name)

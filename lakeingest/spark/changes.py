@@ -34,7 +34,8 @@ def applicable(changes: "DataFrame", plan: MergePlan, key: Sequence[str]) -> "Da
 
     marked = [(keys, (mark.epoch, mark.file, mark.pos)) for keys, mark in plan.marks]
     marks = ranges(changes.sparkSession, marked, "mark_epoch int, mark_file long, mark_pos long", len(key))
-    place, mark = F.struct(*change.PLACE), F.struct("mark_epoch", "mark_file", "mark_pos")
+    place = F.struct(*change.PLACE)
+    mark = F.struct(*(F.col(f"mark_{part}").alias(f"_lakeingest_{part}") for part in ("epoch", "file", "pos")))
     return (
         changes.join(F.broadcast(marks), on=within(key), how="inner")
         .where((place > mark) & (place <= _place(plan.stop)))

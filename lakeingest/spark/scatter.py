@@ -1,7 +1,7 @@
 """Run a function over descriptors on the executors. What it returns comes back; what it raises is raised here."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from lakeingest.errors import LakeIngestError
 
@@ -17,8 +17,8 @@ def scatter(
 ) -> list[Result]:
     """The function's results in the order of the descriptors, at most `at_once` of them computed at a time.
 
-    Function, descriptors and results are pickled. An error of ours in a task is a value on the wire, so Spark does not run
-    the task again, and the first one is raised here as it was; anything else fails the job as Spark has it.
+    Function, descriptors and results are pickled. An error of ours in a task is a value on the wire, so Spark does
+    not run the task again, and the first one is raised here as it was; anything else fails the job as Spark has it.
     """
     if not descriptors:
         return []
@@ -27,7 +27,7 @@ def scatter(
     for _, _, error in outcomes:
         if error is not None:
             raise error
-    return [result for _, result, _ in outcomes]
+    return [cast(Result, result) for _, result, _ in outcomes]
 
 
 def _each(

@@ -95,7 +95,7 @@ def _version(java: Path) -> str | None:
 
 def _ivy_folder(state: Path) -> Path:
     """Where Spark keeps its jars: the user's own folder, or the state folder where there is no writable home."""
-    shared = Path(os.path.expanduser("~")) / ".ivy2"
+    shared = Path("~/.ivy2").expanduser()
     try:
         shared.mkdir(parents=True, exist_ok=True)
     except OSError:

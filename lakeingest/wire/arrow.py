@@ -94,7 +94,8 @@ def from_text(column: Column, values: Sequence[str | bytes | None]) -> pa.Array:
 def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
     """A column from the Python values of the reference binlog decoder: naive UTC datetimes, Decimals, str, bytes, int.
 
-    UnsupportedValue for a value that the type cannot hold. BINARY(n) gets back the zero bytes that the binlog leaves out.
+    UnsupportedValue for a value that the type cannot hold. BINARY(n) gets back the zero bytes that the binlog leaves
+    out.
     """
     if column.kind is Kind.BINARY and column.length:
         values = [None if value is None else value.ljust(column.length, b"\0") for value in values]

@@ -1,16 +1,23 @@
 """How Hypothesis builds the values of the core, so that a test can ask for `st.from_type(Splits)`."""
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
 
-settings.register_profile("core", deadline=None, database=None, max_examples=60)
+settings.register_profile(
+    "core", deadline=None, database=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("core")
 
-UUIDS = ("00000000-0000-0000-0000-000000000001", "3e11fa47-71ca-11e1-9e33-c80aa9429562", "ffffffff-0000-0000-0000-0000000000ff")
+UUIDS = (
+    "00000000-0000-0000-0000-000000000001",
+    "3e11fa47-71ca-11e1-9e33-c80aa9429562",
+    "ffffffff-0000-0000-0000-0000000000ff",
+)
 
 
 def places() -> st.SearchStrategy[Place]:
@@ -58,7 +65,9 @@ def tilings(draw: st.DrawFn) -> Splits:
 
 def file_positions() -> st.SearchStrategy[FilePosition]:
     """Positions of files whose base name has a dot of its own, as a name may."""
-    names = st.builds("{}.{:06d}".format, st.sampled_from(["binlog", "mysql-bin.a"]), st.integers(1, 1_000_001))
+    names = st.builds(
+        "{}.{:06d}".format, st.sampled_from(["binlog", "mysql-bin.a"]), st.integers(1, 1_000_001)
+    )
     return st.builds(FilePosition, names, st.integers(0, 2**63))
 
 

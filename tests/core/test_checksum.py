@@ -5,6 +5,7 @@ from operator import add
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from lakeingest.core.checksum import UINT64, Checksum, Difference, differences, digest
 from lakeingest.core.keys import Key
 
@@ -56,7 +57,9 @@ def test_a_checksum_is_written_with_leading_zeros() -> None:
 
 
 @given(st.lists(ROWS, max_size=6).flatmap(lambda chunk: st.tuples(st.just(chunk), st.permutations(chunk))))
-def test_a_checksum_does_not_depend_on_the_order_of_rows(chunks: tuple[list[list[str | None]], list[list[str | None]]]) -> None:
+def test_a_checksum_does_not_depend_on_the_order_of_rows(
+    chunks: tuple[list[list[str | None]], list[list[str | None]]],
+) -> None:
     """Neither side has to sort; the empty chunk is the neutral element."""
     one, two = (reduce(add, map(digest, chunk), Checksum()) for chunk in chunks)
     assert one == two
@@ -70,10 +73,19 @@ def test_a_row_that_is_there_twice_changes_the_checksum() -> None:
 
 
 @given(CHUNKS, CHUNKS)
-def test_differences_name_exactly_the_differing_keys(source: dict[Key, str | None], target: dict[Key, str | None]) -> None:
+def test_differences_name_exactly_the_differing_keys(
+    source: dict[Key, str | None], target: dict[Key, str | None]
+) -> None:
     """Each once, in key order, with the side that has it."""
     expected = [
-        Difference(key, "only in the target" if key not in source else "only in the source" if key not in target else "differs")
+        Difference(
+            key,
+            "only in the target"
+            if key not in source
+            else "only in the source"
+            if key not in target
+            else "differs",
+        )
         for key in sorted(source.keys() | target.keys())
         if key not in source or key not in target or source[key] != target[key]
     ]

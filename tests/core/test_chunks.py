@@ -2,6 +2,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from lakeingest.core.chunks import Chunk, chunks_between, even_boundaries, even_step
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableId
@@ -46,7 +47,7 @@ def test_chunks_that_are_not_the_last_end_at_their_boundary() -> None:
 def test_waves_tile_the_keys_while_the_maximum_grows(
     minimum: int, step: int, count: int, width: int, growth: list[int]
 ) -> None:
-    """Each wave reads the maximum anew, goes on where the last one ended, and the last chunk starts at most one step below."""
+    """Each wave reads the maximum anew and goes on where the last one ended, in even steps."""
     maximum, start, lower, last = minimum + width, minimum, None, False
     chunks: list[Chunk] = []
     while not last and len(chunks) < 200:
@@ -71,7 +72,9 @@ def uppers(chunks: list[Chunk]) -> list[Key]:
 
 
 @given(st.integers(-(10**9), 10**9), st.integers(1, 10**6), st.integers(1, 10**4), st.integers(1, 900))
-def test_the_step_gives_even_keys_chunks_of_the_wanted_size(minimum: int, rows: int, chunk_rows: int, gap: int) -> None:
+def test_the_step_gives_even_keys_chunks_of_the_wanted_size(
+    minimum: int, rows: int, chunk_rows: int, gap: int
+) -> None:
     """Where every `gap`th key exists, a chunk spans `gap` keys for each of its rows."""
     step = even_step(minimum, minimum + rows * gap - 1, rows, chunk_rows)
     assert step == gap * chunk_rows

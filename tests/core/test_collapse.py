@@ -1,59 +1,34 @@
-import random
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from lakeingest.core.change import ChangeRow, RowKind
 from lakeingest.core.collapse import collapse
-from lakeingest.core.keys import Key
 from lakeingest.core.position import Place
+from tests.core.world import Statement, Table, execute
 
-Table = dict[Key, int]
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> tuple[Table, list[ChangeRow], Table]:
-    """A table, changes of it in the order of the binlog, and what the table is after them."""
-    keys = st.tuples(st.integers(0, 3))
-    before = draw(st.dictionaries(keys, st.just(0)))
-    table, changes = dict(before), list[ChangeRow]()
-    ends = sorted(draw(st.sets(st.builds(Place, st.integers(0, 1), st.integers(0, 2), st.integers(0, 9)))))
-    for value, place in enumerate(ends, 1):
-        halves: list[tuple[RowKind, Key]] = []
-        for key, other in draw(st.lists(st.tuples(keys, keys), min_size=1, max_size=3)):
-            halves += applied(table, key, other, value)
-        changes += [
-            ChangeRow(kind, key, place, ordinal, {} if kind.is_delete else {"v": value})
-            for ordinal, (kind, key) in enumerate(halves)
-        ]
-    return before, changes, table
+KEYS = st.integers(0, 3)
+STATEMENTS = st.lists(st.tuples(KEYS, st.none() | KEYS), min_size=1, max_size=3)
 
 
-def applied(table: Table, key: Key, other: Key, value: int) -> list[tuple[RowKind, Key]]:
-    """One statement: an insert, a delete, an update, or a move of the key, as its change rows; `table` is changed."""
-    if key not in table:
-        table[key] = value
-        return [(RowKind.INSERT, key)]
-    del table[key]
-    if key < other or other in table:
-        return [(RowKind.DELETE, key)]
-    table[other] = value
-    return [(RowKind.UPDATE_BEFORE, key), (RowKind.UPDATE_AFTER, other)]
-
-
-@given(histories(), st.randoms(use_true_random=False))
+@given(
+    st.dictionaries(KEYS, st.just(0)),
+    st.dictionaries(st.from_type(Place), STATEMENTS, max_size=6),
+    st.randoms(use_true_random=False),
+)
 def test_collapse_does_what_all_changes_one_by_one_do(
-    history: tuple[Table, list[ChangeRow], Table], chance: random.Random
+    before: Table, transactions: dict[Place, list[Statement]], chance: Random
 ) -> None:
     """Upserts and deletes of the last rows make the same table, in whatever order the changes arrive."""
-    table, changes, expected = history
+    table, changes = dict(before), list[ChangeRow]()
+    for value, place in enumerate(sorted(transactions), 1):
+        changes += execute(table, transactions[place], place, value)
     chance.shuffle(changes)
-    for key, last in collapse(changes).items():
-        assert key == last.key
-        if last.kind.is_delete:
-            table.pop(key, None)
-        else:
-            table[key] = last.values["v"]
-    assert table == expected
+    last = collapse(changes)
+    assert last.keys() == {change.key for change in changes}
+    upserts = {key: change.values["value"] for (key,), change in last.items() if not change.kind.is_delete}
+    assert {key: value for key, value in before.items() if (key,) not in last} | upserts == table
 
 
 def test_an_update_that_keeps_its_key_is_an_upsert() -> None:

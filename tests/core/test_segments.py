@@ -3,12 +3,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.segments import Segment, cut
 
 SKIP = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
 POSITIONS = st.builds(
-    lambda number, pos: FilePosition(f"binlog.{number:06d}", pos), st.integers(999_998, 1_000_001), st.integers(0, 9)
+    lambda number, pos: FilePosition(f"binlog.{number:06d}", pos),
+    st.integers(999_998, 1_000_001),
+    st.integers(0, 9),
 )
 
 
@@ -44,7 +47,9 @@ def test_the_pieces_are_the_whole_in_order(whole: Segment, ends: list[FilePositi
 
 
 @given(segments(), st.lists(POSITIONS, max_size=12), st.integers(1, 5))
-def test_the_pieces_pass_about_as_many_transactions(whole: Segment, ends: list[FilePosition], pieces: int) -> None:
+def test_the_pieces_pass_about_as_many_transactions(
+    whole: Segment, ends: list[FilePosition], pieces: int
+) -> None:
     """As many pieces as wanted where the boundaries allow it, and none with more than its share and one."""
     parts = cut(whole, ends, pieces)
     inside = {at for at in ends if order(whole.start) < order(at) < order(whole.stop)}
@@ -58,7 +63,10 @@ def test_a_segment_crosses_the_millionth_file() -> None:
     """Files are ordered by number, although their names sort otherwise."""
     whole = segment(FilePosition("binlog.999999", 4), FilePosition("binlog.1000000", 900))
     middle = FilePosition("binlog.1000000", 4)
-    assert [(part.start, part.stop) for part in cut(whole, [middle], 2)] == [(whole.start, middle), (middle, whole.stop)]
+    assert [(part.start, part.stop) for part in cut(whole, [middle], 2)] == [
+        (whole.start, middle),
+        (middle, whole.stop),
+    ]
 
 
 def test_a_segment_that_ends_before_it_begins_cannot_be_built() -> None:

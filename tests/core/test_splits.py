@@ -1,8 +1,9 @@
 import json
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
+
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import GtidSet, Place
 from lakeingest.core.splits import Split, Splits
@@ -33,14 +34,14 @@ def test_splits_know_how_far_the_table_is_copied(splits: Splits) -> None:
     up_to = splits.copied_up_to
     if up_to is not None:
         assert splits.find(up_to) is None
-        assert splits.find((*up_to[:-1], up_to[-1] - 1)) == splits.all[-1] or up_to[-1] <= -5
+        assert splits.find((*up_to[:-1], up_to[-1] - 1)) == splits.all[-1]
     assert splits.complete == (bool(splits.all) and up_to is None)
 
 
 @given(SPLITS, SPLITS)
 def test_a_wave_continues_where_the_splits_end(splits: Splits, more: Splits) -> None:
     """Nothing is lost and nothing is there twice; a wave that leaves a gap is refused."""
-    assume(not splits.complete)
+    splits = Splits(splits.all[:-1]) if splits.complete else splits
     wave = [split for split in more.all if split.range.lower is not None]
     if splits.all and wave and wave[0].range.lower != splits.copied_up_to:
         with pytest.raises(ValueError, match="a gap or an overlap"):
@@ -56,13 +57,17 @@ def test_a_complete_table_takes_no_more_waves() -> None:
 
 
 @given(SPLITS, PLACES, st.data())
-def test_lift_moves_the_planned_splits_and_no_others(splits: Splits, stop: Place, data: st.DataObject) -> None:
-    """A wave that was appended after the plan keeps its watermarks; every key keeps its place in the tiling."""
+def test_lift_moves_the_planned_splits_and_no_others(
+    splits: Splits, stop: Place, data: st.DataObject
+) -> None:
+    """A wave that was appended after the plan keeps its watermarks, and the keys stay tiled."""
     count = data.draw(st.integers(0, len(splits.all)))
     planned = Splits(splits.all[:count])
     lifted = splits.lift(planned, stop)
     assert lifted.all[len(lifted.all) - (len(splits.all) - count) :] == splits.all[count:]
-    assert lifted.all[: min(count, 1)] == ((Split(KeyRange(None, planned.copied_up_to), merged_at=stop),) if count else ())
+    assert lifted.all[: min(count, 1)] == (
+        (Split(KeyRange(None, planned.copied_up_to), merged_at=stop),) if count else ()
+    )
     assert lifted.copied_up_to == splits.copied_up_to
     assert lifted.complete == splits.complete
 

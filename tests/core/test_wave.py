@@ -1,8 +1,10 @@
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Gtid, GtidSet, Place
 from lakeingest.core.splits import Split, Splits
@@ -33,7 +35,10 @@ def split_of(draw: st.DrawFn, keys: KeyRange) -> Split:
 @st.composite
 def tables(draw: st.DrawFn) -> Splits:
     """The splits of a table with keys around 0 … 9; the last of them may be missing."""
-    bounds: list[Key | None] = [None, *((bound,) for bound in sorted(draw(st.sets(st.integers(0, 9), max_size=4))))]
+    bounds: list[Key | None] = [
+        None,
+        *((bound,) for bound in sorted(draw(st.sets(st.integers(0, 9), max_size=4)))),
+    ]
     if len(bounds) == 1 or draw(st.booleans()):
         bounds.append(None)
     return Splits(tuple(draw(split_of(KeyRange(bounds[i], bounds[i + 1]))) for i in range(len(bounds) - 1)))
@@ -52,7 +57,11 @@ def applies(splits: Splits, stop: Place, number: int, key: Key) -> bool:
         return False
     if split.merged_at is not None:
         return place > split.merged_at
-    return gtid not in split.low if isinstance(split.low, GtidSet) else split.low is not None and place > split.low
+    return (
+        gtid not in split.low
+        if isinstance(split.low, GtidSet)
+        else split.low is not None and place > split.low
+    )
 
 
 @given(tables(), st.data())
@@ -72,7 +81,9 @@ def test_a_merge_reads_from_the_least_mark(splits: Splits) -> None:
     marks = [mark_of(split, LOG, COVERED) for split in splits.all]
     assert merge.start == min(marks)
     assert merge.splits == splits
-    applied = [PLACES[n] for n in range(1, 11) for key in range(-1, 11) if merge.should_apply(PLACES[n], (key,))]
+    applied = [
+        PLACES[n] for n in range(1, 11) for key in range(-1, 11) if merge.should_apply(PLACES[n], (key,))
+    ]
     assert not applied or min(applied) == PLACES[PLACES.index(merge.start) + 1]
 
 
@@ -80,7 +91,7 @@ def test_a_merge_reads_from_the_least_mark(splits: Splits) -> None:
 def test_neighbours_with_one_mark_are_judged_as_one(splits: Splits) -> None:
     """The plan is no larger than the number of changes of mark."""
     marks = plan(splits, PLACES[10]).marks
-    assert all(one[0].touches(two[0]) and one[1] != two[1] for one, two in zip(marks, marks[1:], strict=False))
+    assert all(one[0].touches(two[0]) and one[1] != two[1] for one, two in pairwise(marks))
     assert (marks[0][0].lower, marks[-1][0].upper) == (None, splits.copied_up_to)
 
 
@@ -141,14 +152,18 @@ def test_rows_of_the_view_and_the_window_are_the_table_as_of_the_stop(
     bounds: list[Key | None] = [None, (2,), (4,), None]
     ranges = [KeyRange(bounds[i], bounds[i + 1]) for i in range(3)]
     splits = Splits(
-        tuple(Split(keys, executed(low), PLACES[high]) for keys, (low, _, high) in zip(ranges, marks, strict=True))
+        tuple(
+            Split(keys, executed(low), PLACES[high])
+            for keys, (low, _, high) in zip(ranges, marks, strict=True)
+        )
     )
     stop = max(high for _, _, high in marks)
     merge = plan(splits, PLACES[stop])
     for keys, (_, view, _) in zip(ranges, marks, strict=True):
         chunk = {key: value for key, value in moved(rows, changes[:view]).items() if (key,) in keys}
         applied = [
-            change for place, change in zip(PLACES[1:], changes, strict=True)
+            change
+            for place, change in zip(PLACES[1:], changes, strict=True)
             if (change[0],) in keys and merge.should_apply(place, (change[0],))
         ]
         expected = {key: value for key, value in moved(rows, changes[:stop]).items() if (key,) in keys}

@@ -1,6 +1,7 @@
-"""The whole algorithm, executable: a source, a spool and a target made of lists, and the real core between them.
+"""The whole algorithm, executable: a source, a spool and a target of lists, and the real core between them.
 
-A step is a method of `World`; those that can be taken now are its `possible` ones. A wrong target is an AssertionError.
+A step is a method of `World`; those that can be taken now are its `possible` ones. A wrong table for readers,
+or a wrong count of its rows, is an AssertionError.
 """
 
 import json
@@ -21,8 +22,8 @@ ORDERS, SERVER = TableId("shop", "orders"), "3e11fa47-71ca-11e1-9e33-c80aa942956
 CHUNK_KEYS, WAVE_CHUNKS = 2, 2
 TRANSACTIONS_MAX, CRASHES_MAX = 25, 3
 CALM = (  # the order in which a job ends when nothing else happens
-    ("engine_commit", "gtid_add", "open_spool", "forward", "mark", "merge", "commit_wave", "read", "plan_wave")
-    + ("plan_merge", "audit", "publish")
+    *("engine_commit", "gtid_add", "open_spool", "forward", "mark", "merge"),
+    *("commit_wave", "read", "plan_wave", "plan_merge", "audit", "publish"),
 )
 
 Table = dict[int, int]
@@ -35,7 +36,7 @@ class Transaction:
     """One entry of the binlog."""
 
     gtid: Gtid
-    end: FilePosition
+    place: Place
     keys: frozenset[int]
     changes: tuple[ChangeRow, ...]
 
@@ -45,7 +46,11 @@ class Source:
 
     def __init__(self, rows: Table, *, gtids: bool) -> None:
         self.gtids, self.log, self.tables = gtids, list[Transaction](), [rows]
-        self.start = self.file = FilePosition("binlog.999998", 4)
+        self.file = FilePosition("binlog.999998", 4)
+        self.ends, self.places = (
+            [self.file],
+            [self.file.place(0)],
+        )  # of none, the first one, the first two ...
         self.visible = self.executed = 0
 
     @property
@@ -53,40 +58,38 @@ class Source:
         """The number of transactions in the binlog."""
         return len(self.log)
 
-    def end(self, count: int) -> FilePosition:
-        """Where that many transactions end."""
-        return self.log[count - 1].end if count else self.start
-
-    def place(self, count: int) -> Place:
-        """The same, as a place."""
-        return self.end(count).place(0)
-
-    def executed_set(self, count: int) -> GtidSet:
+    def gtid_set(self, count: int) -> GtidSet:
         """The first `count` transactions."""
-        return GtidSet.of_gtids(transaction.gtid for transaction in self.log[:count])
+        return GtidSet.of({(SERVER, ""): [(1, count)]} if count else {})
 
     def flush(self, statements: list[Statement], *, rotate: bool) -> None:
-        """Write a transaction, unless a row lock holds it up; a new file waits until all before it is visible."""
+        """Write a transaction, unless a row lock holds it up; a rotation waits for earlier commits."""
         keys = frozenset(key for statement in statements for key in statement if key is not None)
         if any(keys & waiting.keys for waiting in self.log[self.visible :]):
             return
         number = self.written + 1
         if rotate and self.visible == self.written:
             self.file = FilePosition(f"binlog.{self.file.number + 1:06d}", 4)
-        end = FilePosition(self.file.file, 100 * number)
-        table, halves = dict(self.tables[-1]), list[tuple[RowKind, int]]()
-        for statement in statements:
-            halves += execute(table, *statement, value=number)
-        changes = [
-            ChangeRow(kind, (key,), end.place(0), ordinal, {"value": number})
-            for ordinal, (kind, key) in enumerate(halves)
-        ]
-        self.log.append(Transaction(Gtid(SERVER, number), end, keys, tuple(changes)))
+        end, table = FilePosition(self.file.file, 100 * number), dict(self.tables[-1])
+        place = end.place(0)
+        changes = execute(table, statements, place, value=number)
+        self.log.append(Transaction(Gtid(SERVER, number), place, keys, tuple(changes)))
+        self.ends.append(end)
+        self.places.append(place)
         self.tables.append(table)
 
 
-def execute(table: Table, key: int, afterwards: int | None, value: int) -> list[tuple[RowKind, int]]:
-    """One statement on the table, and the change rows that the binlog gets of it."""
+def execute(table: Table, statements: list[Statement], place: Place, value: int) -> list[ChangeRow]:
+    """Execute a transaction on `table`; answer the change rows that the binlog gets of it."""
+    halves = [half for statement in statements for half in changed(table, *statement, value)]
+    return [
+        ChangeRow(kind, (key,), place, ordinal, {} if kind.is_delete else {"value": value})
+        for ordinal, (kind, key) in enumerate(halves)
+    ]
+
+
+def changed(table: Table, key: int, afterwards: int | None, value: int) -> list[tuple[RowKind, int]]:
+    """One statement: an insert where the key is free, else an update, a move of the key, or a delete."""
     if key not in table:
         table[key] = value
         return [(RowKind.INSERT, key)]
@@ -124,9 +127,9 @@ class Read:
 
 
 class World:
-    """Source, spool, target, and the one job between them; `progress`, `reads` and `plan` are what a crash loses."""
+    """Source, spool, target, and the one job between them, of which a crash loses `reads` and `plan`."""
 
-    READING = ("low", "view", "high")
+    READING = ("low", "rows", "high")  # what a chunk gets, in this order
 
     def __init__(self, rows: Table, *, gtids: bool) -> None:
         self.source, self.lake = Source(rows, gtids=gtids), Lake()
@@ -138,7 +141,8 @@ class World:
         """What a run does first: a tip without our properties is reset, and all else is read from the tip."""
         self.lake.rows, self.lake.doc = self.lake.marked
         self.progress = Progress.from_json(json.loads(self.lake.doc)) if self.lake.doc else None
-        self.reads, self.plan, self.merged = list[Read](), None, (0, 0)
+        self.reads, self.merged = list[Read](), (0, 0)
+        self.plan: MergePlan | None = None
 
     def possible(self) -> list[str]:
         """The steps that can be taken now."""
@@ -189,10 +193,10 @@ class World:
     def open_spool(self) -> None:
         """The spool opens, before the first low watermark; without GTIDs at the start of the current file."""
         source, count = self.source, self.opening()
-        covered_from = source.place(count)
+        covered_from = source.places[count]
         if not source.gtids:
             covered_from = source.file.place(0)
-            count = sum(transaction.end.place(0) <= covered_from for transaction in source.log)
+            count = sum(transaction.place <= covered_from for transaction in source.log)
         self.spool = count, count
         self.store(self.lake.rows, Progress(ORDERS, "f00d", SERVER, 0, covered_from).created())
 
@@ -212,20 +216,21 @@ class World:
 
     def low(self) -> Low:
         """The low watermark: what is executed; without GTIDs, where the current file begins."""
-        return self.source.executed_set(self.source.executed) if self.source.gtids else self.source.file.place(0)
+        source = self.source
+        return source.gtid_set(source.executed) if source.gtids else source.file.place(0)
 
     def high(self) -> Place:
         """The high watermark: what is written."""
-        return self.source.place(self.source.written)
+        return self.source.places[-1]
 
     def read(self, some: int) -> None:
         """The next step of one of the chunks."""
         reading = [read for read in self.reads if not read.high]
         read = reading[some % len(reading)]
-        match next(step for step in self.READING if getattr(read, "rows" if step == "view" else step) is None):
+        match next(step for step in self.READING if getattr(read, step) is None):
             case "low":
                 read.low = self.low()
-            case "view":
+            case "rows":
                 table = self.source.tables[self.source.visible]
                 read.rows = tuple(row for row in table.items() if (row[0],) in read.keys)
             case _:
@@ -245,14 +250,14 @@ class World:
         splits, (begin, end) = self.state.splits, self.spooled
         floor = max((split.floor for split in splits.all), default=None)
         counts = range(end, begin - 1, -1)
-        return [count for count in counts if floor and floor <= self.source.place(count) != splits.stop]
+        return [count for count in counts if floor and floor <= self.source.places[count] != splits.stop]
 
     def plan_merge(self, some: int) -> None:
         """Freeze the splits and choose a stop."""
         stops, (begin, _) = self.stops(), self.spooled
         stop = stops[some % len(stops)]
-        known = [(transaction.gtid, transaction.end.place(0)) for transaction in self.source.log[begin:stop]]
-        self.plan = plan_merge(self.state.splits, self.source.place(stop), known, self.state.covered_from)
+        known = [(transaction.gtid, transaction.place) for transaction in self.source.log[begin:stop]]
+        self.plan = plan_merge(self.state.splits, self.source.places[stop], known, self.state.covered_from)
 
     def start(self, plan: MergePlan) -> Place:
         """Where the merge begins to read the spool."""
@@ -269,7 +274,8 @@ class World:
         applied = [
             change
             for index, change in enumerate(changes)
-            if self.start(plan) < change.place and plan.should_apply(change.place, self.judged(changes, index))
+            if self.start(plan) < change.place
+            and plan.should_apply(change.place, self.judged(changes, index))
         ]
         rows, before = Counter(self.lake.rows), Counter(key for key, _ in self.lake.rows)
         last = {key: change for (key,), change in collapse(applied).items()}
@@ -289,9 +295,9 @@ class World:
     def mark(self) -> None:
         """The empty commit that says what the merge was."""
         plan, source = self.planned, self.source
-        count = next(count for count in range(source.written + 1) if source.place(count) == plan.stop)
-        gtids = source.executed_set(count) if source.gtids else None
-        position = Position(SERVER, 0, source.end(count), gtids)
+        count = source.places.index(plan.stop)
+        gtids = source.gtid_set(count) if source.gtids else None
+        position = Position(SERVER, 0, source.ends[count], gtids)
         self.plan = None
         self.store(self.lake.rows, self.state.merged(self.lifted(plan), position, *self.merged))
 
@@ -307,8 +313,8 @@ class World:
         assert progress.position is not None
         place = progress.position.place
         assert before is None or before[1] <= place, "the position went down"
-        count = next(count for count in range(self.source.written + 1) if self.source.place(count) == place)
-        assert Counter(self.lake.rows) == Counter(self.source.tables[count].items()), f"not the table at {place}"
+        expected = self.source.tables[self.source.places.index(place)]
+        assert Counter(self.lake.rows) == Counter(expected.items()), f"not the table at {place}"
         self.lake.main = self.lake.rows, place
         self.publishes += 1
         self.store(self.lake.rows, progress.published())
@@ -350,4 +356,4 @@ class World:
         while steps := [step for step in CALM if step in self.possible()]:
             getattr(self, steps[0])(*([0] if steps[0] in {"forward", "read", "plan_merge"} else []))
         assert self.lake.main is not None, "nothing was published"
-        assert self.lake.main[1] == self.source.place(self.source.written), "stuck before the end"
+        assert self.lake.main[1] == self.source.places[-1], "stuck before the end"

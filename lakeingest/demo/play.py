@@ -1,0 +1,154 @@
+"""The demo: the main job on a local server under concurrent writes, and its proof."""
+
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+import yaml
+from rich.console import Console
+
+from lakeingest import console as look
+from lakeingest.config import Config, parse_config
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.demo.shop import DATABASE, TABLES, Sizes, build
+from lakeingest.demo.workload import WRITERS, Workload
+from lakeingest.errors import OperatorNeeded, VerificationFailed
+from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, WaveCommitted
+from lakeingest.pipeline.queries import queries
+from lakeingest.pipeline.run import run
+from lakeingest.pipeline.verify import TableVerification, verify
+
+CHANGES = 20_000  # what the reference decoder takes in its stride
+MARKER = ".lakeingest-demo"
+_TOOLS = ("PyIceberg", "Spark", "DuckDB")  # DuckDB is `pip install duckdb`
+CHUNKS = 100  # about so many in all, so that a small shop takes several waves too
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the demo counts of a run."""
+
+    began: float = 0.0
+    copied_at: float = 0.0
+    rows: int = 0
+    waves: int = 0
+    applied: int = 0
+    dropped: int = 0
+    publishes: int = 0
+    tables_left: set[str] = field(default_factory=lambda: set(TABLES))
+
+    def count(self, event: Event) -> None:
+        """Add one event."""
+        match event:
+            case Planned() if not self.began:
+                self.began = time.monotonic()
+            case WaveCommitted():
+                self.copied_at = time.monotonic()
+                self.rows += event.rows
+                self.waves += 1
+                if event.complete:
+                    self.tables_left.discard(event.table.name)
+            case Merged():
+                self.applied += event.applied
+                self.dropped += event.dropped
+            case Published():
+                self.publishes += 1
+
+
+def play(folder: Path, rows: int, seed: int, out: Console) -> None:
+    """Run the demo in `folder`, where warehouse and state stay; VerificationFailed unless source = target."""
+    _clear(folder)
+    with local_server(folder / "server", say=lambda text: out.print(text, highlight=False)) as server:
+        out.print(f"MySQL {server.version}, {server.how}, on {server.host}:{server.port}", highlight=False)
+        with _connect(server) as connection:
+            size = build(connection, rows, seed)
+        out.print(
+            f"a shop of {size.total:,} rows in {len(TABLES)} tables; {WRITERS} writers change it while it is copied"
+        )
+        config = _config(folder, server, rows)
+        tally = Tally()
+        with Workload(server, size, CHANGES, seed) as workload, look.observer(out) as draw:
+            run(config, observe=_observer(tally, workload, size, draw))
+        results = verify(config)
+    _report(out, config, tally, workload, results)
+    if not all(result.equal for result in results):
+        raise VerificationFailed("source ≠ target")
+
+
+def _observer(tally: Tally, workload: Workload, size: Sizes, draw: Observer) -> Observer:
+    """Count and draw; let the writers go on as the copy does, and end them before the last stop is read."""
+
+    def observe(event: Event) -> None:
+        tally.count(event)
+        draw(event)
+        workload.allow(min(0.95, 0.1 + tally.rows / size.total))
+        if isinstance(event, WaveCommitted) and not tally.tables_left:
+            workload.finish()
+
+    return observe
+
+
+def _report(
+    out: Console, config: Config, tally: Tally, workload: Workload, results: tuple[TableVerification, ...]
+) -> None:
+    seconds = max(tally.copied_at - tally.began, 0.001)
+    out.print()
+    rate = tally.rows / seconds
+    commands = zip(_TOOLS, queries(config, TableId(DATABASE, "orders")), strict=True)
+    lines = [
+        f"copied      {tally.rows:,} rows in {tally.waves} waves, {seconds:.1f} s: {rate:,.0f} rows/s, starts included",
+        f"written     {workload.made:,} row changes meanwhile, {workload.rolled_back:,} transactions rolled back",
+        f"binlog      {tally.applied:,} change rows applied, {tally.dropped:,} dropped by the filter: chunks had them",
+        f"published   {tally.publishes} times",
+        *look.verification_lines(results),
+        "",
+        f"The tables are in {config.target.warehouse}. To query them with",
+        *(f"{tool:<11} {command}" for tool, command in commands),
+    ]
+    for text in lines:
+        out.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _config(folder: Path, server: LocalServer, rows: int) -> Config:
+    """The demo's pipeline.yml, left in the folder to be read; its password is a variable, as it should be."""
+    doc = {
+        "version": 1,
+        "name": "demo",
+        "source": {
+            "type": "mysql",
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": "${LAKEINGEST_DEMO_PASSWORD}",
+        },
+        "tables": {
+            "include": [f"{DATABASE}.*"],
+            "options": {f"{DATABASE}.*": {"chunk_rows": max(20, rows // CHUNKS)}},
+        },
+        "target": {"format": "iceberg", "warehouse": "./warehouse"},
+        "state": "./state",
+    }
+    (folder / "pipeline.yml").write_text(yaml.safe_dump(doc, sort_keys=False))
+    return parse_config(doc, folder, {"LAKEINGEST_DEMO_PASSWORD": server.password})
+
+
+def _clear(folder: Path) -> None:
+    """An empty folder with our marker; a folder that is not empty and has none is left alone."""
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / MARKER).exists():
+                raise OperatorNeeded(f"{folder} is not empty and not a demo's; choose another one with --dir")
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).touch()
+    except OSError as error:
+        raise OperatorNeeded(f"{folder} cannot be used: {error.strerror}; choose another one with --dir") from error
+
+
+def _connect(server: LocalServer) -> pymysql.Connection:
+    return pymysql.connect(
+        host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+    )

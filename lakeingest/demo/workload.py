@@ -1,0 +1,188 @@
+"""Writers that change the shop while it is copied: they insert, update, delete, move keys and roll back."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+import pymysql
+from pymysql.constants import ER
+
+from lakeingest.demo.server import LocalServer
+from lakeingest.demo.shop import DATABASE, FAR, Sizes
+from lakeingest.errors import LakeIngestError
+
+WRITERS = 4
+_ROLLED_BACK = 0.08  # of the transactions
+_LOST_RACES = {ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT}
+
+Change = tuple[str, tuple[object, ...]]
+
+
+class Workload:
+    """Writers on threads of their own; a context manager that ends them.
+
+    They make `changes` row changes in all, but never more than the share of them that was allowed so far, so that the
+    changes spread over the whole of a copy.
+    """
+
+    def __init__(self, server: LocalServer, size: Sizes, changes: int, seed: int) -> None:
+        self._server, self._size, self._quota = server, size, changes
+        self._allowed, self._stop = 0, False
+        self.made = 0
+        self.rolled_back = 0
+        self._lock = threading.Lock()
+        self._failures: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._write, args=(seed * WRITERS + n,)) for n in range(WRITERS)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop = True
+        for thread in self._threads:
+            thread.join()
+
+    def allow(self, share: float) -> None:
+        """From now on this share of all changes may have been made."""
+        self._allowed = max(self._allowed, min(self._quota, round(self._quota * share)))
+
+    def finish(self) -> None:
+        """Let the writers make what is left, and wait for them; raises what ended one of them."""
+        self.allow(1)
+        for thread in self._threads:
+            thread.join()
+        if self._failures:
+            raise LakeIngestError(f"a writer of the demo failed: {self._failures[0]}") from self._failures[0]
+
+    def _write(self, seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            connection = pymysql.connect(
+                host=self._server.host,
+                port=self._server.port,
+                user=self._server.user,
+                password=self._server.password,
+                database=DATABASE,
+            )
+            with connection, connection.cursor() as cursor:
+                while not self._stop and self.made < self._quota:
+                    if self.made >= self._allowed:
+                        time.sleep(0.005)
+                        continue
+                    self._transaction(connection, cursor, chance)
+        except BaseException as error:  # noqa: BLE001 - raised again by finish
+            self._failures.append(error)
+
+    def _transaction(
+        self, connection: pymysql.Connection, cursor: pymysql.cursors.Cursor, chance: random.Random
+    ) -> None:
+        rows = 0
+        try:
+            for _ in range(chance.randint(1, 6)):
+                rows += cursor.execute(*chance.choice(_CHANGES)(chance, self._size))
+        except pymysql.err.MySQLError as error:
+            if error.args[0] not in _LOST_RACES:
+                raise
+            connection.rollback()
+            return
+        kept = chance.random() >= _ROLLED_BACK
+        (connection.commit if kept else connection.rollback)()
+        with self._lock:
+            if kept:
+                self.made += rows
+            else:
+                self.rolled_back += 1
+
+
+def _order(chance: random.Random, size: Sizes) -> int:
+    return chance.randint(1, size.orders + size.orders // 20 + 1)
+
+
+def _insert_order(chance: random.Random, size: Sizes) -> Change:
+    return (
+        "INSERT INTO orders (customer_id, status, amount, weight, note, placed_at)"
+        " VALUES (%s, 'new', %s, %s, %s, NOW(3))",
+        (
+            chance.randint(1, size.customers),
+            f"{chance.random() * 500:.4f}",
+            chance.gauss(0, 1e3),
+            chance.choice([None, "eilig 🚚"]),
+        ),
+    )
+
+
+def _update_order(chance: random.Random, size: Sizes) -> Change:
+    return "UPDATE orders SET status = 'paid', amount = amount + 0.0001 WHERE id = %s", (_order(chance, size),)
+
+
+def _delete_order(chance: random.Random, size: Sizes) -> Change:
+    return "DELETE FROM orders WHERE id = %s", (_order(chance, size),)
+
+
+def _move_order(chance: random.Random, size: Sizes) -> Change:
+    return "UPDATE orders SET id = %s WHERE id = %s", (_order(chance, size), _order(chance, size))
+
+
+def _insert_item(chance: random.Random, size: Sizes) -> Change:
+    return (
+        "INSERT INTO order_items VALUES (%s, %s, 'SKU0000001', 1, 9.99)",
+        (_order(chance, size), chance.randint(-3, 9)),
+    )
+
+
+def _update_items(chance: random.Random, size: Sizes) -> Change:
+    return "UPDATE order_items SET quantity = quantity + 1 WHERE order_id = %s", (_order(chance, size),)
+
+
+def _delete_items(chance: random.Random, size: Sizes) -> Change:
+    return "DELETE FROM order_items WHERE order_id = %s AND line > %s", (_order(chance, size), chance.randint(1, 4))
+
+
+def _move_items(chance: random.Random, size: Sizes) -> Change:
+    return "UPDATE order_items SET order_id = %s WHERE order_id = %s", (_order(chance, size), _order(chance, size))
+
+
+def _update_customer(chance: random.Random, size: Sizes) -> Change:
+    return (
+        "UPDATE customers SET credit = credit - 1, email = IF(email IS NULL, 'new@example.com', NULL) WHERE id = %s",
+        (chance.randint(1, size.customers),),
+    )
+
+
+def _replace_stock(chance: random.Random, size: Sizes) -> Change:
+    sku = chance.choice([0, FAR]) + chance.randint(1, 10 * size.inventory)
+    return "REPLACE INTO inventory VALUES (%s, %s, %s, %s)", (sku, chance.randint(-5, 5), chance.random(), b"\0a\0")
+
+
+def _delete_stock(chance: random.Random, size: Sizes) -> Change:
+    return "DELETE FROM inventory WHERE sku_id >= %s LIMIT 1", (
+        chance.choice([0, FAR]) + chance.randint(1, size.inventory),
+    )
+
+
+def _append_event(chance: random.Random, size: Sizes) -> Change:
+    return "INSERT INTO events (kind, customer_id, payload) VALUES ('view', %s, NULL)", (
+        chance.randint(1, size.customers),
+    )
+
+
+_CHANGES: tuple[Callable[[random.Random, Sizes], Change], ...] = (
+    _insert_order,
+    _update_order,
+    _update_order,
+    _delete_order,
+    _move_order,
+    _insert_item,
+    _update_items,
+    _delete_items,
+    _move_items,
+    _update_customer,
+    _replace_stock,
+    _delete_stock,
+    _append_event,
+    _append_event,
+)

@@ -1,0 +1,714 @@
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+import pytest
+
+from lakeingest.config import Source
+from lakeingest.core import change
+from lakeingest.core.position import FilePosition, Gtid, GtidSet
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import (
+    BinlogGone,
+    SchemaChanged,
+    SourceAway,
+    UnsupportedEvent,
+    UnsupportedValue,
+)
+from lakeingest.mysql import binlog_reader
+from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.connection import connect, query, written_position
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.wire import arrow
+
+pytestmark = pytest.mark.mysql
+
+EPOCH = 7
+PLUS_I, MINUS_U, PLUS_U, MINUS_D = range(4)
+SERVER_IDS = itertools.count(70_000)
+DATABASES = itertools.count(1)
+Servers = Callable[..., LocalServer]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a segment gave: the rows of each table, and the log of transactions."""
+
+    tables: dict[TableId, pa.Table]
+    log: pa.Table
+
+    def halves(self, table: TableId, *columns: str) -> list[tuple[Any, ...]]:
+        """Of every row of a table its ordinal, its kind and the given columns."""
+        rows = self.tables[table].to_pylist()
+        return [tuple(row[name] for name in (change.ORDINAL, change.KIND, *columns)) for row in rows]
+
+
+@dataclass(frozen=True)
+class Db:
+    """A database of the test's own, and what the test does to it."""
+
+    source: Source
+    connection: pymysql.Connection
+    name: str
+
+    def run(self, *statements: str) -> None:
+        """Run statements in one session, in this database."""
+        for statement in statements:
+            query(self.connection, statement)
+
+    def session(self) -> AbstractContextManager[pymysql.Connection]:
+        """Another session: its settings end with it."""
+        return session(self.source, self.name)
+
+    def table(self, name: str, columns: str) -> TableSchema:
+        """Make a table; its schema."""
+        self.run(f"CREATE TABLE {name} ({columns})")
+        return read_schema(self.connection, TableId(self.name, name))
+
+    def here(self) -> FilePosition:
+        """The written position."""
+        return written_position(self.connection)
+
+    def segment(self, start: FilePosition, stop: FilePosition | None = None, skip: str = "") -> Segment:
+        """The binlog from `start` on, on this server."""
+        [(uuid,)] = query(self.connection, "SELECT @@server_uuid")
+        return Segment(str(uuid), EPOCH, start, stop or self.here(), GtidSet.parse(skip))
+
+    def read(self, segment: Segment, *schemas: TableSchema, batch_rows: int = 10_000) -> Read:
+        """Read a segment to its end."""
+        with connect(self.source) as connection:
+            watched = {schema.table: schema for schema in schemas}
+            parts = list(read_segment(connection, segment, watched, next(SERVER_IDS), batch_rows))
+        tables = {
+            table: pa.Table.from_batches(
+                [batch for found, batch in parts if found == table], arrow.change_schema(schema)
+            )
+            for table, schema in watched.items()
+        }
+        log = [batch for found, batch in parts if found is None]
+        return Read(tables, pa.Table.from_batches(log, arrow.TRANSACTIONS))
+
+    def executed(self) -> str:
+        """`gtid_executed`."""
+        [(executed,)] = query(self.connection, "SELECT @@global.gtid_executed")
+        return str(executed)
+
+
+@contextmanager
+def session(source: Source, database: str) -> Iterator[pymysql.Connection]:
+    """A session whose default database is the given one."""
+    with connect(source) as connection:
+        query(connection, f"USE {database}")
+        yield connection
+
+
+@contextmanager
+def database_on(server: LocalServer) -> Iterator[Db]:
+    """A new database on a server, dropped at the end."""
+    account = {"user": server.user, "password": server.password}
+    source = Source.model_validate({"host": server.host, "port": server.port, **account})
+    name = f"bl_{next(DATABASES)}"
+    with connect(source) as connection:
+        query(connection, f"CREATE DATABASE {name}")
+        query(connection, f"USE {name}")
+        try:
+            yield Db(source, connection, name)
+        finally:
+            query(connection, f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def db(mysql_server: LocalServer) -> Iterator[Db]:
+    """A database on the shared server."""
+    with database_on(mysql_server) as database:
+        yield database
+
+
+@pytest.fixture
+def own_db(mysql_server_with: Servers) -> Iterator[Db]:
+    """A database on a server whose global settings and files may be spoilt; its row metadata are MINIMAL."""
+    with database_on(mysql_server_with(binlog_row_metadata="MINIMAL")) as database:
+        yield database
+
+
+@pytest.fixture
+def plain_db(mysql_server_with: Servers) -> Iterator[Db]:
+    """A database on a server without GTIDs and checksums."""
+    off = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF", "binlog_checksum": "NONE"}
+    with database_on(mysql_server_with(**off)) as database:
+        yield database
+
+
+def test_rows_come_as_halves_of_changes(db: Db) -> None:
+    """An insert is +I, an update -U then +U with both images, a delete -D; ordinals count them."""
+    table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(10)")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 'a'), (2, 'b')", "UPDATE t SET v = 'c'", "DELETE FROM t WHERE id = 1")
+    rows = db.read(db.segment(start), table)
+    assert rows.halves(table.table, "id", "v") == [
+        (0, PLUS_I, 1, "a"),
+        (1, PLUS_I, 2, "b"),
+        (0, MINUS_U, 1, "a"),
+        (1, PLUS_U, 1, "c"),
+        (2, MINUS_U, 2, "b"),
+        (3, PLUS_U, 2, "c"),
+        (0, MINUS_D, 1, "c"),
+    ]
+
+
+def test_a_change_of_the_key_has_both_keys(db: Db) -> None:
+    """The -U of a key move has the old key, its +U the new one."""
+    table = db.table("t", "id INT PRIMARY KEY, v INT")
+    db.run("INSERT INTO t VALUES (1, 10)")
+    start = db.here()
+    db.run("UPDATE t SET id = 2")
+    rows = db.read(db.segment(start), table)
+    assert rows.halves(table.table, "id", "v") == [(0, MINUS_U, 1, 10), (1, PLUS_U, 2, 10)]
+
+
+def test_all_rows_of_a_transaction_stand_at_its_end(db: Db) -> None:
+    """Its statements and events share end, GTID and commit time, and one count of ordinals."""
+    one = db.table("one", "id INT PRIMARY KEY, v VARCHAR(1000)")
+    two = db.table("two", "id INT PRIMARY KEY")
+    start = db.here()
+    inserts = ", ".join(f"({id_}, REPEAT('x', 1000))" for id_ in range(50))
+    db.run("BEGIN", f"INSERT INTO one VALUES {inserts}", "INSERT INTO two VALUES (1)", "SAVEPOINT s")
+    db.run("UPDATE one SET v = 'y' WHERE id < 20", "DELETE FROM one WHERE id = 49", "COMMIT")
+    stop = db.here()
+    read = db.read(db.segment(start, stop), one, two)
+    [logged] = read.log.to_pylist()
+    for table, ordinals in ((one, [*range(50), *range(51, 92)]), (two, [50])):
+        rows = read.tables[table.table]
+        assert rows[change.ORDINAL].to_pylist() == ordinals
+        assert set(rows[change.EPOCH].to_pylist()) == {EPOCH}
+        assert set(rows[change.FILE].to_pylist()) == {stop.number}
+        assert set(rows[change.POS].to_pylist()) == {stop.pos}
+        assert set(rows[change.GTID].to_pylist()) == {f"{logged['uuid']}:{logged['number']}"}
+        assert set(rows[change.COMMITTED_AT].to_pylist()) == {logged["committed_at"]}
+
+
+def test_every_transaction_is_logged_with_its_end(db: Db) -> None:
+    """The log has name, end and time of each transaction, also of those that change no watched table."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    with connect(db.source) as other:
+        query(other, f"CREATE TABLE {db.name}.beside (id INT PRIMARY KEY)")
+    before, start = GtidSet.parse(db.executed()), db.here()
+    ends = []
+    for statement in (
+        "INSERT INTO t VALUES (1)",
+        "INSERT INTO beside VALUES (1)",
+        "CREATE TABLE more (id INT)",
+    ):
+        db.run(statement)
+        ends.append(db.here())
+    log = db.read(db.segment(start), table).log.to_pylist()
+    gtids = GtidSet.of_gtids(Gtid(row["uuid"], row["number"], row["tag"]) for row in log)
+    assert gtids == GtidSet.parse(db.executed()) - before
+    assert [(row["epoch"], row["file"], row["pos"]) for row in log] == [(EPOCH, end.number, end.pos) for end in ends]
+    assert all(timedelta() <= datetime.now(UTC) - row["committed_at"] < timedelta(minutes=5) for row in log)
+
+
+def test_a_batch_holds_no_more_rows_than_asked_for(db: Db) -> None:
+    """A transaction larger than a batch comes in several, and nothing is lost between them."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    start = db.here()
+    db.run("INSERT INTO t VALUES " + ", ".join(f"({id_})" for id_ in range(25)), "DELETE FROM t WHERE id = 0")
+    rows = db.read(db.segment(start), table, batch_rows=10).tables[table.table]
+    assert [len(batch) for batch in rows.to_batches()] == [10, 10, 6]
+    assert rows["id"].to_pylist() == [*range(25), 0]
+
+
+def test_a_transaction_too_large_for_memory_goes_through_a_file(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit row events wait on disk, with the same rows in the end."""
+    monkeypatch.setattr("lakeingest.mysql.segment_decoder._IN_MEMORY", 100)
+    table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(1000)")
+    start = db.here()
+    for first in (0, 50):
+        values = ", ".join(f"({id_}, REPEAT('x', 1000))" for id_ in range(first, first + 50))
+        db.run(f"INSERT INTO t VALUES {values}")
+    rows = db.read(db.segment(start), table).tables[table.table]
+    assert rows["id"].to_pylist() == list(range(100))
+
+
+# columns, and rows of SQL literals
+VALUES: dict[str, list[str]] = {
+    "ti TINYINT": ["-128", "127", "NULL"],
+    "tu TINYINT UNSIGNED": ["0", "255", "NULL"],
+    "si SMALLINT": ["-32768", "32767", "NULL"],
+    "su SMALLINT UNSIGNED": ["0", "65535", "1"],
+    "mi MEDIUMINT": ["-8388608", "8388607", "-1"],
+    "mu MEDIUMINT UNSIGNED": ["0", "16777215", "NULL"],
+    "i INT": ["-2147483648", "2147483647", "NULL"],
+    "iu INT UNSIGNED": ["0", "4294967295", "NULL"],
+    "bi BIGINT": ["-9223372036854775808", "9223372036854775807", "NULL"],
+    "bu BIGINT UNSIGNED": ["0", "18446744073709551615", "NULL"],
+    "d1 DECIMAL(38,10)": [
+        "-9999999999999999999999999999.9999999999",
+        "0.0000000001",
+        "9999999999999999999999999999.9999999999",
+    ],
+    "d2 DECIMAL(5,5)": ["-0.00001", "0.99999", "0"],
+    "d3 DECIMAL(9,0)": ["-999999999", "999999999", "-1"],
+    "d4 DECIMAL(18,4)": ["-12345678901234.0001", "7.1", "0"],
+    "d5 DECIMAL(7,2)": ["-99999.99", "-0.01", "10.00"],
+    "f FLOAT": ["1.1", "-3.4028235e38", "1.17549e-38"],
+    "db DOUBLE": ["1.1", "-1.7976931348623157e308", "5e-324"],
+    "da DATE": ["'1000-01-01'", "'9999-12-31'", "NULL"],
+    "dt DATETIME": ["'1000-01-01 00:00:00'", "'9999-12-31 23:59:59'", "NULL"],
+    "dt1 DATETIME(1)": ["'2024-02-29 12:34:56.9'", "'2024-02-29 12:34:56.0'", "NULL"],
+    "dt3 DATETIME(3)": ["'2024-02-29 12:34:56.999'", "'2024-02-29 12:34:56.001'", "NULL"],
+    "dt6 DATETIME(6)": ["'2024-02-29 12:34:56.000001'", "'9999-12-31 23:59:59.999999'", "NULL"],
+    "ts TIMESTAMP NULL": ["'1970-01-01 00:00:01'", "'2038-01-19 03:14:07'", "NULL"],
+    "ts5 TIMESTAMP(5) NULL": ["'2024-03-31 02:30:00.00001'", "'2024-10-27 02:30:00.99999'", "NULL"],
+    "ch CHAR(10)": ["'trailing  '", "'é😀'", "NULL"],
+    "ca CHAR(5) CHARACTER SET ascii": ["'abc'", "''", "NULL"],
+    "c3 CHAR(255) CHARACTER SET utf8mb3": ["REPEAT('ü', 255)", "'a'", "NULL"],
+    "vc VARCHAR(300)": ["'trailing  '", "REPEAT('😀', 300)", "''"],
+    "vb VARCHAR(20) COLLATE utf8mb4_bin": ["'A'", "'a'", "NULL"],
+    "tx TEXT": ["'zeile\\nzwei'", "REPEAT('é', 30000)", "''"],
+    "tt TINYTEXT": ["'x'", "''", "NULL"],
+    "lt LONGTEXT CHARACTER SET utf8mb3": ["'x'", "''", "NULL"],
+    "en ENUM('a','b','ü','it''s','c\\\\d')": ["'ü'", "'it''s'", "'c\\\\d'"],
+    "e0 ENUM('a','b')": ["'not a member'", "NULL", "'b'"],
+    "bn BINARY(4)": ["x'00'", "x'FF000000'", "'ab'"],
+    "b3 BINARY(255)": ["x'00FF'", "''", "NULL"],
+    "vn VARBINARY(300)": ["x'FF00'", "''", "NULL"],
+    "cb CHAR(4) CHARACTER SET binary": ["x'C3'", "'ab'", "NULL"],
+    "vcb VARCHAR(9) CHARACTER SET binary": ["x'C328'", "'text'", "NULL"],
+    "bl BLOB": ["x'00'", "REPEAT(x'FF', 60000)", "NULL"],
+    "lb LONGBLOB": ["x'FFFE'", "''", "NULL"],
+}
+
+
+def test_every_value_is_what_select_gives(db: Db) -> None:
+    """Values of every kind come to the same Arrow column from the binlog and from SELECT."""
+    columns = ", ".join(VALUES)
+    table = db.table("t", f"id INT PRIMARY KEY, {columns}")
+    assert {column.kind for column in table.columns} == set(Kind)
+    start = db.here()
+    for id_, row in enumerate(zip(*VALUES.values(), strict=True)):
+        db.run(f"INSERT INTO t VALUES ({id_}, {', '.join(row)})")
+    logged = db.read(db.segment(start), table).tables[table.table]
+    names = [
+        f"CAST(`{column.name}` AS DOUBLE)" if column.kind is Kind.FLOAT else f"`{column.name}`"
+        for column in table.columns
+    ]
+    selected = query(db.connection, f"SELECT {', '.join(names)} FROM t ORDER BY id")
+    for column, texts in zip(table.columns, zip(*selected, strict=True), strict=True):
+        expected = arrow.from_text(column, texts)
+        assert logged[column.name].combine_chunks().equals(expected), column.name
+
+
+def test_values_survive_an_update_and_a_delete(db: Db) -> None:
+    """Before and after images hold the whole row, whatever column changed."""
+    columns = ", ".join(VALUES)
+    table = db.table("t", f"id INT PRIMARY KEY, {columns}")
+    for id_, row in enumerate(zip(*VALUES.values(), strict=True)):
+        db.run(f"INSERT INTO t VALUES ({id_}, {', '.join(row)})")
+    start = db.here()
+    db.run("UPDATE t SET i = 5", "DELETE FROM t")
+    rows = db.read(db.segment(start), table).tables[table.table].to_pylist()
+    images: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        images.setdefault(row[change.KIND], []).append({name: row[name] for name in table.names})
+    assert images[PLUS_U] == images[MINUS_D]
+    assert images[PLUS_U] == [{**row, "i": 5} for row in images[MINUS_U]]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("DATE", "0000-00-00"),
+        ("DATE", "2024-00-10"),
+        ("DATE", "2024-01-00"),
+        ("DATETIME", "0000-00-00 00:00:00"),
+        ("DATETIME(3)", "2024-01-00 01:02:03.4"),
+        ("TIMESTAMP NULL", "0000-00-00 00:00:00"),
+    ],
+)
+def test_a_zero_or_partial_date_is_refused(db: Db, column: str, value: str) -> None:
+    """A date that is none stops the reader by the column's name; it never becomes NULL or 1970."""
+    table = db.table("t", f"id INT PRIMARY KEY, n INT, seen {column}")
+    start = db.here()
+    db.run(f"INSERT INTO t VALUES (1, NULL, NULL), (2, NULL, '{value}')")
+    with pytest.raises(UnsupportedValue, match=rf"{db.name}\.t .*column seen"):
+        db.read(db.segment(start), table)
+
+
+def test_an_impossible_date_is_refused(db: Db) -> None:
+    """31 February, which ALLOW_INVALID_DATES lets in, stops the reader."""
+    table = db.table("t", "id INT PRIMARY KEY, seen DATE")
+    start = db.here()
+    db.run("SET sql_mode = 'ALLOW_INVALID_DATES'", "INSERT INTO t VALUES (1, '2024-02-31')")
+    with pytest.raises(UnsupportedValue, match=rf"{db.name}\.t "):
+        db.read(db.segment(start), table)
+
+
+def test_transactions_of_the_skip_set_are_passed_over(db: Db) -> None:
+    """What was executed before is neither decoded nor logged, even what would be refused."""
+    table = db.table("t", "id INT PRIMARY KEY, v INT")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 1)", "ALTER TABLE t COMMENT 'x'")
+    with db.session() as compressing:
+        query(compressing, "SET binlog_transaction_compression = ON")
+        query(compressing, "INSERT INTO t SELECT 2, 2")
+    db.run("FLUSH BINARY LOGS")
+    skip = db.executed()
+    assert db.read(db.segment(start, skip=skip), table).log.num_rows == 0
+    db.run("INSERT INTO t VALUES (3, 3)")
+    read = db.read(db.segment(start, skip=skip), table)
+    assert read.halves(table.table, "id") == [(0, PLUS_I, 3)]
+    assert read.log.num_rows == 1
+
+
+def test_a_segment_crosses_files(db: Db) -> None:
+    """Rows of several binlog files come in order, each with its own file's number."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    start = db.here()
+    for id_ in range(3):
+        db.run(f"INSERT INTO t VALUES ({id_})", "FLUSH BINARY LOGS")
+    read = db.read(db.segment(start), table)
+    assert read.tables[table.table]["id"].to_pylist() == [0, 1, 2]
+    files = read.tables[table.table][change.FILE].to_pylist()
+    assert files == [start.number, start.number + 1, start.number + 2]
+
+
+def test_a_segment_ends_exactly_at_its_stop(db: Db) -> None:
+    """For every pair of transaction ends, and ends and beginnings of files, just what lies between comes."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    start = db.here()
+    ends = [start]
+    for id_ in range(4):
+        db.run(f"INSERT INTO t VALUES ({id_})")
+        ends.append(db.here())
+        if id_ == 1:
+            db.run("FLUSH BINARY LOGS")
+    inserted_before = {end: number for number, end in enumerate(ends)}
+    second = FilePosition(ends[-1].file, 4)
+    inserted_before[second] = 2
+    [size] = [row[1] for row in query(db.connection, "SHOW BINARY LOGS") if row[0] == ends[2].file]
+    inserted_before[FilePosition(ends[2].file, int(size))] = 2
+    places = sorted(inserted_before, key=lambda at: (at.number, at.pos))
+    for first, last in itertools.combinations_with_replacement(places, 2):
+        ids = db.read(db.segment(first, last), table).tables[table.table]["id"].to_pylist()
+        assert ids == list(range(inserted_before[first], inserted_before[last])), (first, last)
+
+
+def test_adjacent_segments_are_as_one(db: Db) -> None:
+    """Two segments that meet at a transaction's end give the rows and the log of the whole."""
+    table = db.table("t", "id INT PRIMARY KEY, v INT")
+    start = db.here()
+    for id_ in range(5):
+        db.run("BEGIN", f"INSERT INTO t VALUES ({id_}, 0)", f"UPDATE t SET v = {id_}", "COMMIT")
+        if id_ == 2:
+            db.run("FLUSH BINARY LOGS")
+    stop = db.here()
+    whole = db.read(db.segment(start, stop), table)
+    for place in whole.log.select(["file", "pos"]).to_pylist():
+        middle = FilePosition(f"binlog.{place['file']:06d}", place["pos"])
+        left, right = db.read(db.segment(start, middle), table), db.read(db.segment(middle, stop), table)
+        assert pa.concat_tables([left.log, right.log]).equals(whole.log)
+        rows = pa.concat_tables([left.tables[table.table], right.tables[table.table]])
+        assert rows.equals(whole.tables[table.table])
+
+
+def test_a_start_beyond_four_gibibytes_is_reached_by_reading_on(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the dump command cannot name the start, its file is read from the beginning and passed over."""
+    monkeypatch.setattr(binlog_reader, "_DUMP_POS_MAX", 4)
+    table = db.table("t", "id INT PRIMARY KEY")
+    db.run("INSERT INTO t VALUES (1)", "ALTER TABLE t COMMENT 'x'")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (2)")
+    read = db.read(db.segment(start), table)
+    assert read.halves(table.table, "id") == [(0, PLUS_I, 2)]
+    assert read.log.num_rows == 1
+
+
+def test_an_empty_segment_gives_nothing(db: Db) -> None:
+    """Without anything to read, nothing is asked of the server."""
+    here = db.here()
+    assert list(read_segment(None, db.segment(here, here), {}, 1)) == []  # type: ignore[arg-type]
+
+
+def test_rows_of_other_tables_are_not_decoded(db: Db) -> None:
+    """Tables that are not watched may hold what no watched one may."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    db.run("CREATE TABLE beside (id INT PRIMARY KEY, d DATE, j JSON, g GEOMETRY, b BIT(3), tm TIME, s SET('a'))")
+    start = db.here()
+    db.run("BEGIN", "INSERT INTO beside VALUES (1, '0000-00-00', '[]', POINT(1, 1), b'1', '-1:00', 'a')")
+    db.run("INSERT INTO t VALUES (1)", "COMMIT")
+    with db.session() as minimal:
+        query(minimal, "SET binlog_row_image = MINIMAL")
+        query(minimal, "UPDATE beside SET d = '2024-01-01'")
+    read = db.read(db.segment(start), table)
+    assert read.halves(table.table, "id") == [(0, PLUS_I, 1)]
+    assert read.log.num_rows == 2
+
+
+def test_statements_that_change_no_watched_table_go_on(db: Db) -> None:
+    """New tables, users, views, triggers, routines and DDL of other databases are logged, and that is all."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    other = f"{db.name}_other"
+    start = db.here()
+    with connect(db.source) as elsewhere:
+        for statement in (
+            f"CREATE DATABASE {other}",
+            f"USE {other}",
+            "CREATE TABLE x (id INT PRIMARY KEY)",
+            "ALTER TABLE x ADD v INT",
+            "CREATE INDEX i ON x (v)",
+            "RENAME TABLE x TO y",
+            "TRUNCATE y",
+            "DROP TABLE y",
+            f"DROP DATABASE {other}",
+        ):
+            query(elsewhere, statement)
+    db.run(
+        "CREATE TABLE new LIKE t",
+        "CREATE TABLE IF NOT EXISTS t (id INT)",
+        "CREATE TABLE filled SELECT id FROM t",
+        "CREATE DEFINER=CURRENT_USER SQL SECURITY INVOKER VIEW v AS SELECT id FROM t",
+        "CREATE OR REPLACE VIEW v AS SELECT id + 1 FROM t",
+        "CREATE TRIGGER tr BEFORE INSERT ON new FOR EACH ROW SET NEW.id = NEW.id + 1",
+        "DROP TRIGGER tr",
+        "CREATE PROCEDURE p() DELETE FROM t",
+        "CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN 1",
+        "CREATE EVENT e ON SCHEDULE AT CURRENT_TIMESTAMP + INTERVAL 1 DAY DO SELECT 1",
+        "ALTER EVENT e DISABLE",
+        "/* a comment */ DROP EVENT e",
+        f"CREATE USER {db.name}@localhost IDENTIFIED BY 'secret'",
+        f"GRANT SELECT ON t TO {db.name}@localhost",
+        f"ALTER USER {db.name}@localhost ACCOUNT LOCK",
+        f"DROP USER {db.name}@localhost",
+        "ANALYZE TABLE t",
+        "CREATE TEMPORARY TABLE tmp (id INT)",
+        "INSERT INTO tmp VALUES (1)",
+        "DROP TEMPORARY TABLE tmp",
+        "FLUSH TABLES",
+        "INSERT INTO t VALUES (1)",
+    )
+    executed = GtidSet.parse(db.executed())
+    read = db.read(db.segment(start), table)
+    assert read.halves(table.table, "id") == [(0, PLUS_I, 1)]
+    log = read.log.to_pylist()
+    assert len(log) >= 25
+    assert GtidSet.of_gtids(Gtid(row["uuid"], row["number"], row["tag"]) for row in log) <= executed
+
+
+# what, what happens beside the watched table t (id INT, v INT), and the refusal
+REFUSED: dict[str, tuple[list[str], str]] = {
+    "a compressed transaction": (
+        ["SET binlog_transaction_compression = ON", "INSERT INTO beside SELECT 1, '{}'"],
+        r"TRANSACTION_PAYLOAD .*binlog_transaction_compression=OFF",
+    ),
+    "XA": (
+        [
+            "XA START 'x'",
+            "INSERT INTO beside VALUES (1, '{}')",
+            "XA END 'x'",
+            "XA PREPARE 'x'",
+            "XA ROLLBACK 'x'",
+        ],
+        r"XA statement",
+    ),
+    "XA in one phase": (
+        ["XA START 'x'", "INSERT INTO t VALUES (1, 1)", "XA END 'x'", "XA COMMIT 'x' ONE PHASE"],
+        r"XA_PREPARE|XA statement",
+    ),
+    "a new column": (["ALTER TABLE t ADD c INT"], r"DDL .*ALTER TABLE t ADD c INT"),
+    "TRUNCATE": (["TRUNCATE t"], r"DDL .*TRUNCATE t"),
+    "DROP": (["DROP TABLE t"], r"DDL .*DROP TABLE `t`"),
+    "RENAME": (["RENAME TABLE t TO u"], r"DDL .*RENAME"),
+    "a swap": (["CREATE TABLE n LIKE t", "RENAME TABLE t TO o, n TO t"], r"DDL .*RENAME"),
+    "an index": (["CREATE UNIQUE INDEX i ON t (v)"], r"DDL .*INDEX"),
+    "DDL in a comment for versions": (["/*!50000 ALTER */ TABLE t COMMENT 'x'"], r"DDL .*TABLE t"),
+    "the database's charset": (["ALTER DATABASE CHARACTER SET ascii"], r"DDL .*ALTER DATABASE"),
+    "an UPDATE as a statement": (
+        ["SET binlog_format = STATEMENT", "UPDATE t SET v = 1"],
+        r"statement format \(UPDATE .*binlog_format=ROW",
+    ),
+    "an INSERT as a statement into another table": (
+        ["SET binlog_format = STATEMENT", "INSERT INTO beside VALUES (5, '{}')"],
+        r"statement format \(INSERT",
+    ),
+    "a statement with a user variable": (
+        ["SET binlog_format = STATEMENT", "SET @v = 1", "UPDATE t SET v = @v"],
+        r"USER_VAR .*binlog_format=ROW",
+    ),
+    "a statement with RAND()": (
+        ["SET binlog_format = STATEMENT", "UPDATE t SET v = RAND()"],
+        r"RAND event .*binlog_format=ROW",
+    ),
+    "a minimal row image": (
+        ["SET binlog_row_image = MINIMAL", "UPDATE t SET v = 2"],
+        r"bl_\d+\.t .*row image not FULL.*binlog_row_image=FULL",
+    ),
+    "a part of a JSON value": (
+        [
+            "SET binlog_row_value_options = PARTIAL_JSON",
+            """INSERT INTO beside VALUES (9, '{"a": "xxxxxxxxxx", "b": [1, 2, 3]}')""",
+            "UPDATE beside SET j = JSON_SET(j, '$.a', 'y') WHERE id = 9",
+        ],
+        r"PARTIAL_UPDATE_ROWS .*binlog_row_value_options",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_replayed_stops_by_name(db: Db, what: str) -> None:
+    """The reader stops with what it met, the place in the binlog before it, and a way out."""
+    statements, message = REFUSED[what]
+    table = db.table("t", "id INT PRIMARY KEY, v INT")
+    db.run("CREATE TABLE beside (id INT PRIMARY KEY, j JSON)", "INSERT INTO t VALUES (7, 7)")
+    start = db.here()
+    with db.session() as other:
+        for statement in statements:
+            query(other, statement)
+    with pytest.raises(UnsupportedEvent, match=message) as stopped:
+        db.read(db.segment(start), table)
+    [found] = re.findall(r"binlog\.\d{6}:\d+", str(stopped.value))
+    assert FilePosition.parse(found).pos >= start.pos
+    assert "copy the table" in str(stopped.value)
+    assert "\n" not in str(stopped.value)
+
+
+def test_a_changed_definition_is_named(db: Db) -> None:
+    """Columns that differ from the copy's in name, order, type or digits stop the reader."""
+    made = db.table("t", "id INT PRIMARY KEY, a INT, d DECIMAL(10,2), e ENUM('x','y')")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 1, 1.5, 'x')")
+    segment = db.segment(start)
+    id_, a, d, e = made.columns
+    for columns in (
+        (id_, Column("b", Kind.INT32, "int"), d, e),
+        (id_, d, a, e),
+        (id_, a, d),
+        (id_, Column("a", Kind.INT64, "int unsigned"), d, e),
+        (id_, Column("a", Kind.STRING, "varchar(9)"), d, e),
+        (id_, a, Column("d", Kind.DECIMAL, "decimal(10,3)", precision=10, scale=3), e),
+        (id_, a, d, Column("e", Kind.BINARY, "blob")),
+    ):
+        with pytest.raises(SchemaChanged, match=rf"{db.name}\.t .*copy the table again"):
+            db.read(segment, TableSchema(made.table, columns, ("id",)))
+    assert db.read(segment, made).halves(made.table, "a", "e") == [(0, PLUS_I, 1, "x")]
+
+
+def test_text_in_an_unexpected_charset_is_refused(db: Db) -> None:
+    """Bytes where text is wanted, or the reverse, are never passed on."""
+    made = db.table("t", "id INT PRIMARY KEY, a VARBINARY(9), b VARCHAR(9)")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 'x', 'y')")
+    id_, a, b = made.columns
+    for columns in (
+        (id_, Column("a", Kind.STRING, "varchar(9)"), b),
+        (id_, a, Column("b", Kind.BINARY, "varbinary(9)")),
+    ):
+        with pytest.raises(UnsupportedValue, match=r"came as (bytes, not str|str, not bytes)"):
+            db.read(db.segment(start), TableSchema(made.table, columns, ("id",)))
+
+
+def test_names_that_the_library_misreads_are_refused(db: Db) -> None:
+    """An enum member of more than 127 bytes, which mysql-replication reads wrong, stops the reader."""
+    table = db.table("t", f"id INT PRIMARY KEY, e ENUM('{'ü' * 100}', 'b')")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 'b')")
+    with pytest.raises(UnsupportedEvent, match=rf"{db.name}\.t "):
+        db.read(db.segment(start), table)
+
+
+def test_a_place_inside_a_transaction_is_no_stop(db: Db) -> None:
+    """A stop at which no transaction ends is an error, not an end."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1)")
+    stop = db.here()
+    events = query(db.connection, f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.pos}")
+    inside = [int(row[4]) for row in events if start.pos < int(row[4]) < stop.pos]
+    assert len(inside) == 4  # GTID, BEGIN, table map, rows
+    for pos in [*inside, stop.pos - 1]:
+        with pytest.raises(BinlogGone, match="no transaction ends at"):
+            db.read(db.segment(start, FilePosition(stop.file, pos)), table)
+
+
+def test_a_binlog_that_ends_too_early_is_gone(db: Db) -> None:
+    """A stop that the server has not written is an error: it lost the end of its binlog."""
+    here = db.here()
+    with pytest.raises(BinlogGone, match=rf"ends at {here}, before"):
+        db.read(db.segment(here, FilePosition(here.file, here.pos + 500)))
+
+
+def test_a_binlog_of_another_server_is_gone(db: Db) -> None:
+    """A position of one server is not looked for on another."""
+    here = db.here()
+    stop = FilePosition(here.file, here.pos + 1)
+    other = Segment("00000000-0000-0000-0000-000000000000", EPOCH, here, stop, GtidSet())
+    with pytest.raises(BinlogGone, match="00000000-0000-0000-0000-000000000000"):
+        db.read(other)
+
+
+def test_a_broken_connection_is_worth_a_retry(db: Db) -> None:
+    """When the session is killed in mid-dump, the error says: run again."""
+    table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
+    start = db.here()
+    for id_ in range(30):
+        db.run(f"INSERT INTO t VALUES ({id_}, REPEAT('x', 1000000))")
+    segment = db.segment(start)
+    with connect(db.source) as reading:
+        [(number,)] = query(reading, "SELECT CONNECTION_ID()")
+        parts = read_segment(reading, segment, {table.table: table}, next(SERVER_IDS), batch_rows=1)
+        next(parts)
+        db.run(f"KILL {number}")
+        with pytest.raises(SourceAway):
+            list(parts)
+
+
+def test_a_purged_file_is_gone(own_db: Db) -> None:
+    """A start in a file that the server has purged is an error, not an empty result."""
+    start = own_db.here()
+    own_db.run("FLUSH BINARY LOGS")
+    stop = own_db.here()
+    own_db.run(f"PURGE BINARY LOGS TO '{stop.file}'")
+    with pytest.raises(BinlogGone, match="copy the tables again"):
+        own_db.read(own_db.segment(start, stop))
+
+
+def test_minimal_row_metadata_are_refused(own_db: Db) -> None:
+    """Without the columns' names in the binlog the reader stops, and names the setting."""
+    table = own_db.table("t", "id INT PRIMARY KEY")
+    start = own_db.here()
+    own_db.run("INSERT INTO t VALUES (1)")
+    with pytest.raises(UnsupportedEvent, match=r"row metadata not FULL; set binlog_row_metadata=FULL"):
+        own_db.read(own_db.segment(start), table)
+
+
+def test_a_tagged_gtid_is_refused_and_later_files_are_read(own_db: Db) -> None:
+    """A tagged GTID stops the reader; the GTID sets of later files, which then hold tags, do not."""
+    start = own_db.here()
+    with own_db.session() as tagging:
+        query(tagging, "SET gtid_next = 'AUTOMATIC:tag'")
+        query(tagging, "CREATE TABLE tagged (id INT)")
+    with pytest.raises(UnsupportedEvent, match="GTID_TAGGED"):
+        own_db.read(own_db.segment(start))
+    own_db.run("FLUSH BINARY LOGS")
+    later = FilePosition(own_db.here().file, 4)
+    own_db.run("CREATE TABLE untagged (id INT)")
+    assert own_db.read(own_db.segment(later)).log["tag"].to_pylist() == [""]
+
+
+def test_a_source_without_gtids_and_checksums_is_read(plain_db: Db) -> None:
+    """Rows and log come the same, with nulls in place of the GTID, over several files."""
+    table = plain_db.table("t", "id INT PRIMARY KEY, v VARCHAR(9), e ENUM('a','b')")
+    start = plain_db.here()
+    plain_db.run("INSERT INTO t VALUES (1, 'x', 'b')", "FLUSH BINARY LOGS", "DELETE FROM t")
+    read = plain_db.read(plain_db.segment(start), table)
+    assert read.halves(table.table, "id", "v", "e") == [(0, PLUS_I, 1, "x", "b"), (0, MINUS_D, 1, "x", "b")]
+    assert read.tables[table.table][change.GTID].null_count == 2
+    assert [read.log[name].null_count for name in ("uuid", "tag", "number", "pos")] == [2, 2, 2, 0]
