@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from pyspark.sql import SparkSession
 
+from lakeingest.config import Config, parse_config
 from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.spark.session import open_session
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +31,18 @@ def mysql_server_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call
 def mysql_server(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
     """The server with default settings, one for the whole session: each test makes a database of its own."""
     return mysql_server_with()
+
+
+@pytest.fixture(scope="session")
+def lake_config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A config whose warehouse all suites share, since Spark has one catalog; its source answers nowhere."""
+    doc = {"name": "tests", "source": {"host": "127.0.0.1", "user": "nobody"}, "tables": {"include": ["none.*"]}}
+    return parse_config(doc, tmp_path_factory.mktemp("lake"), {})
+
+
+@pytest.fixture(scope="session")
+def spark(lake_config: Config) -> Iterator[SparkSession]:
+    """The one Spark session, on the catalog of `lake_config`."""
+    session = open_session(lake_config)
+    yield session
+    session.stop()

@@ -30,7 +30,7 @@ class ChangeRow:
     key: Key
     place: Place
     ordinal: int
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def order(self) -> tuple[Place, int]:

@@ -149,9 +149,9 @@ class GtidSet:
                     tag = part
                     continue
                 low, dash, high = part.partition("-")
-                if not low.isdecimal() or (dash and not high.isdecimal()):
+                if not low.isdecimal() or int(low) < 1 or (dash and not high.isdecimal()):
                     raise StateUnreadable(f"not a GTID set: {text!r}")
-                if int(high or low) >= int(low) > 0:
+                if int(high or low) >= int(low):
                     found.setdefault((uuid, tag), []).append((int(low), int(high or low)))
         return cls.of(found)
 

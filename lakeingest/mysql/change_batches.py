@@ -14,6 +14,8 @@ from lakeingest.wire import arrow
 
 Part = tuple[TableId | None, pa.RecordBatch]  # None: rows of the transaction log, wire.arrow.TRANSACTIONS
 
+_BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch before `batch_rows` of them are in memory
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -33,6 +35,7 @@ class ChangeBatches:
         self._schemas, self._batch_rows = schemas, batch_rows
         self._types = {table: arrow.change_schema(schema) for table, schema in schemas.items()}
         self._rows: dict[TableId, list[tuple[Any, ...]]] = {table: [] for table in schemas}
+        self._bytes = dict.fromkeys(schemas, 0)
         self._log: list[tuple[Any, ...]] = []
 
     def add(
@@ -44,6 +47,12 @@ class ChangeBatches:
         rows = self._rows[table]
         rows.append((int(kind), *place, ordinal, origin.committed_at, gtid, *values))
         if len(rows) >= self._batch_rows:
+            yield self._flush(table)
+
+    def weigh(self, table: TableId, size: int) -> Iterator[Part]:
+        """Say that the rows just added were `size` bytes; the batch, when it is heavy."""
+        self._bytes[table] += size
+        if self._rows[table] and self._bytes[table] >= _BATCH_BYTES:
             yield self._flush(table)
 
     def end(self, origin: Origin) -> Iterator[Part]:
@@ -71,6 +80,7 @@ class ChangeBatches:
             for column, values in zip(schema.columns, columns[origins:], strict=True)
         ]
         rows.clear()
+        self._bytes[table] = 0
         return table, pa.record_batch(arrays, schema=types)
 
     def _flush_log(self) -> Part:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from lakeingest.core.position import Gtid
+from lakeingest.core.schema import TableId
 
 _HEADER = struct.Struct("<IBIIIH")  # seconds, type, server id, size, end position (lowest 32 bits), flags
 _CHECKSUM = struct.Struct("<I")
@@ -97,14 +98,8 @@ REFUSED: dict[int, tuple[str, str]] = {
     25: ("a row event of version 1", _OLD_ROWS),
     26: ("an INCIDENT event (changes are missing)", "find the incident in the source's error log"),
     38: ("an XA_PREPARE event (XA is not built yet)", "use no XA transactions on the source"),
-    39: (
-        "a PARTIAL_UPDATE_ROWS event (parts of JSON values)",
-        "set binlog_row_value_options='' in every session of the source",
-    ),
-    40: (
-        "a TRANSACTION_PAYLOAD event (a compressed transaction)",
-        "set binlog_transaction_compression=OFF in every session of the source",
-    ),
+    39: ("a PARTIAL_UPDATE_ROWS event (parts of JSON values)", "set binlog_row_value_options='' in every session"),
+    40: ("a TRANSACTION_PAYLOAD event (compressed)", "set binlog_transaction_compression=OFF in every session"),
     42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),
 }
 
@@ -130,6 +125,11 @@ class Event:
     end: int
     is_made_up: bool
     data: bytes
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes after the header."""
+        return self.data[_HEADER.size :]
 
     @property
     def body(self) -> "Cursor":
@@ -252,8 +252,7 @@ class TableMap:
     """What a TABLE_MAP event says: whose rows follow under `id`. `names` are empty without FULL metadata."""
 
     id: int
-    database: str
-    name: str
+    table: TableId
     columns: int
     names: tuple[str, ...]
     enum_members: tuple[tuple[str, ...], ...]
@@ -264,10 +263,7 @@ def read_table_map(event: Event) -> TableMap:
     body = event.body
     table_id = body.number(6)
     body.take(2)
-    database = body.text(body.number(1))
-    body.take(1)
-    name = body.text(body.number(1))
-    body.take(1)
+    table = _table_name(body)
     columns = body.packed()
     body.take(columns)
     body.take(body.packed())
@@ -281,9 +277,22 @@ def read_table_map(event: Event) -> TableMap:
             names.append(value.text(value.packed()))
         while value.left and field == _ENUM_MEMBERS:
             members.append(tuple(value.text(value.packed()) for _ in range(value.packed())))
-    return TableMap(table_id, database, name, columns, tuple(names), tuple(members))
+    return TableMap(table_id, table, columns, tuple(names), tuple(members))
 
 
 def read_table_id(event: Event) -> int:
-    """The table id of a row event."""
+    """The table id of a TABLE_MAP or row event."""
     return event.body.number(6)
+
+
+def read_table_name(event: Event) -> TableId:
+    """The table of a TABLE_MAP event."""
+    return _table_name(Cursor(event.data, _HEADER.size + 8))
+
+
+def _table_name(body: Cursor) -> TableId:
+    database = body.text(body.number(1))
+    body.take(1)
+    name = body.text(body.number(1))
+    body.take(1)
+    return TableId(database, name)

@@ -31,6 +31,7 @@ _HALVES: dict[type, tuple[tuple[RowKind, str], ...]] = {
     row_event.DeleteRowsEvent: ((RowKind.DELETE, ""),),
 }
 _EVENTS = frozenset({row_event.TableMapEvent, *_HALVES})
+_KNOWN_MAX = 1000
 _BITMAPS = ("columns_present_bitmap", "columns_present_bitmap2")
 
 _PYTHON: dict[Kind, type] = {
@@ -84,6 +85,7 @@ class RowDecoder:
         self._schemas = schemas
         self._library_tables: dict[int, Any] = {}
         self._tables: dict[int, TableSchema] = {}
+        self._known: dict[bytes, tuple[int, TableSchema, Any]] = {}  # by the TABLE_MAP's bytes
 
     def add_table(self, event: Event, where: str) -> None:
         """Take a TABLE_MAP event of a table in `schemas`.
@@ -91,8 +93,17 @@ class RowDecoder:
         SchemaChanged when its columns are not those of the schema, UnsupportedEvent when it does not name
         them.
         """
+        # most transactions are small and repeat the maps of those before: reading a map costs more than a row
+        if event.payload not in self._known:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[event.payload] = self._read_table(event, where)
+        table_id, schema, library_table = self._known[event.payload]
+        self._tables[table_id], self._library_tables[table_id] = schema, library_table
+
+    def _read_table(self, event: Event, where: str) -> tuple[int, TableSchema, Any]:
         found = read_table_map(event)
-        schema = self._schemas[TableId(found.database, found.name)]
+        schema = self._schemas[found.table]
         where = f"{schema.table} {where}"
         if not found.names:
             raise UnsupportedEvent(
@@ -103,8 +114,9 @@ class RowDecoder:
                 f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
                 f"{', '.join(schema.names)}; copy the table again"
             )
-        _same_columns(found, self._library(event, where).columns, schema, where)
-        self._tables[found.id] = schema
+        table = self._library(event, where).table_obj
+        _same_columns(found, table.columns, schema, where)
+        return found.id, schema, table
 
     def halves(self, event: Event, where: str) -> tuple[TableId, Iterator[Half]]:
         """The table of a row event, and its row halves in order.

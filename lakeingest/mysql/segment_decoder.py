@@ -18,7 +18,7 @@ from lakeingest.mysql import events
 from lakeingest.mysql.change_batches import ChangeBatches, Origin, Part
 from lakeingest.mysql.events import Action, Damaged, Event, Type
 from lakeingest.mysql.row_decoder import RowDecoder
-from lakeingest.mysql.statements import Statement, classify, is_harmful
+from lakeingest.mysql.statements import REFUSED, Statement, classify, is_harmful
 
 _IN_MEMORY = 64 << 20
 _LENGTH_BYTES = 4
@@ -63,14 +63,6 @@ _SIGNS: dict[Statement, _Sign] = {
     Statement.HARMLESS: _Sign.STATEMENT,
     Statement.CREATE_TABLE: _Sign.STATEMENT,  # harmless as well, or it was refused before
     Statement.DDL: _Sign.STATEMENT,
-}
-
-# What is refused wherever it stands, and what to change on the source.
-_REFUSED: dict[Statement, tuple[str, str]] = {
-    Statement.XA: ("an XA statement (not built yet)", "use no XA transactions on the source"),
-    Statement.ROLLBACK_TO: ("a ROLLBACK TO", "use no savepoints across storage engines"),
-    Statement.DML: ("a change in statement format", "set binlog_format=ROW in every session of the source"),
-    Statement.UNKNOWN: ("a statement of unknown meaning", "name it in a report to the lakeingest project"),
 }
 
 
@@ -208,11 +200,11 @@ class SegmentDecoder:
             case Action.GTID:
                 self._begin(event, begins)
             case Action.TABLE:
-                table = events.read_table_map(event)
-                self._watched[table.id] = TableId(table.database, table.name) in self._schemas
-                self._keep(event, table.id, begins)
+                watched = events.read_table_name(event) in self._schemas
+                self._watched[events.read_table_id(event)] = watched
+                self._keep(event, begins)
             case Action.ROWS:
-                self._keep(event, events.read_table_id(event), begins)
+                self._keep(event, begins)
             case Action.QUERY:
                 sign = self._statement(event, begins)
                 yield from self._may_end(sign, event, begins)
@@ -249,21 +241,22 @@ class SegmentDecoder:
     def _statement(self, event: Event, begins: FilePosition) -> _Sign:
         database, text = events.read_query(event)
         meaning = classify(text)
-        if meaning in _REFUSED:
-            what, fix = _REFUSED[meaning]
-            first = text.split(maxsplit=1)[0]  # the rest may hold values, which are no business of a log
+        if meaning in REFUSED:
+            what, fix = REFUSED[meaning]
+            first = "".join(text.split(maxsplit=1)[:1])  # the rest may hold values, which are no business of a log
             raise _refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
         if meaning in {Statement.DDL, Statement.CREATE_TABLE} and is_harmful(text, database, self._schemas):
-            shown = " ".join(text.split())[:200]
+            shown = " ".join(text.partition("'")[0].split())[:200]
             what = f"DDL that may change a copied table ({shown}, in database {database or '-'})"
             raise _refusal(what, "let it end", begins)
         if meaning is Statement.ROLLBACK and self._has_rows:
             raise _refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
         return _SIGNS[meaning]
 
-    def _keep(self, event: Event, table_id: int, begins: FilePosition) -> None:
+    def _keep(self, event: Event, begins: FilePosition) -> None:
         """Put an event of a watched table aside until the end of its transaction."""
         self._move(_Sign.ROWS, event, begins)
+        table_id = events.read_table_id(event)
         if table_id not in self._watched:
             raise Damaged(f"a row event of table id {table_id}, which no TABLE_MAP event named")
         if self._watched[table_id]:
@@ -295,6 +288,7 @@ class SegmentDecoder:
             for kind, values in halves:
                 yield from self._batches.add(table, origin, ordinal, kind, values)
                 ordinal += 1
+            yield from self._batches.weigh(table, size)
         self._rows.forget()
         self._spool.seek(0)
         self._spool.truncate()

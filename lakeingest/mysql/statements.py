@@ -27,6 +27,14 @@ class Statement(enum.Enum):
     UNKNOWN = enum.auto()
 
 
+# What is refused wherever it stands: its name, and what to change on the source.
+REFUSED: dict[Statement, tuple[str, str]] = {
+    Statement.XA: ("an XA statement (not built yet)", "use no XA transactions on the source"),
+    Statement.ROLLBACK_TO: ("a ROLLBACK TO", "use no savepoints across storage engines"),
+    Statement.DML: ("a change in statement format", "set binlog_format=ROW in every session of the source"),
+    Statement.UNKNOWN: ("a statement of unknown meaning", "name it in a report to the lakeingest project"),
+}
+
 _COMMENT = re.compile(r"/\*(?![!M]).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL)
 _EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # around text that the server executes
 _NAME = r"(?:`(?:[^`]|``)*`|[\w$]+)"

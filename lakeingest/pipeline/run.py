@@ -60,7 +60,7 @@ def run(
     observe: Observer = unobserved,
     spark: "SparkSession | None" = None,
 ) -> RunResult:
-    """Bootstrap what is new, then apply the binlog to the written position read after the last chunk, and publish there.
+    """Bootstrap what is new, apply the binlog to the written position read after the last chunk, and publish there.
 
     `tables` are written `database.table`; none means all that the config includes. Stops early, at a commit, when
     `max_minutes` are over; the same call goes on from there.

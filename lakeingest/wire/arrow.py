@@ -81,6 +81,8 @@ def from_text(column: Column, values: Sequence[str | bytes | None]) -> pa.Array:
     texts = pa.array(values, pa.string())
     if column.kind is Kind.STRING:
         return texts
+    if column.kind in {Kind.DATE, Kind.DATETIME} and pc.any(pc.starts_with(texts, "0000")).as_py():
+        raise refused(column, next(text for text in texts.to_pylist() if text and text.startswith("0000")))
     try:
         if column.kind is Kind.FLOAT:
             return texts.cast(pa.float64()).cast(pa.float32(), safe=False)

@@ -65,9 +65,7 @@ def tilings(draw: st.DrawFn) -> Splits:
 
 def file_positions() -> st.SearchStrategy[FilePosition]:
     """Positions of files whose base name has a dot of its own, as a name may."""
-    names = st.builds(
-        "{}.{:06d}".format, st.sampled_from(["binlog", "mysql-bin.a"]), st.integers(1, 1_000_001)
-    )
+    names = st.builds("{}.{:06d}".format, st.sampled_from(["binlog", "mysql-bin.a"]), st.integers(1, 1_000_001))
     return st.builds(FilePosition, names, st.integers(0, 2**63))
 
 

@@ -69,7 +69,7 @@ def test_a_checksum_does_not_depend_on_the_order_of_rows(
 def test_a_row_that_is_there_twice_changes_the_checksum() -> None:
     """Its halves cancel out, the count does not."""
     row = digest(["a"])
-    assert row + row != Checksum()
+    assert row + row == Checksum(2, 0, 0) != Checksum()
 
 
 @given(CHUNKS, CHUNKS)
@@ -80,11 +80,7 @@ def test_differences_name_exactly_the_differing_keys(
     expected = [
         Difference(
             key,
-            "only in the target"
-            if key not in source
-            else "only in the source"
-            if key not in target
-            else "differs",
+            "only in the target" if key not in source else "only in the source" if key not in target else "differs",
         )
         for key in sorted(source.keys() | target.keys())
         if key not in source or key not in target or source[key] != target[key]

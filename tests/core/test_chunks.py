@@ -72,9 +72,7 @@ def uppers(chunks: list[Chunk]) -> list[Key]:
 
 
 @given(st.integers(-(10**9), 10**9), st.integers(1, 10**6), st.integers(1, 10**4), st.integers(1, 900))
-def test_the_step_gives_even_keys_chunks_of_the_wanted_size(
-    minimum: int, rows: int, chunk_rows: int, gap: int
-) -> None:
+def test_the_step_gives_even_keys_chunks_of_the_wanted_size(minimum: int, rows: int, chunk_rows: int, gap: int) -> None:
     """Where every `gap`th key exists, a chunk spans `gap` keys for each of its rows."""
     step = even_step(minimum, minimum + rows * gap - 1, rows, chunk_rows)
     assert step == gap * chunk_rows

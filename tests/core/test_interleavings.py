@@ -23,9 +23,7 @@ from tests.core.world import CALM, Statement, Table, World
 KEYS = range(8)
 WALKS = 300
 SOME = st.integers(0, 3)
-STATEMENTS = st.lists(
-    st.tuples(st.sampled_from(KEYS), st.none() | st.sampled_from(KEYS)), min_size=1, max_size=3
-)
+STATEMENTS = st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.sampled_from(KEYS)), min_size=1, max_size=3)
 
 
 def when(step: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:

@@ -30,9 +30,7 @@ def selected(database: sqlite3.Connection, width: int, condition: str) -> set[Ke
 
 
 @given(keys=st.from_type(KeyRange))
-def test_the_predicate_holds_for_exactly_the_keys_of_the_range(
-    database: sqlite3.Connection, keys: KeyRange
-) -> None:
+def test_the_predicate_holds_for_exactly_the_keys_of_the_range(database: sqlite3.Connection, keys: KeyRange) -> None:
     """A SQL engine selects what `in` says, for one to three columns, with and without bounds."""
     for width in {len(bound) for bound in (keys.lower, keys.upper) if bound} or {1, 2, 3}:
         expected = {key for key in product(SMALL, repeat=width) if key in keys}

@@ -47,9 +47,7 @@ def test_the_pieces_are_the_whole_in_order(whole: Segment, ends: list[FilePositi
 
 
 @given(segments(), st.lists(POSITIONS, max_size=12), st.integers(1, 5))
-def test_the_pieces_pass_about_as_many_transactions(
-    whole: Segment, ends: list[FilePosition], pieces: int
-) -> None:
+def test_the_pieces_pass_about_as_many_transactions(whole: Segment, ends: list[FilePosition], pieces: int) -> None:
     """As many pieces as wanted where the boundaries allow it, and none with more than its share and one."""
     parts = cut(whole, ends, pieces)
     inside = {at for at in ends if order(whole.start) < order(at) < order(whole.stop)}
@@ -57,6 +55,13 @@ def test_the_pieces_pass_about_as_many_transactions(
     for part in parts:
         passed = sum(order(part.start) < order(at) <= order(part.stop) for at in inside)
         assert passed <= len(inside) / len(parts) + 1
+
+
+def test_the_cuts_are_evenly_spread() -> None:
+    """Not the first boundaries, which would leave the last reader with the rest."""
+    ends = [FilePosition("binlog.000001", pos) for pos in range(100, 1000, 100)]
+    whole = segment(FilePosition("binlog.000001", 4), FilePosition("binlog.000001", 1000))
+    assert [part.stop.pos for part in cut(whole, ends, 5)] == [200, 400, 600, 800, 1000]
 
 
 def test_a_segment_crosses_the_millionth_file() -> None:

@@ -57,9 +57,7 @@ def test_a_complete_table_takes_no_more_waves() -> None:
 
 
 @given(SPLITS, PLACES, st.data())
-def test_lift_moves_the_planned_splits_and_no_others(
-    splits: Splits, stop: Place, data: st.DataObject
-) -> None:
+def test_lift_moves_the_planned_splits_and_no_others(splits: Splits, stop: Place, data: st.DataObject) -> None:
     """A wave that was appended after the plan keeps its watermarks, and the keys stay tiled."""
     count = data.draw(st.integers(0, len(splits.all)))
     planned = Splits(splits.all[:count])

@@ -57,11 +57,7 @@ def applies(splits: Splits, stop: Place, number: int, key: Key) -> bool:
         return False
     if split.merged_at is not None:
         return place > split.merged_at
-    return (
-        gtid not in split.low
-        if isinstance(split.low, GtidSet)
-        else split.low is not None and place > split.low
-    )
+    return gtid not in split.low if isinstance(split.low, GtidSet) else split.low is not None and place > split.low
 
 
 @given(tables(), st.data())
@@ -81,9 +77,7 @@ def test_a_merge_reads_from_the_least_mark(splits: Splits) -> None:
     marks = [mark_of(split, LOG, COVERED) for split in splits.all]
     assert merge.start == min(marks)
     assert merge.splits == splits
-    applied = [
-        PLACES[n] for n in range(1, 11) for key in range(-1, 11) if merge.should_apply(PLACES[n], (key,))
-    ]
+    applied = [PLACES[n] for n in range(1, 11) for key in range(-1, 11) if merge.should_apply(PLACES[n], (key,))]
     assert not applied or min(applied) == PLACES[PLACES.index(merge.start) + 1]
 
 
@@ -152,10 +146,7 @@ def test_rows_of_the_view_and_the_window_are_the_table_as_of_the_stop(
     bounds: list[Key | None] = [None, (2,), (4,), None]
     ranges = [KeyRange(bounds[i], bounds[i + 1]) for i in range(3)]
     splits = Splits(
-        tuple(
-            Split(keys, executed(low), PLACES[high])
-            for keys, (low, _, high) in zip(ranges, marks, strict=True)
-        )
+        tuple(Split(keys, executed(low), PLACES[high]) for keys, (low, _, high) in zip(ranges, marks, strict=True))
     )
     stop = max(high for _, _, high in marks)
     merge = plan(splits, PLACES[stop])

@@ -50,7 +50,7 @@ class Source:
         self.ends, self.places = (
             [self.file],
             [self.file.place(0)],
-        )  # of none, the first one, the first two ...
+        )  # of the first 0, 1, 2 ... of them
         self.visible = self.executed = 0
 
     @property
@@ -274,8 +274,7 @@ class World:
         applied = [
             change
             for index, change in enumerate(changes)
-            if self.start(plan) < change.place
-            and plan.should_apply(change.place, self.judged(changes, index))
+            if self.start(plan) < change.place and plan.should_apply(change.place, self.judged(changes, index))
         ]
         rows, before = Counter(self.lake.rows), Counter(key for key, _ in self.lake.rows)
         last = {key: change for (key,), change in collapse(applied).items()}

@@ -371,6 +371,7 @@ def test_a_stop_must_be_the_end_of_a_transaction() -> None:
         [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("SAVEPOINT s"))],
         [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("BEGIN")), (Type.QUERY, query_body("BEGIN"))],
         [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("BEGIN")), (Type.GTID, gtid_body(2))],
+        [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body(""))],
         [(Type.GTID, gtid_body(1)), (Type.PREVIOUS_GTIDS, bytes(8))],
         [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("BEGIN")), (Type.WRITE_ROWS, insert_body(9, 1))],
         [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("BEGIN")), (Type.QUERY, query_body("ROLLBACK TO `s`"))],
@@ -476,7 +477,7 @@ def test_long_names_are_read_right() -> None:
     fields = bytes([4]) + packed(len(strings(names))) + strings(names) + bytes([6]) + packed(len(enums)) + enums
     body = bytes(6) + b"\1\0" + b"\4shop\0" + b"\1t\0" + bytes([2, 3, 254, 2, 247, 1, 0]) + fields
     found = events.read_table_map(Event.parse(event(Type.TABLE_MAP, body, 500), checksums=True))
-    assert (found.database, found.name, found.columns) == ("shop", "t", 2)
+    assert (found.table, found.columns) == (TableId("shop", "t"), 2)
     assert found.names == tuple(names)
     assert found.enum_members == (tuple(members),)
 

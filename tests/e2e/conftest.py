@@ -1,0 +1,51 @@
+"""Pipelines of a test's own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+from lakeingest.config import Config, Source, TableOptions, Tables
+from lakeingest.demo.server import LocalServer
+from tests.e2e.pipe import Pipe
+
+
+@pytest.fixture
+def pipe_on(
+    request: pytest.FixtureRequest, lake_config: Config, spark: SparkSession, tmp_path: Path
+) -> Iterator[Callable[..., Pipe]]:
+    """Call it with a server, and options for all tables: a pipeline on an empty database there."""
+    opened: list[Pipe] = []
+
+    def make(server: LocalServer, **options: int) -> Pipe:
+        name = f"e2e_{abs(hash(request.node.nodeid)) % 10**9}_{len(opened)}"
+        config = lake_config.model_copy(
+            update={
+                "source": Source(
+                    host=server.host, port=server.port, user=server.user, password=SecretStr(server.password)
+                ),
+                "tables": Tables(include=(f"{name}.*",), options={"*.*": TableOptions(**options)}),
+                "state": tmp_path / name,
+            }
+        )
+        connection = pymysql.connect(
+            host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+        )
+        pipe = Pipe(config, name, connection, spark, [])
+        pipe.sql(f"CREATE DATABASE {name}", f"USE {name}")
+        opened.append(pipe)
+        return pipe
+
+    yield make
+    for pipe in opened:
+        pipe.sql(f"DROP DATABASE {pipe.database}")
+        pipe.connection.close()
+
+
+@pytest.fixture
+def pipe(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> Pipe:
+    """A pipeline on the shared server; chunks of 10 rows, so that few rows make several waves."""
+    return pipe_on(mysql_server, chunk_rows=10)

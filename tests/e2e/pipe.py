@@ -1,0 +1,58 @@
+"""What an end-to-end test drives: statements on a source, runs and verifications of its copy."""
+
+from dataclasses import dataclass
+
+import pymysql
+from pyspark.sql import SparkSession
+
+from lakeingest.config import Config
+from lakeingest.pipeline.events import Event, Observer
+from lakeingest.pipeline.run import RunResult, run
+from lakeingest.pipeline.verify import TableVerification, verify
+
+
+@dataclass
+class Pipe:
+    """A database on a server, a config for it and a state folder of its own; the warehouse is shared."""
+
+    config: Config
+    database: str
+    connection: pymysql.Connection
+    spark: SparkSession
+    events: list[Event]
+
+    def sql(self, *statements: str) -> None:
+        """Run statements on the source, each a transaction of its own unless it begins one."""
+        with self.connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def run(self, *tables: str, observe: Observer | None = None, max_minutes: float | None = None) -> RunResult:
+        """One run; its events are kept."""
+
+        def watch(event: Event) -> None:
+            self.events.append(event)
+            if observe is not None:
+                observe(event)
+
+        names = [f"{self.database}.{table}" for table in tables]
+        return run(self.config, names, max_minutes, watch, self.spark)
+
+    def verify(self, *tables: str) -> dict[str, TableVerification]:
+        """One verification, by the table's name."""
+        results = verify(self.config, [f"{self.database}.{table}" for table in tables], self.spark)
+        return {result.table.name: result for result in results}
+
+    def assert_equal(self, *tables: str) -> None:
+        """Source = target for every table."""
+        for name, result in self.verify(*tables).items():
+            assert result.equal, (name, result.source, result.target, result.differences[:5])
+
+    def seen(self, kind: type[Event]) -> list[Event]:
+        """The events of one kind so far."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def rows(self, table: str) -> list[tuple[object, ...]]:
+        """What a reader of the lake sees, sorted."""
+        found = self.spark.table(f"lake.{self.database}.{table}").collect()
+        return sorted(tuple(row) for row in found)

@@ -1,0 +1,277 @@
+"""The whole way: bootstrap, binlog, publish, verify, on a real server, Spark and Iceberg."""
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import BinlogGone, Retryable, SourceMoved, UsageError
+from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.pipeline import bootstrap
+from lakeingest.pipeline.events import Event, Merged, Published, WaveCommitted
+from lakeingest.pipeline.run import run
+from lakeingest.pipeline.status import status
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40), n DECIMAL(10,2), d DOUBLE)"
+
+
+def fill(pipe: Pipe, count: int, start: int = 0) -> None:
+    """Insert `count` orders with consecutive keys, in one transaction."""
+    values = ", ".join(f"({i}, 'v{i}', {i}.25, {i} / 3)" for i in range(start, start + count))
+    pipe.sql(f"INSERT INTO orders VALUES {values}")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 45])
+def test_a_table_of_any_size_is_copied(pipe: Pipe, rows: int) -> None:
+    """Empty, one row, and several chunks: published once, equal to the source."""
+    pipe.sql(ORDERS)
+    if rows:
+        fill(pipe, rows)
+    result = pipe.run()
+    assert [(table.rows, table.published) for table in result.tables] == [(rows, True)]
+    assert result.caught_up
+    pipe.assert_equal()
+
+
+def test_changes_between_runs_are_applied(pipe: Pipe) -> None:
+    """Inserts, updates, deletes, key moves and rolled back work between two runs; a third run finds nothing to do."""
+    pipe.sql(ORDERS)
+    fill(pipe, 40)
+    pipe.run()
+    pipe.sql(
+        "UPDATE orders SET v = NULL, n = n + 1 WHERE id % 3 = 0",
+        "DELETE FROM orders WHERE id BETWEEN 5 AND 9",
+        "UPDATE orders SET id = id + 1000 WHERE id > 30",
+        "INSERT INTO orders VALUES (6, 'again', 1, 1e300), (-4, '', -0.01, -0.0)",
+        "BEGIN",
+        "DELETE FROM orders",
+        "ROLLBACK",
+    )
+    pipe.run()
+    pipe.assert_equal()
+    published = len(pipe.seen(Published))
+    pipe.run()
+    assert len(pipe.seen(Published)) == published
+    pipe.assert_equal()
+
+
+@pytest.mark.parametrize("kind", [WaveCommitted, Merged])
+def test_changes_during_a_run_are_caught(pipe: Pipe, kind: type[Event]) -> None:
+    """Changes made after every wave, or after the stop was read, are in this run's result or the next one's, once."""
+    pipe.sql(ORDERS, "CREATE TABLE lines (o BIGINT UNSIGNED, l SMALLINT, v TEXT, PRIMARY KEY (o, l))")
+    fill(pipe, 200)
+    pipe.sql("INSERT INTO lines SELECT id DIV 4, id % 4 - 1, v FROM orders")
+
+    def change(event: Event) -> None:
+        if isinstance(event, kind):
+            n = len(pipe.seen(kind)) * 7
+            pipe.sql(
+                f"INSERT INTO orders VALUES ({1000 + n}, 'new', 1, 1)",
+                f"UPDATE orders SET v = CONCAT(v, '+') WHERE id IN ({n}, {n} + 60, {n} + 120)",
+                f"DELETE FROM orders WHERE id = {n + 1}",
+                f"UPDATE orders SET id = {n + 1} WHERE id = {199 - n}",
+                f"UPDATE lines SET o = o + 18446744073709551000 WHERE o = {n % 50}",
+                f"DELETE FROM lines WHERE o = {(n + 3) % 50} AND l < 1",
+            )
+
+    pipe.run(observe=change)
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a merge after each wave, changes of chunks still to come are dropped, and those of old ones applied."""
+    monkeypatch.setattr(bootstrap, "MERGE_BACKLOG", 1)
+    pipe.sql(ORDERS)
+    fill(pipe, 300)
+
+    def change(event: Event) -> None:
+        if isinstance(event, WaveCommitted):
+            pipe.sql(
+                "UPDATE orders SET n = n + 1 WHERE id % 10 = 0",
+                f"DELETE FROM orders WHERE id % 100 = {event.wave}",
+                f"UPDATE orders SET id = 299 - id WHERE id = {event.wave * 100 + 50}",
+                f"INSERT INTO orders VALUES ({event.wave * 100 - 99}, 'b', 1, 1) ON DUPLICATE KEY UPDATE v = 'there'",
+            )
+
+    pipe.run(observe=change)
+    merges = [event for event in pipe.seen(Merged) if isinstance(event, Merged)]
+    assert len(merges) > 1
+    assert sum(merge.dropped for merge in merges) > 0
+    pipe.assert_equal()
+
+
+def test_a_run_out_of_time_is_continued(pipe: Pipe) -> None:
+    """`max_minutes` ends a run at a commit, unpublished; the next run copies only what is missing."""
+    pipe.sql(ORDERS)
+    fill(pipe, 200)
+    first = pipe.run(max_minutes=1e-9)
+    assert not first.caught_up
+    assert not first.tables[0].published
+    with pytest.raises(Retryable, match="not published yet"):
+        pipe.verify()
+
+    class Stop(Exception):
+        """Ends a run where a crash could."""
+
+    def stop(event: Event) -> None:
+        if isinstance(event, WaveCommitted) and event.wave == 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        pipe.run(observe=stop)
+    pipe.sql("UPDATE orders SET v = 'changed' WHERE id IN (3, 190)", "DELETE FROM orders WHERE id = 7")
+    pipe.run()
+    waves = [event for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)]
+    assert [event.wave for event in waves] == list(range(1, len(waves) + 1))
+    assert sum(event.rows for event in waves) == 200
+    pipe.assert_equal()
+
+
+def test_a_new_table_joins_and_a_run_may_name_tables(pipe: Pipe) -> None:
+    """A table made later is copied by the next run; a run of one table goes on with the others' binlog."""
+    pipe.sql(ORDERS)
+    fill(pipe, 30)
+    pipe.run()
+    pipe.sql("CREATE TABLE late (id BIGINT PRIMARY KEY, v BLOB)", "INSERT INTO late VALUES (1, 'a'), (2, NULL)")
+    pipe.sql("DELETE FROM orders WHERE id < 3", "UPDATE orders SET v = 'x' WHERE id = 20")
+    pipe.run("late")
+    assert {row[0] for row in pipe.rows("late")} == {1, 2}
+    assert len(pipe.rows("orders")) == 30
+    pipe.sql("DELETE FROM late WHERE id = 1", "DELETE FROM orders WHERE id = 4")
+    pipe.run()
+    pipe.assert_equal()
+    with pytest.raises(UsageError, match="nothere"):
+        pipe.run("nothere")
+
+
+def test_a_lost_state_folder_is_filled_again_from_the_binlog(pipe: Pipe) -> None:
+    """The target is the checkpoint: without state a published table goes on from its own position."""
+    pipe.sql(ORDERS)
+    fill(pipe, 30)
+    pipe.run()
+    shutil.rmtree(pipe.config.state)
+    pipe.sql("DELETE FROM orders WHERE id = 4", "INSERT INTO orders VALUES (500, 'n', 1, 1)")
+    pipe.run()
+    assert [event.rows for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)] == [30]
+    pipe.assert_equal()
+
+
+def test_a_lost_state_folder_in_mid_copy_starts_the_copy_again(pipe: Pipe) -> None:
+    """Chunks whose changes are not kept any more are read again, not merged from a binlog that they do not fit."""
+    pipe.sql(ORDERS)
+    fill(pipe, 200)
+
+    class Stop(Exception):
+        """Ends a run where a crash could."""
+
+    def stop(event: Event) -> None:
+        if isinstance(event, WaveCommitted):
+            raise Stop
+
+    with pytest.raises(Stop):
+        pipe.run(observe=stop)
+    shutil.rmtree(pipe.config.state)
+    pipe.sql("DELETE FROM orders WHERE id < 5")
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_purged_binlog_is_named(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]) -> None:
+    """When the source has dropped the file that the position stands in, the run stops and says so."""
+    pipe = pipe_on(mysql_server_with(server_id="77"), chunk_rows=10)
+    pipe.sql(ORDERS)
+    fill(pipe, 5)
+    pipe.run()
+    pipe.sql("FLUSH BINARY LOGS", "DELETE FROM orders WHERE id = 1", "FLUSH BINARY LOGS")
+    with pipe.connection.cursor() as cursor:
+        cursor.execute("SHOW BINARY LOGS")
+        last = cursor.fetchall()[-1][0]
+    pipe.sql(f"PURGE BINARY LOGS TO '{last}'")
+    with pytest.raises(BinlogGone, match="purged"):
+        pipe.run()
+    assert len(pipe.rows("orders")) == 5
+
+
+def test_verify_names_what_differs_and_notices_a_busy_source(pipe: Pipe) -> None:
+    """A change that the binlog has not told of is found, its keys are named; one that it tells of is no quiet source."""
+    pipe.sql(ORDERS)
+    fill(pipe, 60)
+    pipe.run()
+    pipe.sql(
+        "SET sql_log_bin = 0",
+        "UPDATE orders SET d = d + 1e-12 WHERE id = 42",
+        "DELETE FROM orders WHERE id = 7",
+        "INSERT INTO orders VALUES (-3, NULL, NULL, NULL)",
+        "SET sql_log_bin = 1",
+    )
+    [result] = pipe.verify().values()
+    assert not result.equal
+    assert [(difference.key, difference.where) for difference in result.differences] == [
+        ((-3,), "only in the source"),
+        ((7,), "only in the target"),
+        ((42,), "differs"),
+    ]
+    pipe.sql("CREATE TABLE other (id INT PRIMARY KEY)", "INSERT INTO other VALUES (1)")
+    assert not pipe.verify("orders")["orders"].equal
+    pipe.sql("UPDATE orders SET v = 'y' WHERE id = 1")
+    with pytest.raises(SourceMoved, match="run `lakeingest run`"):
+        pipe.verify("orders")
+
+
+def test_status_tells_where_tables_stand(pipe: Pipe) -> None:
+    """Before, after and behind: state, rows, position, lag and the gate's counts."""
+    pipe.sql(ORDERS)
+    fill(pipe, 12)
+    [before] = status(pipe.config)
+    assert (before.state, before.position, before.lag_bytes) == ("not copied yet", None, None)
+    pipe.run()
+    [after] = status(pipe.config)
+    assert (after.state, after.rows, after.lag_bytes) == ("published", 12, 0)
+    assert after.gate == {"rows": 12, "expected_rows": 12, "null_keys": 0, "distinct_keys": 12}
+    pipe.sql("DELETE FROM orders WHERE id = 1", "FLUSH BINARY LOGS")
+    [behind] = status(pipe.config)
+    assert behind.lag_bytes is not None
+    assert behind.lag_bytes > 0
+
+
+def test_without_gtids_the_copy_is_exact_too(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """With gtid_mode OFF marks are file positions: several runs under changes, equal."""
+    pipe = pipe_on(mysql_server_with(gtid_mode="OFF", enforce_gtid_consistency="OFF"), chunk_rows=10)
+    pipe.sql(ORDERS)
+    fill(pipe, 150)
+
+    def change(event: Event) -> None:
+        if isinstance(event, WaveCommitted):
+            pipe.sql("UPDATE orders SET n = n + 1 WHERE id % 9 = 0", f"DELETE FROM orders WHERE id = {event.wave * 30}")
+
+    pipe.run(observe=change)
+    pipe.sql("FLUSH BINARY LOGS", "UPDATE orders SET id = id + 7000 WHERE id > 100")
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_second_writer_is_refused(pipe: Pipe) -> None:
+    """A run whose staging branch was moved by another one commits nothing more, and the table stays right."""
+    pipe.sql(ORDERS)
+    fill(pipe, 200)
+    zombie_failed: list[Exception] = []
+
+    def takeover(event: Event) -> None:
+        if isinstance(event, WaveCommitted) and event.wave == 1:
+            other = pipe.config.model_copy(update={"state": pipe.config.state / "other"})
+            run(other, spark=pipe.spark)
+
+    try:
+        pipe.run(observe=takeover)
+    except Retryable as error:
+        zombie_failed.append(error)
+    assert len(zombie_failed) == 1
+    assert IcebergTarget(pipe.config.target).load is not None
+    pipe.assert_equal()
