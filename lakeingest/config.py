@@ -19,6 +19,7 @@ from lakeingest.errors import ConfigError, NotBuiltYet
 
 CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' queries
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
+_DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 _NOT_BUILT = (
@@ -29,6 +30,7 @@ _NOT_BUILT = (
     "tables.options.*.types",
     "tables.options.*.deletes",
     "tables.options.*.metadata",
+    "target.catalog.uri",
     "changelog",
     "points",
     "quality",
@@ -43,7 +45,17 @@ def _local(path: Path) -> Path:
     return path
 
 
+def _pattern(text: str) -> str:
+    if text.startswith("re:"):
+        try:
+            re.compile(text[3:])
+        except re.error as error:
+            raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    return text
+
+
 LocalPath = Annotated[Path, AfterValidator(_local)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class _Frozen(BaseModel):
@@ -62,11 +74,11 @@ class Source(_Frozen):
 
     type: Literal["mysql"] = "mysql"
     host: str
-    port: int = 3306
+    port: int = Field(default=3306, ge=1, le=65535)
     user: str
     password: SecretStr = SecretStr("")
     tls: Tls = Tls()
-    server_ids: str = "auto"
+    server_ids: str = Field(default="auto", coerce_numbers_to_str=True)
     max_connections: int = Field(default=8, ge=2)
 
     @property
@@ -88,6 +100,8 @@ class Source(_Frozen):
             raise ValueError("server_ids is `auto` or a range such as 5400-5499")
         if not self.server_id_range:
             raise ValueError("server_ids is an empty range")
+        if self.server_id_range[-1] >= 2**32:
+            raise ValueError(f"server_ids end at {2**32 - 1}")
         return self
 
 
@@ -100,10 +114,10 @@ class TableOptions(_Frozen):
 class Tables(_Frozen):
     """Which tables are copied, and how."""
 
-    include: tuple[str, ...] = Field(min_length=1)
-    exclude: tuple[str, ...] = ()
+    include: tuple[Pattern, ...] = Field(min_length=1)
+    exclude: tuple[Pattern, ...] = ()
     startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
-    options: dict[str, TableOptions] = {}
+    options: dict[Pattern, TableOptions] = {}
 
     def select(self, tables: Iterable[TableId]) -> list[TableId]:
         """Of the source's tables those that are included and not excluded, sorted."""
@@ -126,7 +140,7 @@ class Tables(_Frozen):
 class Catalog(_Frozen):
     """The Iceberg catalog: SQLite under the warehouse unless another is named."""
 
-    type: Literal["sql", "rest", "glue", "hive"] = "sql"
+    type: Literal["sql", "rest", "glue", "hive", "path"] = "sql"
 
 
 class Target(_Frozen):
@@ -199,7 +213,15 @@ class Config(_Frozen):
     def below(self, folder: Path) -> Self:
         """The same with relative paths taken from `folder`."""
         target = self.target.model_copy(update={"warehouse": (folder / self.target.warehouse).resolve()})
-        return self.model_copy(update={"target": target, "state": (folder / self.state).resolve()})
+        tls, spark = self.source.tls, self.spark
+        if tls.ca is not None:
+            tls = tls.model_copy(update={"ca": folder / tls.ca})
+        if isinstance(spark.jars, tuple):
+            jars = tuple(jar if "://" in jar else str(folder / jar) for jar in spark.jars)
+            spark = spark.model_copy(update={"jars": jars})
+        source = self.source.model_copy(update={"tls": tls})
+        state = (folder / self.state).resolve()
+        return self.model_copy(update={"source": source, "target": target, "state": state, "spark": spark})
 
 
 def load_config(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
@@ -207,8 +229,8 @@ def load_config(path: Path, overrides: Iterable[str] = (), environment: Mapping[
     try:
         doc = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; `lakeingest -c FILE` names another one") from error
-    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: {error.strerror}; -c FILE names another one") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(doc, dict):
         raise ConfigError(f"{path} holds no keys")
@@ -222,7 +244,7 @@ def parse_config(doc: Mapping[str, Any], folder: Path, environment: Mapping[str,
     filled = _fill(doc, environment)
     for key in _keys(filled):
         if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT):
-            raise NotBuiltYet(f"{key} is not built yet; leave it out")
+            raise NotBuiltYet(f"{key.replace(_DOT, '.')} is not built yet; leave it out")
     try:
         return Config.model_validate(filled).below(folder)
     except ValidationError as error:
@@ -245,7 +267,10 @@ def _set(doc: dict[str, Any], override: str) -> None:
         doc = doc.setdefault(parent, {})
         if not isinstance(doc, dict):
             raise ConfigError(f"--set {override}: {parent} holds no keys")
-    doc[last] = yaml.safe_load(value)
+    try:
+        doc[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: {' '.join(str(error).split())}") from error
 
 
 def _fill(value: Any, environment: Mapping[str, str]) -> Any:
@@ -271,7 +296,7 @@ def _fill(value: Any, environment: Mapping[str, str]) -> Any:
 def _keys(doc: Any, prefix: str = "") -> Iterable[str]:
     if isinstance(doc, Mapping):
         for key, value in doc.items():
-            dotted = f"{prefix}.{str(key).replace('.', '/')}" if prefix else str(key)
+            dotted = f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key)
             yield dotted
             yield from _keys(value, dotted)
 

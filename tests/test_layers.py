@@ -9,8 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "lakeingest"
 SOURCES = {
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text()
-    for path in PACKAGE.rglob("*.py")
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text() for path in PACKAGE.rglob("*.py")
 }
 
 EDGES = {"mysql", "lake", "spark", "quality", "control"}
@@ -105,11 +104,7 @@ def wrong_imports(module: str, source: str) -> list[str]:
     part = module.split(".")[1]
     if part not in ARROWS:
         return [f"{module}: no arrows are drawn for it"]
-    return [
-        f"{module} -> {name}"
-        for name in imported(ast.parse(source, module), module)
-        if not is_allowed(part, name)
-    ]
+    return [f"{module} -> {name}" for name in imported(ast.parse(source, module), module) if not is_allowed(part, name)]
 
 
 def is_allowed(part: str, name: str) -> bool:

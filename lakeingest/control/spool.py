@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
+from lakeingest.core.transactions import TransactionLog
 from lakeingest.errors import OperatorNeeded, SpoolGap, StateUnreadable
 
 
@@ -127,13 +128,9 @@ class Spool:
             _write(self.folder / "segments" / f"{number:06d}.json", segment.to_json())
             self._segments[number] = segment
 
-    def transactions(self, stop: Place) -> Iterator[tuple[Gtid, Place]]:
-        """The spooled transactions that have GTIDs, up to `stop`, in binlog order."""
-        for segment in self._between(self.start, stop):
-            for row in pq.read_table(self.folder / segment.transactions).to_pylist():
-                if row["uuid"] is not None:
-                    gtid = Gtid(row["uuid"], row["number"], row["tag"] or "")
-                    yield gtid, Place(row["epoch"], row["file"], row["pos"])
+    def log(self) -> TransactionLog:
+        """All spooled transactions that have GTIDs."""
+        return TransactionLog(self._transactions(), self._opened.gtids or GtidSet())
 
     def files(self, table: TableId, after: Place, stop: Place) -> list[str]:
         """The files with the table's changes after `after`, up to `stop`.
@@ -172,6 +169,14 @@ class Spool:
             del self._segments[number]
             for file in (segment.transactions, *(entry[0] for entry in segment.tables.values() if entry)):
                 (self.folder / file).unlink(missing_ok=True)
+
+    def _transactions(self) -> Iterator[tuple[Gtid, Place]]:
+        for segment in self._segments.values():
+            columns = pq.read_table(self.folder / segment.transactions).to_pydict()
+            names = ("uuid", "tag", "number", "epoch", "file", "pos")
+            for uuid, tag, number, epoch, file, pos in zip(*(columns[name] for name in names), strict=True):
+                if uuid is not None:
+                    yield Gtid(uuid, number, tag or ""), Place(epoch, file, pos)
 
     def _between(self, after: Place, stop: Place) -> Iterable[Manifest]:
         epoch = self._opened.epoch

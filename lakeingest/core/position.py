@@ -245,23 +245,3 @@ class Position:
 
 
 Low = GtidSet | Place  # a low watermark: executed GTIDs, or without GTIDs the start of the file current at that time
-
-
-def place_of_low(low: Low, transactions: Iterable[tuple[Gtid, Place]], start: Place) -> Place:
-    """The place up to which the spool's transactions are in `low`; `start` when none is.
-
-    `transactions` are the spool's, in binlog order, all after `start`. With binlog_order_commits=ON those in `low`
-    are a prefix; a hole means that order was given up, and judging by place would lose or repeat rows:
-    StateUnreadable.
-    """
-    if isinstance(low, Place):
-        return low
-    place, ended = start, False
-    for gtid, at in transactions:
-        if gtid not in low:
-            ended = True
-        elif ended:
-            raise StateUnreadable(f"{gtid} is executed before an earlier transaction: binlog_order_commits was off")
-        else:
-            place = at
-    return place

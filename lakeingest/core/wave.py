@@ -6,12 +6,12 @@ as of high; each later change then applies once. (DBLog, section 4; Flink CDC 2.
 changes are upserted by the next merge, so one rule covers both.)
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import Gtid, Place, place_of_low
+from lakeingest.core.position import Place
 from lakeingest.core.splits import Split, Splits
+from lakeingest.core.transactions import TransactionLog
 from lakeingest.errors import SpoolGap
 
 Mark = tuple[KeyRange, Place]
@@ -43,34 +43,31 @@ class MergePlan:
         return any(key in keys and mark < place for keys, mark in self.marks) and place <= self.stop
 
 
-def mark_of(split: Split, transactions: Sequence[tuple[Gtid, Place]], covered_from: Place) -> Place:
+def mark_of(split: Split, log: TransactionLog, covered_from: Place) -> Place:
     """The place up to which a split's rows hold every change: its low until merged, then the stop of its last merge."""
-    if split.merged_at is not None:
-        return split.merged_at
-    assert split.low is not None  # noqa: S101 - held by Split
-    return place_of_low(split.low, transactions, covered_from)
+    if split.merged_at is None:
+        assert split.low is not None  # noqa: S101 - held by Split
+        return log.place_of(split.low, covered_from)
+    if split.merged_at < covered_from:
+        raise SpoolGap(f"the spool begins at {covered_from}, a split needs it from {split.merged_at}")
+    return split.merged_at
 
 
-def plan_merge(
-    splits: Splits, stop: Place, transactions: Iterable[tuple[Gtid, Place]], covered_from: Place
-) -> MergePlan:
+def plan_merge(splits: Splits, stop: Place, log: TransactionLog, covered_from: Place) -> MergePlan:
     """Plan the merge of all finished splits to `stop`.
 
-    `transactions` are those of the spool between `covered_from` and `stop`, in binlog order; the spool holds every
-    change of the table after `covered_from`. ValueError when `stop` is before a split's high watermark or last stop;
-    SpoolGap when a mark is older than the spool, so that changes would be missing.
+    The spool holds every change of the table from `covered_from` to `stop`, and `log` its transactions. ValueError when
+    `stop` is before a split's high watermark or last stop; SpoolGap when a mark is older than the spool, so that
+    changes would be missing.
     """
     if not splits.all:
         raise ValueError("nothing to merge: no split is finished")
     late = max(split.floor for split in splits.all)
     if stop < late:
         raise ValueError(f"a merge to {stop} would end before {late}, which a split has already seen")
-    log = list(transactions)
     marks: list[Mark] = []
     for split in splits.all:
         mark = mark_of(split, log, covered_from)
-        if mark < covered_from:
-            raise SpoolGap(f"the spool begins at {covered_from}, a split needs it from {mark}")
         if marks and marks[-1][1] == mark:
             marks[-1] = (KeyRange(marks[-1][0].lower, split.range.upper), mark)
         else:

@@ -57,6 +57,8 @@ class IcebergWriter:
 
     def write(self, rows: pa.Table) -> bytes:
         """Pickled DataFiles. Every call names its own files, so a retried or speculative task harms nobody."""
+        if not rows.num_rows:  # PyIceberg divides by their number
+            return pickle.dumps([])
         target = self.metadata.schema().as_arrow()
         columns = [rows[field.name].cast(field.type) for field in target]
         return pickle.dumps(

@@ -82,7 +82,7 @@ def read_chunk(
         table = f"{quote(chunk.table.database)}.{quote(chunk.table.name)}"
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
         if read_schema(reading, chunk.table).fingerprint != schema.fingerprint:
-            raise SchemaChanged(f"{chunk.table}: its definition changed since its first chunk; it must be copied again")
+            raise SchemaChanged(f"{chunk.table}: DDL changed its definition since its first chunk; it must be copied again")
         _same_server(reading, server_uuid)
         rows = _rows(
             reading, schema, f"SELECT {_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"

@@ -34,10 +34,11 @@ _AWAY = {
 }
 _DEFINITION_CHANGED = 1412
 FILE_START = 4  # the position of the first event of every binlog file
-# The order and the text of values must not depend on the server's defaults.
+# The order and the text of values must not depend on the server's defaults. Autocommit is set here, too: the driver
+# leaves it alone where the server's greeting says that it is on, which says nothing of the session.
 _SESSION = (
     "SET time_zone = '+00:00', SESSION transaction_isolation = 'REPEATABLE-READ', sql_mode = '',"
-    " SESSION max_execution_time = 0"
+    " SESSION max_execution_time = 0, autocommit = 1"
 )
 
 
@@ -138,6 +139,8 @@ def _named(error: Exception, source: Source) -> LakeIngestError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     where = f"{source.host}:{source.port}"
+    if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
+        return OperatorNeeded(f"the source {where} shows a certificate that source.tls does not trust: {text}")
     if code in _AWAY or isinstance(error, OSError | pymysql.err.InterfaceError):
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code in _DENIED:
@@ -157,7 +160,10 @@ def _tls(source: Source) -> dict[str, Any]:
         return {"ssl_disabled": True}
     if mode == "preferred":
         return {}
-    context = ssl.create_default_context(cafile=source.tls.ca)
+    try:
+        context = ssl.create_default_context(cafile=source.tls.ca)
+    except OSError as error:
+        raise OperatorNeeded(f"source.tls.ca {source.tls.ca} cannot be read: {error.strerror or error}") from error
     context.check_hostname = mode == "verify_identity"
     if mode == "required":
         context.verify_mode = ssl.CERT_NONE

@@ -65,10 +65,6 @@ _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
     (r"(?:insert|update|delete|replace|load|call|with|select|values|table|do)\b", Statement.DML),
 )
 _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for beginning, meaning in _BEGINNINGS]
-_CREATED = re.compile(
-    rf"create\s+table\s+(?P<if>if\s+not\s+exists\s+)?(?:(?P<database>{_NAME})\s*\.\s*)?(?P<name>{_NAME})",
-    re.IGNORECASE,
-)
 
 
 def classify(text: str) -> Statement:
@@ -81,12 +77,12 @@ def is_harmful(text: str, database: str, watched: Iterable[TableId]) -> bool:
     """Whether a DDL or CREATE TABLE statement may change a watched table; more of them than really do.
 
     It may when its default database holds watched tables, or when a watched table or its database is named
-    anywhere in it. A CREATE TABLE changes no other table, and with IF NOT EXISTS none that exists.
+    anywhere in it. A CREATE TABLE that succeeded changes no table that was there: a watched one of its name was dropped
+    or renamed before, and that is harmful.
     """
     tables = list(watched)
-    if classify(text) is Statement.CREATE_TABLE and (created := _CREATED.match(_plain(text))):
-        table = (_unquoted(created["database"] or database), _unquoted(created["name"]))
-        return not created["if"] and table in {(t.database.casefold(), t.name.casefold()) for t in tables}
+    if classify(text) is Statement.CREATE_TABLE:
+        return False
     if any("\udc80" <= sign <= "\udcff" for sign in text + database):  # another charset: names are not comparable
         return bool(tables)
     names = {name for table in tables for name in (table.database, table.name)}
@@ -97,10 +93,6 @@ def is_harmful(text: str, database: str, watched: Iterable[TableId]) -> bool:
 def _plain(text: str) -> str:
     """The text without comments. Strings with signs of a comment are not spared: use its beginning."""
     return _EXECUTED.sub(" ", _COMMENT.sub(" ", text)).strip().removesuffix(";")
-
-
-def _unquoted(name: str) -> str:
-    return (name[1:-1].replace("``", "`") if name.startswith("`") else name).casefold()
 
 
 def _is_named(name: str, text: str) -> bool:

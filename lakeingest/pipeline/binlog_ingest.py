@@ -128,7 +128,7 @@ def merge(context: Context, table: TableId) -> None:
     if progress.position is not None and progress.splits.stop == stop.place:
         return
     covered_from = max(progress.covered_from, context.spool.start)
-    plan = plan_merge(progress.splits, stop.place, context.spool.transactions(stop.place), covered_from)
+    plan = plan_merge(progress.splits, stop.place, context.spool.log(), covered_from)
     paths = context.spool.files(table, plan.start, plan.stop)
     if not paths:
         context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)))

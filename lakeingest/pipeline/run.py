@@ -17,7 +17,7 @@ from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGa
 from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import connect, file_starts, written_position
+from lakeingest.mysql.connection import FILE_START, connect, file_starts, written_position
 from lakeingest.mysql.preflight import check_source
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.binlog_ingest import merge, spool_to_now
@@ -100,7 +100,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         for table, staged in loaded.items():
             if staged and staged.progress.fingerprint != schemas[table].fingerprint:
                 raise SchemaChanged(
-                    f"{table}: its definition is not the one it was copied with; it must be copied again"
+                    f"{table}: DDL changed its definition since it was copied; it must be copied again"
                 )
         spool = _spool(config, connection, target, loaded)
         session = spark or open_session(config)
@@ -139,8 +139,11 @@ def _spool(
     except OSError as error:
         raise OperatorNeeded(f"the state folder cannot be written: {error}") from error
     spool = Spool.load(folder)
-    if spool is not None and all(staged is None or _covered(spool, staged) for staged in loaded.values()):
+    begun = any(staged and staged.progress.splits.all for staged in loaded.values())
+    if spool is not None and begun and all(staged is None or _covered(spool, staged) for staged in loaded.values()):
         _still_there(connection, spool.position)
+        if spool.opened.gtids is None and None in loaded.values():
+            return _from_file_start(connection, spool)
         return spool
     kept = []
     for table, staged in loaded.items():
@@ -156,6 +159,17 @@ def _spool(
         _still_there(connection, oldest)
         return Spool.open(folder, oldest)
     return Spool.open(folder, _opening(connection))
+
+
+def _from_file_start(connection: pymysql.Connection, spool: Spool) -> Spool:
+    """The spool once more, from the start of the file it begins in.
+
+    Without GTIDs the low watermark of a table that joins is the start of a file, which the spool has to cover for it.
+    """
+    opened = spool.opened
+    start = Position(opened.server_uuid, opened.epoch, FilePosition(opened.at.file, FILE_START), None)
+    _still_there(connection, start)
+    return Spool.open(spool.folder, start)
 
 
 def _covered(spool: Spool, staged: Staged) -> bool:
@@ -183,7 +197,7 @@ def _opening(connection: pymysql.Connection) -> Position:
     The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are
     executed.
     """
-    at = FilePosition(written_position(connection).file, file_starts(connection)[0].pos)
+    at = FilePosition(written_position(connection).file, FILE_START)
     state = server_state(connection)
     return Position(state.uuid, FIRST_EPOCH, at, state.executed)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position, file_number, place_of_low
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position, file_number
 from lakeingest.errors import StateUnreadable
 
 ONE, TWO = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "ffffffff-0000-0000-0000-0000000000ff"
@@ -209,35 +209,3 @@ def test_a_damaged_position_is_unreadable(position: Position, part: str, damage:
     del doc[part]
     with pytest.raises(StateUnreadable, match="not a saved position"):
         Position.from_json(doc)
-
-
-@st.composite
-def spools(draw: st.DrawFn, least: int = 0) -> list[tuple[Gtid, Place]]:
-    """Transactions in binlog order, their numbers not: two servers write through one replica."""
-    ends = sorted(draw(st.sets(PLACES, min_size=least, max_size=6)))
-    numbers = draw(st.permutations(range(1, len(ends) + 1)))
-    return [(Gtid(draw(st.sampled_from([ONE, TWO])), number), at) for number, at in zip(numbers, ends, strict=True)]
-
-
-@given(spools(), st.data())
-def test_a_low_of_gtids_stands_at_its_last_transaction(spool: list[tuple[Gtid, Place]], data: st.DataObject) -> None:
-    """What it contains of the spool is a prefix, and the place is where that prefix ends."""
-    count = data.draw(st.integers(0, len(spool)))
-    low = GtidSet.of_gtids(gtid for gtid, _ in spool[:count])
-    assert place_of_low(low, spool, START) == (spool[count - 1][1] if count else START)
-
-
-@given(spools(least=2), st.data())
-def test_a_low_with_a_hole_is_refused(spool: list[tuple[Gtid, Place]], data: st.DataObject) -> None:
-    """A transaction that is executed before an earlier one shows that places cannot judge."""
-    hole = data.draw(st.integers(0, len(spool) - 2))
-    executed = data.draw(st.integers(hole + 1, len(spool) - 1))
-    others = data.draw(st.sets(st.integers(0, len(spool) - 1)))
-    low = GtidSet.of_gtids(spool[index][0] for index in (others | {executed}) - {hole})
-    with pytest.raises(StateUnreadable, match="binlog_order_commits"):
-        place_of_low(low, spool, START)
-
-
-def test_a_low_without_gtids_is_its_place() -> None:
-    """The start of the file that was current needs no transaction to be found."""
-    assert place_of_low(Place(0, 7, 4), [], START) == Place(0, 7, 4)

@@ -12,6 +12,7 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Positio
 from lakeingest.core.progress import FORMAT, TRANSITIONS, IllegalStep, Phase, Progress, Step
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
+from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import MergePlan, plan_merge
 from lakeingest.errors import StateUnreadable
 
@@ -31,7 +32,9 @@ def plan(progress: Progress, number: int) -> MergePlan:
     """The plan of a merge to there; before any split is finished, one that covers nothing."""
     if not progress.splits.all:
         return MergePlan(Splits(), (), position(number).place)
-    return plan_merge(progress.splits, position(number).place, LOG[:number], progress.covered_from)
+    return plan_merge(
+        progress.splits, position(number).place, TransactionLog(LOG[:number], GtidSet()), progress.covered_from
+    )
 
 
 def last_wave(progress: Progress) -> Progress:

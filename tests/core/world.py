@@ -16,6 +16,7 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet, Low, Place, Po
 from lakeingest.core.progress import Phase, Progress
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split
+from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import MergePlan, plan_merge
 
 ORDERS, SERVER = TableId("shop", "orders"), "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -257,7 +258,9 @@ class World:
         stops, (begin, _) = self.stops(), self.spooled
         stop = stops[some % len(stops)]
         known = [(transaction.gtid, transaction.place) for transaction in self.source.log[begin:stop]]
-        self.plan = plan_merge(self.state.splits, self.source.places[stop], known, self.state.covered_from)
+        before = GtidSet.of_gtids(transaction.gtid for transaction in self.source.log[:begin])
+        log = TransactionLog(known, before if self.source.gtids else GtidSet())
+        self.plan = plan_merge(self.state.splits, self.source.places[stop], log, self.state.covered_from)
 
     def start(self, plan: MergePlan) -> Place:
         """Where the merge begins to read the spool."""

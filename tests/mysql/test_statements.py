@@ -79,9 +79,6 @@ def test_a_statement_is_known_by_its_beginning(text: str, meaning: Statement) ->
         ("ALTER DATABASE CHARACTER SET ascii", "SHOP"),
         ("TRUNCATE x /*!50000 , orders */", "elsewhere"),
         ("CREATE INDEX i ON orders (id)", "elsewhere"),
-        ("CREATE TABLE orders (id INT)", "shop"),
-        ("CREATE TABLE `shop` . `orders` (id INT)", "elsewhere"),
-        ('CREATE TABLE "shop"."x" (id INT)', "elsewhere"),
         (b"ALTER TABLE \xe9 ADD c INT".decode(errors="surrogateescape"), "elsewhere"),
     ],
 )
@@ -102,10 +99,11 @@ def test_ddl_that_may_touch_a_watched_table_is_harmful(text: str, database: str)
         ("CREATE TABLE x (o INT, FOREIGN KEY (o) REFERENCES orders (id))", "shop"),
         ("CREATE TABLE orders (id INT)", "elsewhere"),
         ("CREATE TABLE IF NOT EXISTS orders (id INT)", "shop"),
+        ("CREATE TABLE `shop` . `orders` (id INT)", "elsewhere"),  # it succeeded, so there was none
     ],
 )
 def test_other_ddl_is_harmless(text: str, database: str) -> None:
-    """DDL elsewhere, and new tables beside watched ones, change no watched table."""
+    """DDL elsewhere, and new tables, change no watched table that is there."""
     assert not is_harmful(text, database, WATCHED)
 
 

@@ -12,8 +12,9 @@ from lakeingest.core import change
 from lakeingest.core.change import ChangeRow, RowKind
 from lakeingest.core.collapse import collapse
 from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import Place
+from lakeingest.core.position import GtidSet, Place
 from lakeingest.core.splits import Split, Splits
+from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import MergePlan, plan_merge
 from lakeingest.spark import changes
 
@@ -69,7 +70,8 @@ def plan_of(chance: random.Random, arity: int) -> MergePlan:
         mark, keys = place(chance), KeyRange(lower, upper)
         splits.append(Split(keys, mark, mark) if chance.random() < 0.5 else Split(keys, merged_at=mark))
         lower = upper
-    return plan_merge(Splits(tuple(splits)), Place(1, 11, chance.randint(40, 60)), (), Place(1, 1, 4))
+    log = TransactionLog((), GtidSet())
+    return plan_merge(Splits(tuple(splits)), Place(1, 11, chance.randint(40, 60)), log, Place(1, 1, 4))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,0 +1,146 @@
+"""What is not built yet stops the stream by name, with the position intact and readers undisturbed."""
+
+from collections.abc import Callable
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import (
+    LakeIngestError,
+    PreflightFailed,
+    SchemaChanged,
+    UnsupportedEvent,
+    UnsupportedTable,
+    UnsupportedValue,
+)
+from lakeingest.pipeline.status import status
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+ORDERS = ("CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40), d DATE)", "INSERT INTO orders VALUES (1, 'a', NULL)")
+XA = ("XA START 'x'", "INSERT INTO orders VALUES (2, 'b', NULL)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
+MINIMAL = ("SET GLOBAL binlog_row_metadata = MINIMAL", "DELETE FROM orders", "SET GLOBAL binlog_row_metadata = FULL")
+STREAM = {
+    "compressed": ("SET binlog_transaction_compression = ON", "INSERT INTO beside VALUES (1, '{}')"),
+    "XA": XA,
+    "TRUNCATE": ("TRUNCATE orders",),
+    "DDL": ("DROP TABLE beside",),
+    "metadata": MINIMAL,
+    "image": ("SET binlog_row_image = MINIMAL", "UPDATE orders SET v = 'x'"),
+    "INSERT": ("SET binlog_format = STATEMENT", "INSERT INTO beside VALUES (1, '{}')"),
+    "PARTIAL": (
+        'INSERT INTO beside VALUES (1, \'{"a": 1, "b": 2}\')',
+        "SET binlog_row_value_options = PARTIAL_JSON",
+        "UPDATE beside SET j = JSON_SET(j, '$.a', 7)",
+    ),
+}
+
+
+def stops(pipe: Pipe, error: type[LakeIngestError], named: str) -> None:
+    """A run stops with this error, each time; what readers see and the position do not move."""
+    [before] = status(pipe.config, [f"{pipe.database}.orders"])
+    rows = pipe.rows("orders")
+    for _ in range(2):
+        with pytest.raises(error, match=f"(?i){named}") as raised:
+            pipe.run("orders")
+        assert raised.value.exit_code == 3
+        assert "\n" not in str(raised.value)
+    [after] = status(pipe.config, [f"{pipe.database}.orders"])
+    assert (after.state, after.position) == ("published", before.position)
+    assert pipe.rows("orders") == rows
+
+
+@pytest.mark.parametrize("named", STREAM)
+def test_the_stream_stops_by_name(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], named: str
+) -> None:
+    """On a watched table or beside it, each is refused when it comes in the binlog, though preflight saw nothing."""
+    pipe = pipe_on(mysql_server_with(server_id="55"), chunk_rows=10)
+    pipe.sql(*ORDERS, "CREATE TABLE beside (id INT PRIMARY KEY, j JSON)")
+    pipe.run("orders")
+    pipe.sql(*STREAM[named])
+    stops(pipe, UnsupportedEvent, named)
+
+
+def test_a_changed_definition_stops_the_run(pipe: Pipe) -> None:
+    """DDL on a copied table is named, whether it changed the columns or only stands in the binlog."""
+    pipe.sql(*ORDERS)
+    pipe.run()
+    pipe.sql("ALTER TABLE orders ADD c INT")
+    stops(pipe, SchemaChanged, "orders: DDL changed")
+    pipe.sql("ALTER TABLE orders DROP c")
+    stops(pipe, UnsupportedEvent, "DDL .*ALTER TABLE orders")
+
+
+def test_a_tagged_gtid_stops_the_run(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """Preflight sees the tag in the executed set."""
+    pipe = pipe_on(mysql_server_with(server_id="56"), chunk_rows=10)
+    pipe.sql(*ORDERS)
+    pipe.run()
+    pipe.sql("SET gtid_next = 'AUTOMATIC:tagged'", "DELETE FROM orders", "SET gtid_next = AUTOMATIC")
+    stops(pipe, PreflightFailed, "tagged")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("binlog_row_metadata", "MINIMAL"),
+        ("binlog_transaction_compression", "ON"),
+        ("binlog_row_value_options", "PARTIAL_JSON"),
+        ("binlog_format", "STATEMENT"),
+        ("binlog_order_commits", "OFF"),
+    ],
+)
+def test_preflight_stops_by_name(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], variable: str, value: str
+) -> None:
+    """A server on which the stream would stop is refused before anything is made."""
+    pipe = pipe_on(mysql_server_with(server_id="57"), chunk_rows=10)
+    pipe.sql(*ORDERS, f"SET @old = @@global.{variable}", f"SET GLOBAL {variable} = '{value}'")
+    try:
+        with pytest.raises(PreflightFailed, match=variable) as raised:
+            pipe.run()
+        assert raised.value.exit_code == 3
+        [table] = status(pipe.config)
+        assert table.state == "not copied yet"
+    finally:
+        pipe.sql(f"SET GLOBAL {variable} = @old")
+
+
+def test_prepared_xa_is_seen_before_the_run(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """Rows of a prepared transaction are in the binlog and not in the table."""
+    pipe = pipe_on(mysql_server_with(server_id="57"), chunk_rows=10)
+    pipe.sql(*ORDERS, *XA[:-1])
+    try:
+        with pytest.raises(PreflightFailed, match="XA"):
+            pipe.run()
+    finally:
+        pipe.sql(XA[-1])
+
+
+def test_types_that_are_not_exact_yet_are_refused_by_name(pipe: Pipe) -> None:
+    """A table with such a column, or without an integer key, is never half copied."""
+    pipe.sql("CREATE TABLE a (id INT PRIMARY KEY, j JSON, t TIME)", "CREATE TABLE b (id VARCHAR(5) PRIMARY KEY)")
+    with pytest.raises(UnsupportedTable, match=r"column j is json.*column t is time"):
+        pipe.run("a")
+    with pytest.raises(UnsupportedTable, match="key column id is varchar"):
+        pipe.run("b")
+
+
+@pytest.mark.parametrize("path", ["snapshot", "binlog"])
+def test_a_zero_date_is_refused_on_both_paths(pipe: Pipe, path: str) -> None:
+    """It has no exact place in the target: named, and nothing of it is published."""
+    zero = ("SET sql_mode = ''", "INSERT INTO orders VALUES (9, 'zero', '0000-00-00')")
+    pipe.sql(*ORDERS, *(zero if path == "snapshot" else ()))
+    if path == "snapshot":
+        with pytest.raises(UnsupportedValue, match="column d"):
+            pipe.run()
+        return
+    pipe.run()
+    pipe.sql(*zero)
+    stops(pipe, UnsupportedValue, "column d")

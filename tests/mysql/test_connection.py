@@ -1,0 +1,284 @@
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from pymysql.constants import COMMAND
+
+from lakeingest.config import Source
+from lakeingest.core.position import FilePosition
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import LakeIngestError, OperatorNeeded, Retryable, SourceAway, SplitUnstable
+from lakeingest.mysql.connection import (
+    connect,
+    file_starts,
+    free_server_id,
+    literal,
+    named_errors,
+    query,
+    query_dicts,
+    written_position,
+)
+from tests.mysql.test_binlog_reader import database_on
+
+pytestmark = pytest.mark.mysql
+
+# Whatever a server's defaults are, our sessions do not depend on them. This one also has neither a
+# binlog nor a certificate.
+ODD = {
+    "default_time_zone": "+05:00",
+    "transaction_isolation": "READ-COMMITTED",
+    "sql_mode": "PAD_CHAR_TO_FULL_LENGTH,ANSI_QUOTES,NO_BACKSLASH_ESCAPES",
+    "max_execution_time": "12345",
+    "character_set_server": "latin1",
+    "autocommit": "OFF",
+    "skip_log_bin": "",
+    "auto_generate_certs": "OFF",
+}
+
+
+def source_of(server: LocalServer, **other: Any) -> Source:
+    """How lakeingest is told of a server."""
+    account = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    return Source.model_validate(account | other)
+
+
+@pytest.fixture(scope="module")
+def source(mysql_server: LocalServer) -> Source:
+    """The shared server."""
+    return source_of(mysql_server)
+
+
+@pytest.fixture(scope="module")
+def odd_server(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
+    """A server whose defaults are all other than ours."""
+    return mysql_server_with(**ODD)
+
+
+def error_of(source: Source, sql: str) -> LakeIngestError:
+    """What a statement ends with on a connection of ours."""
+    with pytest.raises(LakeIngestError) as caught, connect(source) as connection:
+        query(connection, sql)
+    return caught.value
+
+
+def cipher(source: Source) -> str:
+    """The cipher of a session; '' for one in plain text."""
+    with connect(source) as connection:
+        [(_, name)] = query(connection, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+    return str(name)
+
+
+def test_a_session_is_pinned_whatever_the_server_defaults_to(odd_server: LocalServer) -> None:
+    """UTC, REPEATABLE READ, an empty sql_mode, no time limit, utf8mb4 and autocommit."""
+    with connect(source_of(odd_server)) as connection:
+        [row] = query(
+            connection,
+            "SELECT @@time_zone, @@transaction_isolation, @@sql_mode, @@max_execution_time, @@autocommit,"
+            " @@character_set_client, @@character_set_results",
+        )
+    assert tuple(map(str, row)) == ("+00:00", "REPEATABLE-READ", "", "0", "1", "utf8mb4", "utf8mb4")
+
+
+def test_values_come_as_the_text_of_mysql(source: Source) -> None:
+    """No driver conversion stands between MySQL's own form and us; NULL is None."""
+    with connect(source) as connection:
+        [row] = query(connection, "SELECT 1, 1.50, DATE '2024-02-29', CAST('0001-01-01' AS DATETIME(3)), NULL, 'ä'")
+    assert row == ("1", "1.50", "2024-02-29", "0001-01-01 00:00:00.000", None, "ä")
+
+
+def test_names_of_columns_come_in_lower_case(source: Source) -> None:
+    """Servers differ in how they write the columns of SHOW."""
+    with connect(source) as connection:
+        assert query_dicts(connection, "SELECT 1 AS Some_Name") == [{"some_name": "1"}]
+
+
+@pytest.mark.parametrize("text", ["", "it's", "a\\'b\\", '"', "ä`", "%s %d", "\n"])
+def test_a_literal_comes_back_as_it_was(source: Source, text: str) -> None:
+    """Quotes and backslashes mean nothing inside a literal of ours."""
+    with connect(source) as connection:
+        assert query(connection, f"SELECT {literal(text)}") == [(text,)]
+
+
+def test_a_refused_port_means_that_the_source_is_away(source: Source) -> None:
+    """The scheduler may try again later; the message names the server."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        port = holder.getsockname()[1]
+        error = error_of(source.model_copy(update={"port": port}), "SELECT 1")
+    assert isinstance(error, SourceAway)
+    assert f"127.0.0.1:{port}" in str(error)
+
+
+def test_a_wrong_password_needs_an_operator_and_names_the_user(mysql_server: LocalServer) -> None:
+    """The message says who is refused and what rights are needed, and does not tell the password."""
+    error = error_of(source_of(mysql_server, password="wrong-secret"), "SELECT 1")
+    assert isinstance(error, OperatorNeeded)
+    assert mysql_server.user in str(error)
+    assert "REPLICATION CLIENT" in str(error)
+    assert "wrong-secret" not in str(error)
+
+
+def test_a_missing_right_needs_an_operator(source: Source) -> None:
+    """A user without rights on a table is told which rights lakeingest needs."""
+    with user_on(source, "") as poor:
+        error = error_of(poor, "SELECT * FROM mysql.user")
+    assert isinstance(error, OperatorNeeded)
+    assert poor.user in str(error)
+
+
+def test_another_error_of_the_server_keeps_its_text_and_number(source: Source) -> None:
+    """Nothing is swallowed."""
+    error = error_of(source, "SELECT * FROM nowhere.none")
+    assert type(error) is OperatorNeeded
+    assert "1146" in str(error) or "1049" in str(error)
+
+
+def test_a_definition_that_changed_under_a_view_makes_a_split_unstable(mysql_server: LocalServer) -> None:
+    """MySQL's error 1412 is an invitation to read the chunk again."""
+    with database_on(mysql_server) as db:
+        db.run("CREATE TABLE t (id INT PRIMARY KEY)")
+        with connect(db.source) as connection:
+            query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            db.run("TRUNCATE t")
+            with pytest.raises(SplitUnstable), named_errors(db.source):
+                query(connection, f"SELECT * FROM {db.name}.t")
+
+
+def test_a_connection_that_is_killed_in_mid_query_means_that_the_source_is_away(source: Source) -> None:
+    """The query's error is SourceAway, and closing the dead connection adds none."""
+    with connect(source) as killer, connect(source) as connection:
+        [(thread,)] = query(connection, "SELECT CONNECTION_ID()")
+        timer = threading.Timer(0.3, query, (killer, f"KILL {thread}"))
+        timer.start()
+        with pytest.raises(SourceAway), named_errors(source):
+            query(connection, "SELECT SLEEP(20)")
+        timer.join()
+
+
+def test_too_many_connections_mean_that_the_source_is_away(odd_server: LocalServer) -> None:
+    """Others will leave: that is worth another try."""
+    admin = source_of(odd_server)
+    with connect(admin) as connection, user_on(admin, "GRANT SELECT ON *.* TO {user}") as plain:
+        [(before,)] = query(connection, "SELECT @@global.max_connections")
+        query(connection, "SET GLOBAL max_connections = 1")
+        try:
+            error = error_of(plain, "SELECT 1")  # the one above the limit is kept for an administrator
+        finally:
+            query(connection, f"SET GLOBAL max_connections = {before}")
+    assert isinstance(error, SourceAway)
+
+
+def test_every_tls_mode_is_what_its_name_says(source: Source, mysql_server: LocalServer) -> None:
+    """Disabled is plain text; preferred and required are encrypted by a server that offers it."""
+    modes = {
+        mode: cipher(source_of(mysql_server, tls={"mode": mode})) for mode in ("disabled", "preferred", "required")
+    }
+    assert not modes["disabled"]
+    assert modes["preferred"]
+    assert modes["required"]
+
+
+def test_where_the_server_offers_no_tls_preferred_is_plain_and_required_fails(odd_server: LocalServer) -> None:
+    """Required never falls back to plain text."""
+    assert not cipher(source_of(odd_server, tls={"mode": "preferred"}))
+    for mode in ("required", "verify_ca", "verify_identity"):
+        assert isinstance(error_of(source_of(odd_server, tls={"mode": mode}), "SELECT 1"), OperatorNeeded)
+
+
+@pytest.mark.parametrize("mode", ["verify_ca", "verify_identity"])
+def test_a_certificate_of_an_unknown_authority_fails_closed(mysql_server: LocalServer, mode: str) -> None:
+    """No retry can help: an operator has to name the right `source.tls.ca`."""
+    error = error_of(source_of(mysql_server, tls={"mode": mode}), "SELECT 1")
+    assert not isinstance(error, Retryable)
+    assert isinstance(error, OperatorNeeded)
+    assert "certificate" in str(error).lower()
+    assert "tls" in str(error)
+
+
+def test_verify_ca_works_with_the_right_authority(mysql_server: LocalServer) -> None:
+    """The server's own certificate is signed by the authority that it made at its first start."""
+    with connect(source_of(mysql_server)) as connection:
+        [(folder, ca)] = query(connection, "SELECT @@datadir, @@ssl_ca")
+    if mysql_server.pid is None:
+        pytest.skip("the authority's file is inside the container")
+    right = {"mode": "verify_ca", "ca": str(Path(folder) / ca)}
+    assert cipher(source_of(mysql_server, tls=right))
+
+
+def test_an_authority_file_that_is_not_there_needs_an_operator(mysql_server: LocalServer, tmp_path: Path) -> None:
+    """A wrong path in pipeline.yml is no reason to try again."""
+    wrong = {"mode": "verify_ca", "ca": str(tmp_path / "none.pem")}
+    assert isinstance(error_of(source_of(mysql_server, tls=wrong), "SELECT 1"), OperatorNeeded)
+
+
+def test_a_free_server_id_is_no_replicas_and_not_the_servers_own(mysql_server: LocalServer) -> None:
+    """Of two ids the one is chosen that nobody has; when all are taken, the range has to be widened."""
+    pair = source_of(mysql_server, server_ids="7000-7001")
+    with connect(pair) as connection:
+        assert {free_server_id(connection, pair) for _ in range(30)} == {7000, 7001}
+        with replica_with_id(pair, 7000):
+            assert {free_server_id(connection, pair) for _ in range(10)} == {7001}
+            with replica_with_id(pair, 7001), pytest.raises(OperatorNeeded, match="7000-7001"):
+                free_server_id(connection, pair)
+        own = source_of(mysql_server, server_ids="1-2")  # the server's own id is 1
+        assert {free_server_id(connection, own) for _ in range(10)} == {2}
+
+
+def test_the_written_position_is_the_end_of_the_binlog(mysql_server: LocalServer) -> None:
+    """It moves with every commit, and to a new file with a rotation."""
+    with database_on(mysql_server) as db:
+        before = written_position(db.connection)
+        db.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        after = written_position(db.connection)
+        db.run("FLUSH BINARY LOGS")
+        rotated = written_position(db.connection)
+    assert (before.number, before.pos) < (after.number, after.pos)
+    assert (rotated.number, rotated.pos > 4) == (after.number + 1, True)
+
+
+def test_a_source_without_binlog_needs_an_operator(odd_server: LocalServer) -> None:
+    """There is no position to be had; the fix is named."""
+    with pytest.raises(OperatorNeeded, match="log_bin"), connect(source_of(odd_server)) as connection:
+        written_position(connection)
+
+
+def test_file_starts_are_the_first_positions_of_all_files(source: Source) -> None:
+    """Oldest first; a rotation adds one."""
+    with connect(source) as connection:
+        before = file_starts(connection)
+        query(connection, "FLUSH BINARY LOGS")
+        after = file_starts(connection)
+        current = written_position(connection).file
+    assert after == [*before, FilePosition(current, 4)]
+    assert [start.number for start in after] == sorted(start.number for start in after)
+
+
+@contextmanager
+def user_on(admin: Source, grant: str) -> Iterator[Source]:
+    """A user with the rights of `grant` (`{user}` stands for its name), dropped at the end."""
+    with connect(admin) as connection:
+        query(connection, "CREATE USER 'plain'@'%' IDENTIFIED BY 'p'")
+        try:
+            if grant:
+                query(connection, grant.format(user="'plain'@'%'"))
+            yield Source.model_validate({"host": admin.host, "port": admin.port, "user": "plain", "password": "p"})
+        finally:
+            query(connection, "DROP USER 'plain'@'%'")
+
+
+@contextmanager
+def replica_with_id(source: Source, server_id: int) -> Iterator[pymysql.Connection]:
+    """A connection that has registered as a replica."""
+    with connect(source) as connection:
+        wire: Any = connection
+        wire._execute_command(  # noqa: SLF001 - the driver has no public way to send a command
+            COMMAND.COM_REGISTER_SLAVE, struct.pack("<IBBBHII", server_id, 0, 0, 0, 0, 0, 0)
+        )
+        wire._read_packet()  # noqa: SLF001
+        yield connection

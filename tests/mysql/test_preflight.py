@@ -1,0 +1,260 @@
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pymysql
+import pytest
+
+from lakeingest.config import Source
+from lakeingest.core.chunks import Chunk
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import GtidSet
+from lakeingest.core.schema import TableId
+from lakeingest.core.segments import Segment
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import PreflightFailed
+from lakeingest.mysql import preflight
+from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.chunk_reader import estimated_rows, key_bounds, next_boundary, read_chunk, server_state
+from lakeingest.mysql.connection import connect, file_starts, free_server_id, query, written_position
+from lakeingest.mysql.preflight import Server, check_source
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+from tests.mysql.test_binlog_reader import Db, database_on
+
+pytestmark = pytest.mark.mysql
+
+Servers = Callable[..., LocalServer]
+
+# variable -> a value that is refused, and what the refusal says
+SWITCHES: dict[str, tuple[str, str]] = {
+    "binlog_format": ("STATEMENT", "SET GLOBAL binlog_format = 'ROW'"),
+    "binlog_row_image": ("MINIMAL", "SET GLOBAL binlog_row_image = 'FULL'"),
+    "binlog_row_metadata": ("MINIMAL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
+    "binlog_row_value_options": ("PARTIAL_JSON", "SET GLOBAL binlog_row_value_options = ''"),
+    "binlog_transaction_compression": ("ON", "SET GLOBAL binlog_transaction_compression = 'OFF'"),
+    "binlog_order_commits": ("OFF", "SET GLOBAL binlog_order_commits = ON"),
+    "gtid_mode": ("ON_PERMISSIVE", "gtid_mode is ON_PERMISSIVE; finish the change"),
+}
+OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+# a server of our own, that may be spoilt: it leaves a database out of its binlog, and the rows of cascades
+SPOILT = {"binlog_ignore_db": "left_out", "innodb_native_foreign_keys": "ON"}
+
+
+@pytest.fixture
+def db(mysql_server: LocalServer) -> Iterator[Db]:
+    """A database on the shared server."""
+    with database_on(mysql_server) as database:
+        yield database
+
+
+@pytest.fixture
+def plain_db(mysql_server_with: Servers) -> Iterator[Db]:
+    """A database on a server without GTIDs."""
+    with database_on(mysql_server_with(**OFF)) as database:
+        yield database
+
+
+@pytest.fixture
+def spoilt_db(mysql_server_with: Servers) -> Iterator[Db]:
+    """A database on the server that nobody else uses."""
+    with database_on(mysql_server_with(**SPOILT)) as database:
+        yield database
+
+
+@contextmanager
+def globally(connection: pymysql.Connection, **values: str) -> Iterator[None]:
+    """Set global variables; at the end they are as before."""
+    before = {name: query(connection, f"SELECT @@global.{name}")[0][0] for name in values}
+    try:
+        for name, value in values.items():
+            query(connection, f"SET GLOBAL {name} = '{value}'" if value.isalpha() else f"SET GLOBAL {name} = {value}")
+        yield
+    finally:
+        for name, value in before.items():
+            shown = value if re.fullmatch(r"\d+", value) else f"'{value}'"
+            query(connection, f"SET GLOBAL {name} = {shown}")
+
+
+def findings(connection: pymysql.Connection, *tables: TableId) -> str:
+    """What preflight refuses; '' when it passes."""
+    try:
+        check_source(connection, tables)
+    except PreflightFailed as failed:
+        return str(failed)
+    return ""
+
+
+def test_a_good_server_passes(db: Db, plain_db: Db) -> None:
+    """With GTIDs and without, with and without tables."""
+    for one in (db, plain_db):
+        one.run("CREATE TABLE t (id INT PRIMARY KEY)")
+        assert findings(one.connection) == ""
+        assert findings(one.connection, TableId(one.name, "t")) == ""
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_setting_that_loses_changes_is_refused_with_its_fix(db: Db, name: str) -> None:
+    """Each names the variable, its value and what to set; with the fix the server passes again."""
+    value, fix = SWITCHES[name]
+    with globally(db.connection, **{name: value}):
+        found = findings(db.connection)
+        assert name in found
+        assert value in found
+        assert fix in found
+    assert findings(db.connection) == ""
+
+
+def test_without_gtids_the_binlog_has_to_survive_a_crash(plain_db: Db) -> None:
+    """There, a place is all that names a transaction."""
+    with globally(plain_db.connection, sync_binlog="0"):
+        assert "SET GLOBAL sync_binlog = 1" in findings(plain_db.connection)
+    assert findings(plain_db.connection) == ""
+
+
+def test_a_server_without_binlog_is_refused(mysql_server_with: Servers) -> None:
+    """The fix is to start it with log_bin. (The settings are those of the odd server of test_connection.)"""
+    from tests.mysql.test_connection import ODD, source_of
+
+    with connect(source_of(mysql_server_with(**ODD))) as connection:
+        assert "log_bin is OFF; start the server with it" in findings(connection)
+
+
+def test_a_binlog_that_leaves_databases_out_is_refused(spoilt_db: Db) -> None:
+    """Changes of other sessions' default databases would be missing."""
+    assert "binlog_ignore_db leave changes out of the binlog; remove them" in findings(spoilt_db.connection)
+
+
+def test_a_replica_has_to_log_in_the_order_of_its_source(spoilt_db: Db) -> None:
+    """A replica is refused only for what it leaves undone."""
+    run = spoilt_db.run
+    with globally(spoilt_db.connection, replica_preserve_commit_order="OFF"):
+        assert "replica_preserve_commit_order" not in findings(spoilt_db.connection)
+        run("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 1")
+        try:
+            assert "replica_preserve_commit_order is OFF; switch on" in findings(spoilt_db.connection)
+            run("SET GLOBAL replica_preserve_commit_order = ON")
+            assert "replica" not in findings(spoilt_db.connection)
+        finally:
+            run("RESET REPLICA ALL")
+
+
+def test_a_prepared_xa_transaction_is_refused(spoilt_db: Db) -> None:
+    """Its rows are in the binlog already, and may yet be rolled back."""
+    spoilt_db.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    with spoilt_db.session() as session:
+        for statement in ("XA START 'x'", "INSERT INTO t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
+            query(session, statement)
+    try:
+        assert "1 XA transactions are prepared" in findings(spoilt_db.connection)
+    finally:
+        spoilt_db.run("XA ROLLBACK 'x'")
+    assert "XA" not in findings(spoilt_db.connection)
+
+
+def test_a_table_without_read_views_is_refused_by_name(db: Db) -> None:
+    """Only the tables to be copied count."""
+    db.run("CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM", "CREATE TABLE inno (id INT PRIMARY KEY)")
+    named = f"not InnoDB: {db.name}.my (MyISAM); convert or exclude them"
+    assert named in findings(db.connection, TableId(db.name, "my"), TableId(db.name, "inno"))
+    assert findings(db.connection, TableId(db.name, "inno")) == ""
+
+
+@pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON UPDATE CASCADE", "ON DELETE SET NULL", "ON UPDATE SET NULL"])
+def test_cascades_that_stay_out_of_the_binlog_are_refused(db: Db, spoilt_db: Db, rule: str) -> None:
+    """The child is named where the engine changes its rows; a server that logs cascades passes."""
+    for one in (db, spoilt_db):
+        one.run(
+            "CREATE TABLE parent (id INT PRIMARY KEY)",
+            f"CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) {rule})",
+            "CREATE TABLE other (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id))",
+        )
+    tables = [TableId(spoilt_db.name, name) for name in ("parent", "child", "other")]
+    assert f"foreign keys change rows of {spoilt_db.name}.child outside" in findings(spoilt_db.connection, *tables)
+    assert "foreign keys" not in findings(spoilt_db.connection, tables[0], tables[2])
+    assert findings(db.connection, *(TableId(db.name, table.name) for table in tables)) == ""
+
+
+def test_a_tagged_gtid_is_refused(mysql_server_with: Servers) -> None:
+    """Only the executed set of the whole server tells, so this needs a server that is thrown away."""
+    with database_on(mysql_server_with(**SPOILT)) as db:
+        with db.session() as session:
+            query(session, "SET gtid_next = 'AUTOMATIC:some_tag'")
+            query(session, "CREATE TABLE t (id INT PRIMARY KEY)")
+        assert "it has executed tagged GTIDs" in findings(db.connection)
+
+
+def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
+    """One message has all of them, so that one visit of the operator is enough."""
+    spoilt_db.run(
+        "CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES child (id) ON DELETE CASCADE)",
+    )
+    switches = {"binlog_order_commits": "OFF", "binlog_row_image": "MINIMAL", "binlog_row_metadata": "MINIMAL"}
+    with globally(spoilt_db.connection, **switches):
+        found = findings(spoilt_db.connection, *(TableId(spoilt_db.name, name) for name in ("my", "child")))
+    for part in ("binlog_ignore_db", *switches, "not InnoDB", "foreign keys"):
+        assert part in found
+    assert "\n" not in found
+
+
+def test_a_version_too_old_and_mariadb_are_refused(db: Db) -> None:
+    """Such servers are not to be had here: what they would say is judged."""
+    variables = {"version_comment": "Source distribution"}
+
+    def told(version: str, comment: str = "") -> Server:
+        return Server(db.connection, variables | {"version": version, "version_comment": comment}, ())
+
+    assert preflight.version(told("8.0.13-log")) == "its version 8.0.13-log is older than 8.0.14"
+    assert preflight.version(told("5.7.44")) is not None
+    assert [preflight.version(told(new)) for new in ("8.0.14", "8.4.0-log", "9.7.4-2", "10.0.0")] == [None] * 4
+    assert preflight.not_mariadb(told("10.11.6-MariaDB-0+deb12u1")) is not None
+    assert preflight.not_mariadb(told("11.4.2", "mariadb.org binary distribution")) is not None
+    assert preflight.not_mariadb(told("9.7.4")) is None
+
+
+def test_a_condition_that_cannot_be_asked_is_a_finding(db: Db) -> None:
+    """Fail closed: a user without REPLICATION CLIENT is told so, beside what else is wrong."""
+    with (
+        user_on(db, "SELECT") as user,
+        connect(user) as connection,
+        globally(db.connection, binlog_order_commits="OFF"),
+    ):
+        found = findings(connection)
+    assert "binlog: Access denied" in found
+    assert "replica: Access denied" in found
+    assert "binlog_order_commits is OFF" in found
+
+
+@pytest.mark.parametrize("server", ["mysql_server", "plain"])
+def test_select_and_replication_rights_are_enough(
+    server: str, mysql_server: LocalServer, mysql_server_with: Servers
+) -> None:
+    """All that lakeingest asks of a source works for a user with SELECT, REPLICATION SLAVE and REPLICATION CLIENT."""
+    with database_on(mysql_server if server == "mysql_server" else mysql_server_with(**OFF)) as db:
+        db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "FLUSH BINARY LOGS")
+        with user_on(db, "SELECT, REPLICATION SLAVE, REPLICATION CLIENT") as user, connect(user) as connection:
+            table = TableId(db.name, "t")
+            check_source(connection, [table])
+            assert table in list_tables(connection)
+            schema = read_schema(connection, table)
+            assert key_bounds(connection, schema) is None
+            assert next_boundary(connection, schema, None, 10) is None
+            assert estimated_rows(connection, schema) >= 0
+            uuid = server_state(connection).uuid
+            start = file_starts(connection)[-1]
+            db.run("INSERT INTO t VALUES (1, 10)")
+            read = read_chunk(user, schema, Chunk(table, KeyRange()), uuid, 1)
+            assert read.rows.to_pylist() == [{"id": 1, "v": 10}]
+            segment = Segment(uuid, 1, start, written_position(connection), GtidSet())
+            parts = list(read_segment(connection, segment, {table: schema}, free_server_id(connection, user)))
+            assert sum(batch.num_rows for found, batch in parts if found == table) == 1
+
+
+@contextmanager
+def user_on(db: Db, rights: str) -> Iterator[Source]:
+    """A user with these rights on all tables, dropped at the end."""
+    db.run("CREATE USER 'reader'@'%' IDENTIFIED BY 'p'", f"GRANT {rights} ON *.* TO 'reader'@'%'")
+    try:
+        yield Source.model_validate({"host": db.source.host, "port": db.source.port, "user": "reader", "password": "p"})
+    finally:
+        db.run("DROP USER 'reader'@'%'")

@@ -1,0 +1,334 @@
+"""The command line as its users meet it: exit codes, and one line that says what to do."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+import pymysql
+import pytest
+
+from lakeingest import __version__
+from lakeingest.cli import LATER, app, exit_code
+from lakeingest.demo.server import LocalServer
+
+# The commands of the interface, with arguments of theirs, that this version refuses.
+NOT_BUILT = [
+    "init",
+    "init here/pipeline.yml --from-source mysql://lake@db:3306/",
+    "check",
+    "check --parity",
+    "plan shop.orders shop.items",
+    "resnapshot shop.orders",
+    "resnapshot shop.orders --where id=5",
+    "resnapshot shop.orders --from [1] --to [9] --no-wait",
+    "resnapshot shop.orders --keys keys.jsonl",
+    "resnapshot shop.orders --gap",
+    "pause",
+    "resume shop.orders",
+    "cancel shop.orders",
+    "changelog shop.orders",
+    "changelog shop.orders --format debezium-json --since 000001 --follow",
+    "maintain",
+    "submit emr --dry-run --wait",
+    "submit dataproc-serverless",
+    "approve shop.orders",
+    "points",
+    "quarantine list",
+    "explain SpoolGap",
+    "doctor",
+    "wait --until 2026-01-01T00:00:00Z",
+    "run --follow",
+    "run shop.orders --follow --json",
+    "verify --repair",
+    "verify --sample 0.5",
+    "verify --sample 0",
+    "verify --max-seconds 5",
+    "verify --max-seconds 0",
+    "demo --target hudi",
+    "demo --show-race",
+]
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A user's environment; compiled modules are kept for this session, since each command is a process."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("pycache"))}
+
+
+@pytest.fixture
+def lakeingest(environment: dict[str, str], tmp_path: Path) -> Command:
+    """Call it with arguments, and variables by name: the command, run in an empty folder."""
+
+    def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "lakeingest", *arguments],
+            cwd=tmp_path,
+            env=environment | variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Callable[..., Path]:
+    """Call it with the source's keys and the table pattern: a pipeline.yml in the command's folder."""
+
+    def write(include: str = "shop.*", **source: object) -> Path:
+        doc = {
+            "name": "cli",
+            "source": {"host": "127.0.0.1", "user": "lake", **source},
+            "tables": {"include": [include]},
+        }
+        path = tmp_path / "pipeline.yml"
+        path.write_text(json.dumps(doc))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def database(mysql_server: LocalServer) -> Iterator[str]:
+    """A database with one small table."""
+    name = "cli_shop"
+    with (
+        pymysql.connect(
+            host=mysql_server.host,
+            port=mysql_server.port,
+            user=mysql_server.user,
+            password=mysql_server.password,
+            autocommit=True,
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(f"CREATE DATABASE {name}")
+        cursor.execute(f"CREATE TABLE {name}.orders (id INT PRIMARY KEY)")
+        yield name
+        cursor.execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def on_server(pipeline: Callable[..., Path], mysql_server: LocalServer, database: str) -> Path:
+    """A pipeline.yml for the small database on the shared server."""
+    server = mysql_server
+    return pipeline(f"{database}.*", host=server.host, port=server.port, user=server.user, password=server.password)
+
+
+@pytest.fixture
+def silent_port() -> Iterator[socket.socket]:
+    """A server that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+        yield listener
+
+
+def assert_error(done: subprocess.CompletedProcess[str], code: int, *named: str) -> None:
+    """It ended with the code, wrote exactly one line that names these, and nothing on stdout."""
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("lakeingest: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.endswith("\n")
+    for text in named:
+        assert text in done.stderr
+
+
+def poisoned(folder: Path, statement: str) -> str:
+    """A PYTHONPATH on which importing pyspark runs the statement."""
+    package = folder / "poison" / "pyspark"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(statement)
+    return str(package.parent)
+
+
+def test_the_version_is_shown(lakeingest: Command) -> None:
+    """`--version` names the program and its version."""
+    done = lakeingest("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"lakeingest {__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", ["", "demo", "run", "verify", "status", *LATER])
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_every_command_has_help(command: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Help is on stdout and no error, also for what is not built yet, which says so."""
+    assert app([*command.split(), option], standalone_mode=False) in {0, None}
+    shown = capsys.readouterr()
+    assert "Usage" in shown.out
+    assert (command in LATER) == ("Not built yet." in shown.out.partition("Options")[0])
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("line", NOT_BUILT)
+def test_what_is_not_built_yet_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command and option of the interface that this version lacks is refused, whatever its arguments."""
+    with pytest.raises(Exception, match="not built yet") as refused:
+        app(line.split(), standalone_mode=False)
+    assert exit_code(refused.value) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("bogus", "No such command 'bogus'"),
+        ("run --bogus", "No such option: --bogus"),
+        ("run -c", "'-c' requires an argument"),
+        ("run --max-minutes soon", "--max-minutes"),
+        ("run --max-minutes -1", "--max-minutes"),
+        ("demo --rows 99", "--rows"),
+        ("demo here", "unexpected extra argument"),
+        ("--json status", "No such option: --json"),
+    ],
+)
+def test_a_wrong_command_line_is_usage(line: str, named: str) -> None:
+    """What cannot be parsed is exit code 2 and names the part."""
+    with pytest.raises(Exception, match=named) as refused:
+        app(line.split(), standalone_mode=False)
+    assert exit_code(refused.value) == 2
+
+
+def test_usage_errors_are_one_line(lakeingest: Command) -> None:
+    """A process ends with 2 and says why in one line, for what is wrong and for what is not built yet."""
+    assert_error(lakeingest("bogus"), 2, "bogus", "--help")
+    assert_error(lakeingest("resnapshot", "shop.orders", "--where", "1=1"), 2, "resnapshot", "not built yet")
+    assert_error(lakeingest("run", "--follow"), 2, "--follow", "not built yet")
+
+
+def test_no_command_shows_the_help(lakeingest: Command) -> None:
+    """Without a command the list of commands is shown, as for a wrong command line."""
+    done = lakeingest()
+    assert done.returncode == 2
+    assert "Usage" in done.stdout + done.stderr
+    assert "lakeingest:  " not in done.stderr
+
+
+def test_a_missing_config_is_named(lakeingest: Command, tmp_path: Path) -> None:
+    """The path comes from -c, else $LAKEINGEST_CONFIG, else it is ./pipeline.yml."""
+    assert_error(lakeingest("status"), 2, "pipeline.yml", "No such file", "-c FILE")
+    assert_error(lakeingest("status", LAKEINGEST_CONFIG="/etc/other.yml"), 2, "/etc/other.yml")
+    assert_error(lakeingest("run", "-c", "/x/y.yml", LAKEINGEST_CONFIG="/etc/other.yml"), 2, "/x/y.yml")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_config_is_one_line(lakeingest: Command, pipeline: Callable[..., Path]) -> None:
+    """An unknown key names its neighbour; an override is named whatever it is."""
+    pipeline(hots="db")
+    assert_error(lakeingest("status"), 2, "unknown key source.hots; did you mean host?")
+    pipeline()
+    assert_error(lakeingest("run", "--set", "target.format=hudi"), 2, "target.format", "not built yet")
+    assert_error(lakeingest("run", "--set", "two\nlines"), 2, "wanted key=value")
+
+
+@pytest.mark.mysql
+def test_an_unknown_table_is_usage(lakeingest: Command, on_server: Path, database: str) -> None:
+    """A table that the source or the patterns do not have is named; `database.table` is the only form."""
+    assert_error(lakeingest("status", f"{database}.nothere"), 2, f"{database}.nothere", "tables.include")
+    assert_error(lakeingest("run", "orders"), 2, "orders is not among")
+
+
+def test_a_source_that_is_away_is_retried_later(
+    lakeingest: Command, pipeline: Callable[..., Path], silent_port: socket.socket, tmp_path: Path
+) -> None:
+    """Nobody listens: exit code 75, and last_run.json says the same where a cluster loses exit codes."""
+    port = silent_port.getsockname()[1]
+    silent_port.close()
+    pipeline(port=port)
+    done = lakeingest("run")
+    assert_error(done, 75, f"127.0.0.1:{port}", "away")
+    told = json.loads((tmp_path / "state" / "last_run.json").read_text())
+    assert told == {"exit": 75, "error": done.stderr.removeprefix("lakeingest: ").strip(), "caught_up": False}
+
+
+@pytest.mark.mysql
+def test_a_wrong_password_needs_a_person(lakeingest: Command, on_server: Path) -> None:
+    """The server refuses us: exit code 3, the user is named, the password is not."""
+    done = lakeingest("status", "--set", "source.password=wrong-pass")
+    assert_error(done, 3, "refuses user root", "REPLICATION SLAVE")
+    assert "wrong-pass" not in done.stderr
+
+
+@pytest.mark.mysql
+def test_status_needs_no_spark(lakeingest: Command, on_server: Path, database: str, tmp_path: Path) -> None:
+    """Of a table that was never copied; an import of pyspark would have failed."""
+    path = poisoned(tmp_path, "raise RuntimeError('pyspark was imported')")
+    done = lakeingest("status", PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{database}.orders" in done.stdout
+    assert "not copied yet" in done.stdout
+    done = lakeingest("status", f"{database}.orders", "--json", PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    [told] = json.loads(done.stdout)
+    assert told["target"] == f"lake.{database}.orders"
+    assert (told["state"], told["rows"], told["position"], told["gate"]) == ("not copied yet", 0, None, None)
+
+
+@pytest.mark.mysql
+def test_a_run_without_pyspark_says_what_to_install(lakeingest: Command, on_server: Path, tmp_path: Path) -> None:
+    """Spark is an extra of the package: its absence is for a person, and no bug of ours."""
+    path = poisoned(tmp_path, "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')")
+    assert_error(lakeingest("run", PYTHONPATH=path), 3, "lakeingest[spark]")
+
+
+@pytest.mark.mysql
+def test_a_bug_of_ours_is_one_line_too(lakeingest: Command, on_server: Path, tmp_path: Path) -> None:
+    """Anything unforeseen is exit code 70 in one line; --debug shows its trace before that line."""
+    path = poisoned(tmp_path, "raise RuntimeError('boom\\nbang')")
+    assert_error(lakeingest("run", PYTHONPATH=path), 70, "internal error: RuntimeError: boom", "--debug")
+    told = json.loads((tmp_path / "state" / "last_run.json").read_text())
+    assert (told["exit"], told["error"]) == (70, "boom")
+    done = lakeingest("--debug", "run", PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (70, "")
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert "internal error: RuntimeError: boom" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "named"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 75, "SIGTERM")]
+)
+def test_a_signal_ends_a_run_that_hangs(
+    environment: dict[str, str],
+    pipeline: Callable[..., Path],
+    silent_port: socket.socket,
+    tmp_path: Path,
+    sent: signal.Signals,
+    code: int,
+    named: str,
+) -> None:
+    """Ctrl-C is 130 and SIGTERM is 75, at once, also while a server leaves us waiting."""
+    pipeline(port=silent_port.getsockname()[1])
+    command = [sys.executable, "-m", "lakeingest", "run"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            with silent_port.accept()[0]:  # the client waits for a greeting from here on
+                process.send_signal(sent)
+                out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert_error(subprocess.CompletedProcess(command, process.returncode, out, err), code, named)
+    assert json.loads((tmp_path / "state" / "last_run.json").read_text())["exit"] == code
+
+
+def test_the_demo_leaves_a_folder_of_others_alone(lakeingest: Command, tmp_path: Path) -> None:
+    """A folder that is not empty and has no marker of a demo is refused and not touched."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    assert_error(lakeingest("demo", "--rows", "100", "--dir", "mine"), 3, str(folder), "not empty", "--dir")
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+    assert (folder / "thesis.txt").read_text() == "years of work"
+    assert_error(lakeingest("demo", "--dir", "mine/thesis.txt"), 3, "thesis.txt", "--dir")
