@@ -32,7 +32,7 @@ app = typer.Typer(
 
 
 def _not_built(parameter: typer.CallbackParam, value: Any) -> None:
-    if value:
+    if value is not None and value is not False:  # zero is a value too
         raise NotBuiltYet(f"{parameter.opts[0]} is not built yet")
 
 
@@ -64,6 +64,7 @@ def demo(
     target: Annotated[str, typer.Option(help="iceberg, or hudi later.")] = "iceberg",
     rows: Annotated[int, typer.Option(min=100, help="Rows of the shop.")] = 100_000,
     folder: Annotated[Path, typer.Option("--dir", help="Where warehouse and state stay.")] = Path("demo-lake"),
+    show_race: Annotated[bool, typer.Option("--show-race", callback=_not_built, hidden=True)] = False,
     seed: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
     """Copy a busy shop from a local MySQL into a lake while it is written to, and prove the copy."""
@@ -91,7 +92,7 @@ def run(
         with console.observer(Console(stderr=True)) as observe:
             result = stage.run(loaded, tables or (), max_minutes, observe)
     except BaseException as error:
-        _record(loaded, {"exit": exit_code(error), "error": str(error).partition("\n")[0], "caught_up": False})
+        _record(loaded, {"exit": exit_code(error), "error": message(error), "caught_up": False})
         raise
     _record(loaded, {"exit": 0, "error": None, **_plain(result)})
     _print(result, as_json, console.run_lines(result))
@@ -143,7 +144,8 @@ def status(
             lag,
             gate,
         )
-    Console().print(shown)
+    # where no screen has an edge, no name is cut off
+    Console(width=None if sys.stdout.isatty() else 1000).print(shown)
 
 
 def _later(name: str) -> None:
@@ -166,7 +168,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _terminated)
     debug = "--debug" in sys.argv
     try:
-        app(standalone_mode=False)
+        _command()
         code = 0
     except typer.Exit as error:
         code = error.exit_code
@@ -174,12 +176,18 @@ def main() -> NoReturn:
         code = exit_code(error)
         if debug:
             traceback.print_exc()
-        _complain(error, code)
+        sys.stderr.write(f"lakeingest: {message(error)}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     # Spark's JVM and its threads must not outlive or change the exit
     _stop_spark()
     sys.exit(code)
+
+
+def _command() -> None:
+    """Run the command that was typed."""
+    if app(standalone_mode=False) == EXIT_INTERRUPTED:  # Typer answers Ctrl-C with a value
+        raise KeyboardInterrupt
 
 
 def exit_code(error: BaseException) -> int:
@@ -198,16 +206,19 @@ def _is_usage(error: BaseException) -> bool:
     return hasattr(error, "format_message")
 
 
-def _complain(error: BaseException, code: int) -> None:
+def message(error: BaseException) -> str:
+    """What users are told: one line."""
+    code = exit_code(error)
     if _is_usage(error):
-        text = f"{error.format_message()} (lakeingest --help)"  # type: ignore[attr-defined]
+        told = error.format_message() or "no command given"  # type: ignore[attr-defined]
+        text = f"{told} (lakeingest --help)"
     elif code == EXIT_INTERRUPTED:
         text = "interrupted; what was committed stays, the same command goes on from there"
     elif code == EXIT_INTERNAL:
         text = f"internal error: {type(error).__name__}: {error}".splitlines()[0] + " (--debug shows the trace)"
     else:
         text = str(error)
-    sys.stderr.write(f"lakeingest: {text}\n")
+    return " ".join(text.splitlines())
 
 
 def _terminated(*_: object) -> NoReturn:

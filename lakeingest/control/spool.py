@@ -8,10 +8,12 @@ spool/data/…                 what the manifests name; anything else is left of
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
@@ -93,10 +95,12 @@ class Spool:
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
-        for old in (folder / "segments").glob("*.json"):
-            old.unlink()
-        (folder / "segments").mkdir(parents=True, exist_ok=True)
-        (folder / "data").mkdir(exist_ok=True)
+        with _written(folder):
+            # the last first: interrupted, this leaves a spool that ends earlier, and no gap
+            for old in sorted((folder / "segments").glob("*.json"), reverse=True):
+                old.unlink()
+            (folder / "segments").mkdir(parents=True, exist_ok=True)
+            (folder / "data").mkdir(exist_ok=True)
         _write(folder / "opened.json", opened.to_json())
         return cls(folder, opened, {})
 
@@ -172,7 +176,10 @@ class Spool:
 
     def _transactions(self) -> Iterator[tuple[Gtid, Place]]:
         for segment in self._segments.values():
-            columns = pq.read_table(self.folder / segment.transactions).to_pydict()
+            try:
+                columns = pq.read_table(self.folder / segment.transactions).to_pydict()
+            except (OSError, pa.ArrowException) as error:
+                raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
             names = ("uuid", "tag", "number", "epoch", "file", "pos")
             for uuid, tag, number, epoch, file, pos in zip(*(columns[name] for name in names), strict=True):
                 if uuid is not None:
@@ -190,7 +197,7 @@ class Spool:
 def _write(path: Path, doc: Mapping[str, Any]) -> None:
     """Replace a file so that a reader sees the old or the new one, whole, also after a crash."""
     new = path.with_suffix(".new")
-    try:
+    with _written(path):
         with new.open("w") as file:
             json.dump(doc, file)
             file.flush()
@@ -201,5 +208,11 @@ def _write(path: Path, doc: Mapping[str, Any]) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise OperatorNeeded(f"the state folder cannot be written: {path}: {error.strerror}") from error

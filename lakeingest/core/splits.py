@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
@@ -95,26 +95,19 @@ class Splits:
         """These splits and those of one more wave, which continue where these end; ValueError otherwise."""
         if self.complete:
             raise ValueError("the table has no more chunks")
-        return type(self)(self.all + tuple(wave))
+        return type(self)(self.all + _joined(wave))
 
     def lift(self, planned: Self, stop: Place) -> Self:
         """The splits that a merge planned on now stand at `stop`; a wave appended meanwhile is not lifted.
 
-        Neighbours with one mark become one split, so split information stays small however large the table is.
         ValueError when a planned split is no longer one of these: the merge was recorded already, or is another's.
         """
         frozen = set(planned.all)
         if not frozen <= set(self.all):
             raise ValueError("the merge was planned on other splits")
-        lifted: list[Split] = []
-        for split in self.all:
-            if split not in frozen:
-                lifted.append(split)
-            elif lifted and lifted[-1].merged_at == stop:
-                lifted[-1] = Split(KeyRange(lifted[-1].range.lower, split.range.upper), merged_at=stop)
-            else:
-                lifted.append(Split(split.range, merged_at=stop))
-        return type(self)(tuple(lifted))
+        return type(self)(
+            _joined(Split(split.range, merged_at=stop) if split in frozen else split for split in self.all)
+        )
 
     def to_json(self) -> list[dict[str, Any]]:
         """A JSON document that `from_json` reads back."""
@@ -127,3 +120,15 @@ class Splits:
             return cls(tuple(Split.from_json(split) for split in doc))
         except (TypeError, ValueError) as error:
             raise StateUnreadable(f"not the splits of a table: {error}") from error
+
+
+def _joined(splits: Iterable[Split]) -> tuple[Split, ...]:
+    """Neighbours with the same marks as one split, so that split information stays small however large the table is."""
+    joined: list[Split] = []
+    for split in splits:
+        last = joined[-1] if joined else None
+        if last and last.range.touches(split.range) and replace(last, range=split.range) == split:
+            joined[-1] = replace(split, range=KeyRange(last.range.lower, split.range.upper))
+        else:
+            joined.append(split)
+    return tuple(joined)

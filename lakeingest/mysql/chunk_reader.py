@@ -30,6 +30,7 @@ from lakeingest.mysql.connection import FILE_START, connect, query, written_posi
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire import arrow
 
+_CAP = "/*+ MAX_EXECUTION_TIME(60000) */"  # an open transaction holds a metadata lock, on which an ALTER would wait
 FETCH_ROWS = 10_000  # rows that are Python objects at once
 
 
@@ -82,10 +83,12 @@ def read_chunk(
         table = f"{quote(chunk.table.database)}.{quote(chunk.table.name)}"
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
         if read_schema(reading, chunk.table).fingerprint != schema.fingerprint:
-            raise SchemaChanged(f"{chunk.table}: DDL changed its definition since its first chunk; it must be copied again")
+            raise SchemaChanged(
+                f"{chunk.table}: DDL changed its definition since its first chunk; it must be copied again"
+            )
         _same_server(reading, server_uuid)
         rows = _rows(
-            reading, schema, f"SELECT {_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"
+            reading, schema, f"SELECT {_CAP} {_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"
         )
         hooks.after_rows()
         query(reading, "COMMIT")

@@ -131,7 +131,7 @@ def named_errors(source: Source) -> Iterator[None]:
     """Raise the server's errors as ours, one line that names the server."""
     try:
         yield
-    except (pymysql.err.Error, OSError) as error:
+    except pymysql.err.Error as error:  # a broken socket too is one of these
         raise _named(error, source) from error
 
 
@@ -141,13 +141,15 @@ def _named(error: Exception, source: Source) -> LakeIngestError:
     where = f"{source.host}:{source.port}"
     if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
         return OperatorNeeded(f"the source {where} shows a certificate that source.tls does not trust: {text}")
-    if code in _AWAY or isinstance(error, OSError | pymysql.err.InterfaceError):
+    if code in _AWAY or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code in _DENIED:
         return OperatorNeeded(
             f"the source {where} refuses user {source.user}: {text}; "
             "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT"
         )
+    if code == ER.QUERY_TIMEOUT:
+        return OperatorNeeded(f"a chunk took longer than a minute to read from {where}; set a smaller chunk_rows")
     if code == _DEFINITION_CHANGED:
         return SplitUnstable(f"a table changed while it was read: {text}; run the same command again")
     return OperatorNeeded(f"the source {where} answers: {text} (error {code})")

@@ -10,7 +10,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, PreflightFailed
 from lakeingest.mysql.connection import binary_log_status, literal, query, query_dicts
 
-_OLDEST = (8, 0, 14)
+_OLDEST = (8, 0, 22)
 _LOGGED_CASCADES = (9, 6)  # since then child rows of a cascade are in the binlog
 
 
@@ -62,7 +62,7 @@ def not_mariadb(server: Server) -> Finding:
 
 
 def version(server: Server) -> Finding:
-    """Full row metadata came with 8.0.1, WITH CONSISTENT SNAPSHOT semantics used here are tested from 8.0.14 on."""
+    """Full row metadata came with 8.0.1, CAST AS DOUBLE with 8.0.17, SHOW REPLICAS with 8.0.22."""
     if server.version >= _OLDEST:
         return None
     return f"its version {server.variables['version']} is older than {'.'.join(map(str, _OLDEST))}"
@@ -118,8 +118,7 @@ def gtids(server: Server) -> Finding:
 
 def replica(server: Server) -> Finding:
     """A replica logs what it applies, in the order of its source."""
-    statement = "SHOW REPLICA STATUS" if server.version >= (8, 0, 22) else "SHOW SLAVE STATUS"
-    if not query_dicts(server.connection, statement):
+    if not query_dicts(server.connection, "SHOW REPLICA STATUS"):
         return None
     wrong = [
         f"{name} is OFF"

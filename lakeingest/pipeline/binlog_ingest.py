@@ -20,7 +20,7 @@ from lakeingest.core.position import Gtid, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment, cut
 from lakeingest.core.wave import plan_merge
-from lakeingest.errors import BinlogGone, Retryable
+from lakeingest.errors import BinlogGone, Retryable, SourceAway
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_starts, free_server_id, written_position
@@ -33,6 +33,7 @@ from lakeingest.wire.arrow import TRANSACTIONS, change_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+PAUSES_SECONDS = (0.1, 0.4, 1.5)
 EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and a semi-synchronous replica's answer
 
 
@@ -46,7 +47,18 @@ class SpoolSegment:
     folder: Path
 
     def run(self) -> Manifest:
-        """Files are complete, under names of their own, when this returns; nothing refers to them until then."""
+        """Files are complete, under names of their own, when this returns; nothing refers to them until then.
+
+        What is written is not always sent yet, and connections break: SourceAway only after a few attempts.
+        """
+        for pause in PAUSES_SECONDS:
+            try:
+                return self._attempt()
+            except SourceAway:
+                time.sleep(pause)
+        return self._attempt()
+
+    def _attempt(self) -> Manifest:
         attempt = uuid.uuid4().hex
         writers: dict[TableId | None, tuple[str, pq.ParquetWriter]] = {}
         rows = dict.fromkeys(self.schemas, 0)

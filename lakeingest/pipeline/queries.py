@@ -3,9 +3,11 @@
 import sys
 from pathlib import Path
 
+import pyspark
+
 from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import TableId
-from lakeingest.spark.session import JARS
+from lakeingest.spark.session import JARS, java_home
 
 
 def queries(config: Config, table: TableId) -> tuple[str, str, str]:
@@ -17,9 +19,12 @@ def queries(config: Config, table: TableId) -> tuple[str, str, str]:
         f"scan = SqlCatalog('{CATALOG}', {arguments}).load_table('{name}').scan()"
     )
     settings = " ".join(f"--conf {key}={value}" for key, value in config.target.spark_properties().items())
-    spark_sql = Path(sys.executable).with_name("spark-sql")
+    home = Path(pyspark.__file__).parent
+    java = java_home()
+    environment = f"SPARK_HOME={home}" + ("" if java is None else f" JAVA_HOME={java}")
+    spark_sql = f"env {environment} {home}/bin/spark-sql --packages {','.join(JARS)} {settings}"
     return (
         f'{sys.executable} -c "{opened}; print(scan.to_arrow().num_rows)"',
-        f'{spark_sql} --packages {",".join(JARS)} {settings} -e "SELECT COUNT(*) FROM {CATALOG}.{name}"',
+        f'{spark_sql} -e "SELECT COUNT(*) FROM {CATALOG}.{name}"',
         f"{sys.executable} -c \"{opened}; print(scan.to_duckdb('t').sql('SELECT COUNT(*) FROM t'))\"",
     )

@@ -99,9 +99,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         schemas = {table: read_schema(connection, table) for table in watched}
         for table, staged in loaded.items():
             if staged and staged.progress.fingerprint != schemas[table].fingerprint:
-                raise SchemaChanged(
-                    f"{table}: DDL changed its definition since it was copied; it must be copied again"
-                )
+                raise SchemaChanged(f"{table}: DDL changed its definition since it was copied; it must be copied again")
         spool = _spool(config, connection, target, loaded)
         session = spark or open_session(config)
         context = Context(config, connection, session, target, spool, schemas, observe, tuple(chosen))

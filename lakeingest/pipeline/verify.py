@@ -92,9 +92,7 @@ def _published(target: IcebergTarget, schema: TableSchema) -> Staged:
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
     if staged.progress.fingerprint != schema.fingerprint:
-        raise SchemaChanged(
-            f"{schema.table}: DDL changed its definition since it was copied; it must be copied again"
-        )
+        raise SchemaChanged(f"{schema.table}: DDL changed its definition since it was copied; it must be copied again")
     if not staged.visible:
         raise Retryable(f"{schema.table}: a run is under way or was interrupted; run `lakeingest run` first")
     return staged

@@ -28,7 +28,10 @@ def open_session(config: Config) -> "SparkSession":
 
     What the JVM and the workers print goes to `spark.log` under the state folder. OperatorNeeded without a Java 17.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise OperatorNeeded(f"{error}: pip install 'lakeingest[spark]', or run where Spark is") from error
 
     if SparkSession.getActiveSession() is None:
         home = java_home()

@@ -1,0 +1,219 @@
+import random
+import struct
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from lakeingest.core.checksum import Checksum, Difference, differences, digest
+from lakeingest.core.chunks import Chunk
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import OperatorNeeded
+from lakeingest.mysql import checksum as source_side
+from lakeingest.mysql.chunk_reader import read_chunk, server_state
+from lakeingest.mysql.connection import query
+from lakeingest.quality import reconciliation as target_side
+from lakeingest.quality.reconciliation import double_text
+from tests.mysql.test_binlog_reader import Db, database_on
+
+pytestmark = [pytest.mark.mysql, pytest.mark.spark]
+
+DOUBLES = 5_000
+BATCH = 1_000
+EDGES = (
+    *(0.0, -0.0, 1.0, -1.0, 0.1, 0.5, 1 / 3, 2 / 3, 100.0, 1e14, 1e15, 1e16, 1e17, 1e20, 1e21, 1e22, 1e23, 1e100),
+    *(1e-4, 1e-5, 1e-6, 1e-14, 1e-15, 1e-16, 1e-17, 1.5e-14, 1.5e-15, 123456789012345.6, 1234567890123456.7),
+    *(999999999999999.9, 9999999999999998.0, 9007199254740993.0, 123456789012345678.0, 0.00012345678901234567),
+    *(5e-324, 2.2250738585072014e-308, 2.225073858507201e-308, 1.7976931348623157e308, -1.7976931348623157e308),
+)
+
+# column -> type, and pairs of a SQL literal and the canonical text of what it becomes
+COLUMNS: dict[str, tuple[str, tuple[tuple[str, str | None], ...]]] = {
+    "tiny": ("TINYINT", (("-128", "-128"), ("127", "127"), ("NULL", None), ("0", "0"))),
+    "medium": ("MEDIUMINT UNSIGNED", (("16777215", "16777215"), ("0", "0"))),
+    "int_": ("INT", (("-2147483648", "-2147483648"), ("2147483647", "2147483647"), ("NULL", None))),
+    "unsigned": ("INT UNSIGNED", (("4294967295", "4294967295"), ("0", "0"), ("NULL", None))),
+    "filled": ("INT(8) ZEROFILL", (("42", "42"), ("0", "0"), ("NULL", None), ("4294967295", "4294967295"))),
+    "big": ("BIGINT", (("-9223372036854775808", "-9223372036854775808"), ("9223372036854775807", "9223372036854775807"))),
+    "huge": ("BIGINT UNSIGNED", (("18446744073709551615", "18446744073709551615"), ("0", "0"), ("NULL", None))),
+    "huge_filled": ("BIGINT UNSIGNED ZEROFILL", (("18446744073709551615", "18446744073709551615"), ("7", "7"))),
+    "price": ("DECIMAL(9,2)", (("-0.05", "-0.05"), ("9999999.99", "9999999.99"), ("0", "0.00"), ("NULL", None))),
+    "price_filled": ("DECIMAL(9,2) ZEROFILL", (("1.5", "1.50"), ("0", "0.00"), ("NULL", None))),
+    "small": ("DECIMAL(12,10)", (("0.0000000001", "0.0000000001"), ("-0.0000001", "-0.0000001000"), ("-0", "0.0000000000"))),
+    "whole": ("DECIMAL(38,0)", (("9" * 38, "9" * 38), ("-" + "9" * 38, "-" + "9" * 38), ("0", "0"))),
+    "deep": ("DECIMAL(38,30)", (("-0." + "0" * 29 + "1", "-0." + "0" * 29 + "1"), ("12345678", "12345678." + "0" * 30))),
+    "single": ("FLOAT", (("0.1", "0.10000000149011612"), ("-0e0", "-0"), ("3.4028235e38", "3.4028234663852886e38"))),
+    "double_": ("DOUBLE", (("0.1", "0.1"), ("-0e0", "-0"), ("0", "0"), ("1e20", "1e20"), ("5e-324", "5e-324"))),
+    "day": ("DATE", (("'0001-01-01'", "0001-01-01"), ("'1582-10-10'", "1582-10-10"), ("'9999-12-31'", "9999-12-31"))),
+    "at0": ("DATETIME", (("'2024-02-29 23:59:59'", "2024-02-29 23:59:59.000000"), ("NULL", None))),
+    "at3": ("DATETIME(3)", (("'0001-01-01 00:00:00.001'", "0001-01-01 00:00:00.001000"), ("NULL", None))),
+    "at6": ("DATETIME(6)", (("'9999-12-31 23:59:59.999999'", "9999-12-31 23:59:59.999999"), ("'1582-10-10'", "1582-10-10 00:00:00.000000"))),
+    "stamp": ("TIMESTAMP(6) NULL", (("'1970-01-01 00:00:01'", "1970-01-01 00:00:01.000000"), ("'2038-01-19 03:14:07.999999'", "2038-01-19 03:14:07.999999"), ("NULL", None))),
+    "text_": ("VARCHAR(50)", (("''", ""), ("'N'", "N"), ("'1:a'", "1:a"), ("'ä€😀'", "ä€😀"), ("'a '", "a "), ("NULL", None))),
+    "marks": ("TEXT", ((r"'\\n\"''%_'", "\\n\"'%_"), (r"'a\0b\r\n\t'", "a\0b\r\n\t"), ("'a\u0308'", "a\u0308"), ("''", ""))),
+    "three": ("VARCHAR(9) CHARACTER SET utf8mb3", (("'ж€'", "ж€"), ("''", ""), ("NULL", None))),
+    "padded": ("CHAR(5)", (("'a  '", "a"), ("''", ""), ("'äöüßé'", "äöüßé"))),
+    "choice": ("ENUM('a','','c d')", (("'c d'", "c d"), ("''", ""), ("NULL", None))),
+    "fixed": ("BINARY(4)", (("x'00FF'", "00FF0000"), ("''", "00000000"), ("NULL", None))),
+    "bytes_": ("VARBINARY(9)", (("x'00'", "00"), ("''", ""), ("x'FF00FE'", "FF00FE"), ("NULL", None))),
+    "blob_": ("BLOB", (("x'0000'", "0000"), ("'N'", "4E"), ("NULL", None))),
+}  # fmt: skip
+ROWS = 12  # two columns with pairs of other counts meet in other combinations
+
+
+@pytest.fixture
+def db(mysql_server: LocalServer) -> Iterator[Db]:
+    """A database on the shared server."""
+    with database_on(mysql_server) as database:
+        yield database
+
+
+def every_kind(db: Db) -> TableSchema:
+    """The table of all COLUMNS, with its rows."""
+    columns = ", ".join(f"{name} {source_type}" for name, (source_type, _) in COLUMNS.items())
+    schema = db.table("t", f"{columns}, a INT, b BIGINT UNSIGNED, PRIMARY KEY (b, a)")
+    assert {column.kind for column in schema.columns} == set(Kind)
+    rows = [[pairs[row % len(pairs)][0] for _, pairs in COLUMNS.values()] for row in range(ROWS)]
+    db.run(*(f"INSERT INTO t VALUES ({', '.join(row)}, {-i}, {i % 3})" for i, row in enumerate(rows)))
+    return schema
+
+
+def expected(row: int) -> Checksum:
+    """The checksum of a row, by the specification."""
+    texts = [pairs[row % len(pairs)][1] for _, pairs in COLUMNS.values()]
+    return digest([*texts, str(-row), str(row % 3)])
+
+
+def copied(db: Db, schema: TableSchema, spark: SparkSession, folder: Path) -> DataFrame:
+    """The table's rows as Spark reads what a chunk reader wrote; ancient dates are as written."""
+    uuid = server_state(db.connection).uuid
+    read = read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), uuid, 1)
+    pq.write_table(read.rows, folder / "rows.parquet")
+    return spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(folder / "rows.parquet"))
+
+
+def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: SparkSession, tmp_path: Path) -> None:
+    """NULL, '', unicode, negative zero, least and greatest values, zero bytes: one checksum, whoever computes it."""
+    schema = every_kind(db)
+    rows = copied(db, schema, spark, tmp_path)
+    by_source = source_side.row_checksums(db.source, schema, KeyRange(), ROWS)
+    assert by_source == {(i % 3, -i): expected(i) for i in range(ROWS)}
+    assert dict(target_side.row_checksums(rows, schema, ROWS)) == by_source
+    sums = target_side.range_checksums(rows.withColumn("number", F.expr("if(b < 1, 7, 8)")), schema)
+    for number, keys in {7: KeyRange(None, (1, -(2**31))), 8: KeyRange((1, -(2**31)))}.items():
+        inside = [i for i in range(ROWS) if (i % 3, -i) in keys]
+        assert sums[number] == reduce(add, map(expected, inside))
+        assert source_side.range_checksum(db.source, schema, keys) == sums[number]
+
+
+def test_one_changed_value_is_noticed_in_every_column(db: Db, spark: SparkSession, tmp_path: Path) -> None:
+    """The row's checksum and the range's change, and the key of the row is named."""
+    schema = every_kind(db)
+    rows = copied(db, schema, spark, tmp_path)
+    seen = {source_side.range_checksum(db.source, schema, KeyRange())}
+    for name, (_, pairs) in COLUMNS.items():
+        db.run(f"UPDATE t SET {name} = {pairs[1][0]} WHERE (b, a) = (0, 0)")
+        seen.add(source_side.range_checksum(db.source, schema, KeyRange()))
+    assert len(seen) == 1 + len(COLUMNS)
+    source = source_side.row_checksums(db.source, schema, KeyRange(), ROWS)
+    assert differences(source, target_side.row_checksums(rows, schema, ROWS)) == [Difference((0, 0), "differs")]
+
+
+def test_row_checksums_name_the_first_keys_in_key_order(db: Db, spark: SparkSession, tmp_path: Path) -> None:
+    """Both sides cut off at the same key, so that what is compared is compared whole."""
+    schema = db.table("t", "a INT, b BIGINT UNSIGNED, v INT, PRIMARY KEY (b, a)")
+    db.run("INSERT INTO t VALUES (1, 18446744073709551615, 1), (-1, 0, 2), (2, 0, 3), (-5, 10, 4), (3, 9, NULL)")
+    first = [(0, -1), (0, 2), (9, 3)]
+    assert list(source_side.row_checksums(db.source, schema, KeyRange(), 3)) == first
+    rows = copied(db, schema, spark, tmp_path)
+    assert [key for key, _ in target_side.row_checksums(rows, schema, 3)] == first
+    last = dict(target_side.row_checksums(rows, schema, 9))
+    assert last == source_side.row_checksums(db.source, schema, KeyRange(), 9)
+    assert (2**64 - 1, 1) in last
+
+
+def test_a_range_without_rows_has_the_empty_checksum(db: Db, spark: SparkSession, tmp_path: Path) -> None:
+    """MySQL's BIT_XOR of nothing is 0; Spark has no group for it."""
+    schema = db.table("t", "id INT PRIMARY KEY, v DOUBLE")
+    rows = copied(db, schema, spark, tmp_path).withColumn("number", F.lit(0))
+    assert source_side.range_checksum(db.source, schema, KeyRange()) == Checksum()
+    assert target_side.range_checksums(rows, schema) == {}
+    assert target_side.row_checksums(rows, schema, 5) == []
+
+
+def test_a_row_that_the_source_cannot_hash_is_no_equal_row(db: Db) -> None:
+    """A row whose text is longer than a packet has a NULL digest there: refused, with what to raise."""
+    schema = db.table("t", "id INT PRIMARY KEY, v LONGBLOB")
+    db.run("INSERT INTO t VALUES (1, REPEAT('x', 700000)), (2, 'y')")
+    [(before,)] = query(db.connection, "SELECT @@global.max_allowed_packet")
+    db.run("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        with pytest.raises(OperatorNeeded, match="1 rows are longer than max_allowed_packet"):
+            source_side.range_checksum(db.source, schema, KeyRange())
+    finally:
+        db.run(f"SET GLOBAL max_allowed_packet = {before}")
+    assert source_side.range_checksum(db.source, schema, KeyRange()).rows == 2
+
+
+@pytest.mark.parametrize("make", ["bits", "human", "edges", "singles"])
+def test_a_double_is_written_as_mysql_writes_it(db: Db, make: str) -> None:
+    """The shortest digits that give the value back, and the exponent where MySQL puts one."""
+    random_ = random.Random(7)
+    values = {
+        "bits": lambda: list(doubles_of_bits(random_, DOUBLES)),
+        "human": lambda: [human(random_) for _ in range(DOUBLES)],
+        "edges": lambda: [sign * value for value in EDGES for sign in (1, -1)],
+        "singles": lambda: list(singles_of_bits(random_, DOUBLES)),
+    }[make]()
+    db.run("CREATE TABLE d (id INT PRIMARY KEY AUTO_INCREMENT, v DOUBLE)")
+    for first in range(0, len(values), BATCH):
+        db.run(
+            "INSERT INTO d (v) VALUES "
+            + ", ".join(
+                f"({value!r}e0)" if "e" not in repr(value) else f"({value!r})"
+                for value in values[first : first + BATCH]
+            )
+        )
+    texts = [text for (text,) in query(db.connection, "SELECT CAST(v AS CHAR) FROM d ORDER BY id")]
+    wrong = [
+        (value, text, double_text(value))
+        for value, text in zip(values, texts, strict=True)
+        if double_text(value) != text
+    ]
+    assert wrong == []
+
+
+def test_no_double_is_no_text() -> None:
+    """NULL stays NULL."""
+    assert double_text(None) is None
+
+
+def doubles_of_bits(random_: random.Random, count: int) -> Iterator[float]:
+    """Any finite double: most have 17 digits and a large exponent."""
+    while count:
+        (value,) = struct.unpack("<d", random_.randbytes(8))
+        if value - value == 0:
+            count -= 1
+            yield value
+
+
+def singles_of_bits(random_: random.Random, count: int) -> Iterator[float]:
+    """Any finite single, as the double that a FLOAT is read as."""
+    while count:
+        (value,) = struct.unpack("<f", random_.randbytes(4))
+        if value - value == 0:
+            count -= 1
+            yield value
+
+
+def human(random_: random.Random) -> float:
+    """A double such as people enter: few digits, around the places where the exponent begins."""
+    digits = random_.randint(1, 17)
+    return float(f"{random_.choice(('', '-'))}{random_.randrange(10**digits)}e{random_.randint(-22, 22)}")
