@@ -42,8 +42,9 @@ def _from(schema: TableSchema, keys: KeyRange) -> str:
 
 
 def _digest(schema: TableSchema) -> str:
-    texts = (_text(column) for column in schema.columns)
-    parts = (f"IFNULL(CONCAT(LENGTH({text}), ':', {text}), 'N')" for text in texts)
+    texts = ((quote(column.name), _text(column)) for column in schema.columns)
+    # not IFNULL of the CONCAT: a cell that is longer than a packet must not look like NULL
+    parts = (f"IF({name} IS NULL, 'N', CONCAT(LENGTH({text}), ':', {text}))" for name, text in texts)
     return f"SHA2(CONCAT({', '.join(parts)}), 256)"
 
 

@@ -181,8 +181,9 @@ def test_opening_anew_forgets_what_was_there(spool: Spool) -> None:
 def test_opening_anew_survives_a_crash_between_its_steps(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    """Interrupted after some of the old manifests are gone, what is left is a spool that ends earlier, without a gap."""
-    unlink, gone = Path.unlink, []
+    """Interrupted after some of the old manifests are gone, what is left is a spool that ends earlier."""
+    unlink = Path.unlink
+    gone: list[Path] = []
 
     def crash(path: Path) -> None:
         if len(gone) == steps:
@@ -190,8 +191,8 @@ def test_opening_anew_survives_a_crash_between_its_steps(
         unlink(path)
         gone.append(path)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "unlink", crash)
+    monkeypatch.setattr(Path, "unlink", crash)
+    with pytest.raises(KeyboardInterrupt):
         Spool.open(spool.folder, OPENED)
     loaded = Spool.load(spool.folder)
     assert loaded is not None

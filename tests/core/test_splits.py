@@ -50,18 +50,22 @@ def test_a_wave_continues_where_the_splits_end(splits: Splits, more: Splits) -> 
             splits.finish(wave)
     for count in range(len(splits.all) + 1):
         finished = Splits(splits.all[:count]).finish(splits.all[count:])
-        assert marks(finished) == marks(splits)
+        assert all(mark(finished, key) == mark(splits, key) for key in around(splits))
         assert finished.all[:count] == splits.all[:count]
         wave = finished.all[count:]
         assert all(replace(one, range=two.range) != two for one, two in pairwise(wave))
 
 
-def marks(splits: Splits) -> dict[Key, tuple[object, ...] | None]:
-    """The marks that each key around the bounds is judged by."""
+def around(splits: Splits) -> set[Key]:
+    """Keys at the bounds and beside them."""
     keys = {bound for split in splits.all for bound in (split.range.lower, split.range.upper) if bound is not None}
-    around = {(*key[:-1], key[-1] + step) for key in keys or {(0,)} for step in (-1, 0, 1)}
-    found = {key: splits.find(key) for key in around}
-    return {key: None if split is None else (split.low, split.high, split.merged_at) for key, split in found.items()}
+    return {(*key[:-1], key[-1] + step) for key in keys or {(0,)} for step in (-1, 0, 1)}
+
+
+def mark(splits: Splits, key: Key) -> tuple[object, ...] | None:
+    """What changes of the key are judged by."""
+    split = splits.find(key)
+    return None if split is None else (split.low, split.high, split.merged_at)
 
 
 def test_a_complete_table_takes_no_more_waves() -> None:
@@ -76,9 +80,8 @@ def test_lift_moves_the_planned_splits_and_no_others(splits: Splits, stop: Place
     count = data.draw(st.integers(0, len(splits.all)))
     planned = Splits(splits.all[:count])
     lifted = splits.lift(planned, stop)
-    for key, mark in marks(splits).items():
-        split = planned.find(key)
-        assert marks(lifted)[key] == (mark if split is None else (None, None, stop))
+    for key in around(splits):
+        assert mark(lifted, key) == (mark(splits, key) if planned.find(key) is None else (None, None, stop))
     assert len(lifted.all) <= len(splits.all)
     assert lifted.copied_up_to == splits.copied_up_to
     assert lifted.complete == splits.complete

@@ -1,6 +1,7 @@
 import random
 import struct
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -39,25 +40,34 @@ COLUMNS: dict[str, tuple[str, tuple[tuple[str, str | None], ...]]] = {
     "tiny": ("TINYINT", (("-128", "-128"), ("127", "127"), ("NULL", None), ("0", "0"))),
     "medium": ("MEDIUMINT UNSIGNED", (("16777215", "16777215"), ("0", "0"))),
     "int_": ("INT", (("-2147483648", "-2147483648"), ("2147483647", "2147483647"), ("NULL", None))),
-    "unsigned": ("INT UNSIGNED", (("4294967295", "4294967295"), ("0", "0"), ("NULL", None))),
+    "positive": ("INT UNSIGNED", (("4294967295", "4294967295"), ("0", "0"), ("NULL", None))),
     "filled": ("INT(8) ZEROFILL", (("42", "42"), ("0", "0"), ("NULL", None), ("4294967295", "4294967295"))),
-    "big": ("BIGINT", (("-9223372036854775808", "-9223372036854775808"), ("9223372036854775807", "9223372036854775807"))),
+    "big": ("BIGINT",
+        (("-9223372036854775808", "-9223372036854775808"), ("9223372036854775807", "9223372036854775807"))),
     "huge": ("BIGINT UNSIGNED", (("18446744073709551615", "18446744073709551615"), ("0", "0"), ("NULL", None))),
     "huge_filled": ("BIGINT UNSIGNED ZEROFILL", (("18446744073709551615", "18446744073709551615"), ("7", "7"))),
     "price": ("DECIMAL(9,2)", (("-0.05", "-0.05"), ("9999999.99", "9999999.99"), ("0", "0.00"), ("NULL", None))),
     "price_filled": ("DECIMAL(9,2) ZEROFILL", (("1.5", "1.50"), ("0", "0.00"), ("NULL", None))),
-    "small": ("DECIMAL(12,10)", (("0.0000000001", "0.0000000001"), ("-0.0000001", "-0.0000001000"), ("-0", "0.0000000000"))),
+    "small": ("DECIMAL(12,10)",
+        (("0.0000000001", "0.0000000001"), ("-0.0000001", "-0.0000001000"), ("-0", "0.0000000000"))),
     "whole": ("DECIMAL(38,0)", (("9" * 38, "9" * 38), ("-" + "9" * 38, "-" + "9" * 38), ("0", "0"))),
-    "deep": ("DECIMAL(38,30)", (("-0." + "0" * 29 + "1", "-0." + "0" * 29 + "1"), ("12345678", "12345678." + "0" * 30))),
+    "deep": ("DECIMAL(38,30)",
+        (("-0." + "0" * 29 + "1", "-0." + "0" * 29 + "1"), ("12345678", "12345678." + "0" * 30))),
     "single": ("FLOAT", (("0.1", "0.10000000149011612"), ("-0e0", "-0"), ("3.4028235e38", "3.4028234663852886e38"))),
     "double_": ("DOUBLE", (("0.1", "0.1"), ("-0e0", "-0"), ("0", "0"), ("1e20", "1e20"), ("5e-324", "5e-324"))),
     "day": ("DATE", (("'0001-01-01'", "0001-01-01"), ("'1582-10-10'", "1582-10-10"), ("'9999-12-31'", "9999-12-31"))),
     "at0": ("DATETIME", (("'2024-02-29 23:59:59'", "2024-02-29 23:59:59.000000"), ("NULL", None))),
     "at3": ("DATETIME(3)", (("'0001-01-01 00:00:00.001'", "0001-01-01 00:00:00.001000"), ("NULL", None))),
-    "at6": ("DATETIME(6)", (("'9999-12-31 23:59:59.999999'", "9999-12-31 23:59:59.999999"), ("'1582-10-10'", "1582-10-10 00:00:00.000000"))),
-    "stamp": ("TIMESTAMP(6) NULL", (("'1970-01-01 00:00:01'", "1970-01-01 00:00:01.000000"), ("'2038-01-19 03:14:07.999999'", "2038-01-19 03:14:07.999999"), ("NULL", None))),
-    "text_": ("VARCHAR(50)", (("''", ""), ("'N'", "N"), ("'1:a'", "1:a"), ("'ä€😀'", "ä€😀"), ("'a '", "a "), ("NULL", None))),
-    "marks": ("TEXT", ((r"'\\n\"''%_'", "\\n\"'%_"), (r"'a\0b\r\n\t'", "a\0b\r\n\t"), ("'a\u0308'", "a\u0308"), ("''", ""))),
+    "at6": ("DATETIME(6)",
+        (("'9999-12-31 23:59:59.999999'", "9999-12-31 23:59:59.999999"),
+         ("'1582-10-10'", "1582-10-10 00:00:00.000000"))),
+    "stamp": ("TIMESTAMP(6) NULL",
+        (("'1970-01-01 00:00:01'", "1970-01-01 00:00:01.000000"),
+         ("'2038-01-19 03:14:07.999999'", "2038-01-19 03:14:07.999999"), ("NULL", None))),
+    "text_": ("VARCHAR(50)",
+        (("''", ""), ("'N'", "N"), ("'1:a'", "1:a"), ("'ä€😀'", "ä€😀"), ("'a '", "a "), ("NULL", None))),
+    "marks": ("TEXT",
+        ((r"'\\n\"''%_'", "\\n\"'%_"), (r"'a\0b\r\n\t'", "a\0b\r\n\t"), ("'a\u0308'", "a\u0308"), ("''", ""))),
     "three": ("VARCHAR(9) CHARACTER SET utf8mb3", (("'ж€'", "ж€"), ("''", ""), ("NULL", None))),
     "padded": ("CHAR(5)", (("'a  '", "a"), ("''", ""), ("'äöüßé'", "äöüßé"))),
     "choice": ("ENUM('a','','c d')", (("'c d'", "c d"), ("''", ""), ("NULL", None))),
@@ -174,13 +184,8 @@ def test_a_double_is_written_as_mysql_writes_it(db: Db, make: str) -> None:
     }[make]()
     db.run("CREATE TABLE d (id INT PRIMARY KEY AUTO_INCREMENT, v DOUBLE)")
     for first in range(0, len(values), BATCH):
-        db.run(
-            "INSERT INTO d (v) VALUES "
-            + ", ".join(
-                f"({value!r}e0)" if "e" not in repr(value) else f"({value!r})"
-                for value in values[first : first + BATCH]
-            )
-        )
+        rows = ", ".join(f"({Decimal(value):.17e})" for value in values[first : first + BATCH])
+        db.run(f"INSERT INTO d (v) VALUES {rows}")
     texts = [text for (text,) in query(db.connection, "SELECT CAST(v AS CHAR) FROM d ORDER BY id")]
     wrong = [
         (value, text, double_text(value))

@@ -1,0 +1,105 @@
+"""What a test of the lake drives: one table of a target, and the steps that a pipeline takes with it."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeingest.config import CATALOG
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.position import FilePosition, GtidSet, Place, Position
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.splits import Split
+from lakeingest.core.transactions import TransactionLog
+from lakeingest.core.wave import plan_merge
+from lakeingest.lake.target import Staged, Target
+from lakeingest.spark.changes import DELETED
+from lakeingest.wire.arrow import table_schema
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+START = Place(1, 1, 4)
+PLAIN = (Column("id", Kind.INT32, "int", nullable=False), Column("v", Kind.STRING, "text"))
+
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Lake:
+    """One table of a target, and the steps that a pipeline takes with it."""
+
+    open: Callable[[], Target]
+    spark: SparkSession
+    schema: TableSchema
+
+    @property
+    def table(self) -> TableId:
+        """The source's table."""
+        return self.schema.table
+
+    def created(self) -> Staged:
+        """The empty table."""
+        progress = Progress(self.table, self.schema.fingerprint, UUID, 1, START)
+        return self.open().create(self.schema, progress.created())
+
+    def copied(self, *rows: Row) -> Staged:
+        """All rows in one wave, one chunk without bounds."""
+        return self.wave(self.created(), rows)
+
+    def wave(self, staged: Staged, rows: Sequence[Row], upper: Key | None = None) -> Staged:
+        """One more chunk up to a key; its file is written by a writer that was pickled, as on an executor."""
+        target = self.open()
+        writer = pickle.loads(pickle.dumps(target.writer(self.table)))  # noqa: S301 - our own
+        chunk = Split(KeyRange(staged.progress.splits.copied_up_to, upper), START, Place(1, 1, 10))
+        progress = staged.progress.wave_committed((chunk,), len(rows))
+        return target.commit_wave(staged, [writer.write(self.arrow(rows))], progress)
+
+    def arrow(self, rows: Sequence[Row]) -> pa.Table:
+        """Rows as a reader of chunks gives them."""
+        names = self.schema.names
+        return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], table_schema(self.schema))
+
+    def leveled(self, staged: Staged, pos: int) -> Progress:
+        """The progress after a merge to a position."""
+        at = FilePosition("binlog.000001", pos)
+        plan = plan_merge(staged.progress.splits, at.place(1), TransactionLog((), GtidSet()), START)
+        return staged.progress.merged(plan, Position(UUID, 1, at, GtidSet.parse(f"{UUID}:1-{pos}")), 0, 0)
+
+    def changes(self, *rows: Row) -> DataFrame:
+        """Collapsed changes: the columns, then whether the key is deleted."""
+        types = {Kind.INT32: "int", Kind.INT64: "long", Kind.UINT64: "decimal(20,0)", Kind.STRING: "string"}
+        fields = ", ".join(f"`{column.name}` {types[column.kind]}" for column in self.schema.columns)
+        return self.spark.createDataFrame(list(rows), f"{fields}, {DELETED} boolean")
+
+    def merge(self, staged: Staged, *rows: Row, pos: int = 20) -> Staged:
+        """Merge changes and stand at a position."""
+        changes = self.changes(*rows)
+        return self.open().merge(staged, self.spark, changes, self.schema.key, self.leveled(staged, pos))
+
+    def published(self, *rows: Row, pos: int = 20) -> Staged:
+        """A table that readers see."""
+        staged = self.copied(*rows)
+        return self.publish(self.open().mark(staged, self.leveled(staged, pos)))
+
+    def publish(self, staged: Staged) -> Staged:
+        """Through the gates, and visible."""
+        audited = replace(staged, progress=staged.progress.audited())
+        return self.open().publish(audited, {"lakeingest.gate": "{}"})
+
+    def rows(self, staged: Staged) -> list[Row]:
+        """What a commit holds."""
+        found = self.open().read(self.table, staged.version, self.spark).collect()
+        return sorted(tuple(row) for row in found)
+
+    def seen(self) -> list[Row]:
+        """What readers see, by the name that users query."""
+        return sorted(tuple(row) for row in self.spark.table(f"{CATALOG}.{self.table}").collect())
+
+    def loaded(self) -> Staged:
+        """The table as another process finds it."""
+        staged = self.open().load(self.table)
+        assert staged is not None
+        return staged

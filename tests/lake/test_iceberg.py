@@ -1,0 +1,248 @@
+"""What holds for Iceberg alone: the branch, its properties, the publish, and values as three engines read them."""
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import ManageSnapshots
+from pyiceberg.types import IntegerType, NestedField
+from pyspark.sql import SparkSession
+
+from lakeingest.config import CATALOG, Config
+from lakeingest.core.schema import Column, Kind
+from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable
+from lakeingest.lake.iceberg import BUILDING, OWNER, STAGING
+from tests.lake.steps import Lake
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def catalog(lake_config: Config) -> SqlCatalog:
+    """The catalog itself, past our code."""
+    return SqlCatalog(CATALOG, **lake_config.target.pyiceberg_properties())
+
+
+Raw = Callable[..., Table]
+
+
+@pytest.fixture
+def raw(lake: Lake, catalog: SqlCatalog) -> Raw:
+    """Call it for the table past our code; with BUILDING for the one that is not published yet."""
+    return lambda suffix="": catalog.load_table((lake.table.database, lake.table.name + suffix))
+
+
+def summary(table: Table, version: int) -> dict[str, str]:
+    """The properties of a commit."""
+    snapshot = table.snapshot_by_id(version)
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return snapshot.summary.additional_properties
+
+
+def test_every_commit_says_what_it_is(lake: Lake, raw: Raw) -> None:
+    """A marked commit names itself, its base, its epoch and its position; no two have one name."""
+    made = lake.created()
+    copied = lake.wave(made, [(1, "a")])
+    merged = lake.merge(copied, (2, "b", False), pos=20)
+    table = raw(BUILDING)
+    found = [summary(table, staged.version) for staged in (made, copied, merged)]
+    empty = table.snapshot_by_name("main")
+    assert empty is not None
+    bases = [empty.snapshot_id, made.version, copied.version]
+    assert [int(properties["lakeingest.base"]) for properties in found] == bases
+    assert len({properties["lakeingest.commit"] for properties in found}) == 3
+    assert [properties["lakeingest.epoch"] for properties in found] == ["1", "1", "1"]
+    positions = ["", "", "000001.0000000001.00000000000000000020"]
+    assert [properties["lakeingest.position"] for properties in found] == positions
+    for properties, staged in zip(found, (made, copied, merged), strict=True):
+        assert json.loads(properties["lakeingest.progress"]) == staged.progress.to_json()
+    assert table.properties[OWNER] == str(lake.table)
+
+
+def test_a_publish_moves_main_and_its_position_together(lake: Lake, raw: Raw) -> None:
+    """One metadata version has both; the name for building is gone after the first."""
+    first = lake.published((1, "a"), pos=20)
+    with pytest.raises(NoSuchTableError):
+        raw(BUILDING)
+    before = raw().metadata_location
+    second = lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
+    table = raw()
+    main, log = table.snapshot_by_name("main"), [entry.metadata_file for entry in table.metadata.metadata_log]
+    assert main is not None
+    assert main.snapshot_id == second.version
+    assert json.loads(table.properties["lakeingest.position"])["at"] == "binlog.000001:30"
+    assert table.properties["lakeingest.gate"] == "{}"
+    # MERGE, mark and publish: three versions since the first publish, and the last alone moved main
+    assert [entry.snapshot_id for entry in table.metadata.snapshot_log] == [
+        *[entry.snapshot_id for entry in table.metadata.snapshot_log][:-2],
+        first.version,
+        second.version,
+    ]
+    assert len(log) - log.index(before) == 3
+
+
+@pytest.mark.parametrize("how", ["append", "merge"])
+def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how: str) -> None:
+    """What was committed to staging without progress is not done: it is taken back before anything else."""
+    staged = lake.copied((1, "a"))
+    name = f"{CATALOG}.{lake.table}{BUILDING}.branch_{STAGING}"
+    if how == "append":
+        spark.sql(f"INSERT INTO {name} VALUES (9, 'unmarked')")
+    else:
+        lake.changes((1, "unmarked", False)).createOrReplaceTempView("unmarked")
+        spark.sql(f"MERGE INTO {name} t USING unmarked c ON t.id = c.id WHEN MATCHED THEN UPDATE SET t.v = c.v")
+    tip = raw(BUILDING).snapshot_by_name(STAGING)
+    assert tip is not None
+    assert tip.snapshot_id != staged.version
+    with pytest.raises(StaleWriter):
+        lake.open().mark(staged, staged.progress)
+    assert lake.loaded() == staged
+    tip = raw(BUILDING).snapshot_by_name(STAGING)
+    assert tip is not None
+    assert tip.snapshot_id == staged.version
+    assert lake.rows(lake.merge(staged, (2, "b", False))) == [(1, "a"), (2, "b")]
+
+
+def test_an_interrupted_first_publish_is_finished(lake: Lake, raw: Raw) -> None:
+    """Main was moved, then the process died before the rename: the next load gives the table its name."""
+    staged = lake.copied((1, "a"))
+    staged = lake.open().mark(staged, lake.leveled(staged, 20))
+    with raw(BUILDING).transaction() as transaction:
+        ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
+    assert lake.loaded() == replace(staged, published=staged.version)
+    assert lake.seen() == [(1, "a")]
+    with pytest.raises(NoSuchTableError):
+        raw(BUILDING)
+    lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_a_foreign_write_is_named(lake: Lake, raw: Raw, spark: SparkSession) -> None:
+    """A commit of someone else on main stops us, until main is rolled back to ours."""
+    published = lake.published((1, "a"))
+    spark.sql(f"INSERT INTO {CATALOG}.{lake.table} VALUES (2, 'foreign')")
+    with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
+        lake.open().load(lake.table)
+    staged = lake.merge(published, (3, "c", False), pos=30)
+    with pytest.raises(StaleWriter):
+        lake.publish(staged)
+    assert lake.seen() == [(1, "a"), (2, "foreign")]
+    spark.sql(f"CALL {CATALOG}.system.rollback_to_snapshot('{lake.table}', {published.version})")
+    assert lake.loaded() == replace(staged, published=published.version)
+    lake.publish(staged)
+    assert lake.seen() == [(1, "a"), (3, "c")]
+
+
+def test_a_branch_that_is_gone_is_named(lake: Lake, raw: Raw) -> None:
+    """Without its staging branch a table has lost its progress to someone else."""
+    lake.published((1, "a"))
+    raw().manage_snapshots().remove_branch(STAGING).commit()
+    with pytest.raises(ForeignWrite, match=f"{lake.table}: its branch {STAGING} is gone"):
+        lake.open().load(lake.table)
+
+
+def test_a_table_of_someone_else_is_not_ours(lake: Lake, catalog: SqlCatalog) -> None:
+    """A name that is taken is refused and the table there stays as it is, whichever table it is said to copy."""
+    catalog.create_namespace_if_not_exists(lake.table.database)
+    name = (lake.table.database, lake.table.name)
+    theirs = catalog.create_table(name, Schema(NestedField(1, "id", IntegerType())))
+    location = theirs.metadata_location
+    for properties in ({}, {OWNER: "shop.other"}):
+        if properties:
+            theirs.transaction().set_properties(properties).commit_transaction()
+            location = theirs.metadata_location
+        with pytest.raises(NotOurTable, match=f"{lake.table} is there and is no copy of {lake.table}"):
+            lake.open().load(lake.table)
+        assert catalog.load_table(name).metadata_location == location
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"format": 99}'])
+def test_progress_that_cannot_be_read_is_named(lake: Lake, raw: Raw, broken: str) -> None:
+    """Corrupt progress, and that of a newer version, is never taken for none."""
+    lake.copied((1, "a"))
+    table = raw(BUILDING)
+    with (
+        table.transaction() as transaction,
+        transaction.update_snapshot({"lakeingest.progress": broken}, STAGING).fast_append(),
+    ):
+        pass
+    with pytest.raises(StateUnreadable):
+        lake.open().load(lake.table)
+
+
+def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], catalog: SqlCatalog) -> None:
+    """The key's columns are required and the identifier; all others are optional, whatever the source says."""
+    columns = (
+        Column("v", Kind.STRING, "text", nullable=False),
+        Column("b", Kind.INT64, "bigint", nullable=False),
+        Column("a", Kind.INT32, "int", nullable=False),
+    )
+    lake = lake_of(columns, ("a", "b"))
+    lake.created()
+    schema = catalog.load_table((lake.table.database, lake.table.name + BUILDING)).schema()
+    assert {field.name: (str(field.field_type), field.required) for field in schema.fields} == {
+        "v": ("string", False),
+        "b": ("long", True),
+        "a": ("int", True),
+    }
+    assert schema.identifier_field_names() == {"a", "b"}
+
+
+# Every kind with values at its edges, as Python and Arrow have them.
+VALUES: dict[str, tuple[Column, list[Any]]] = {
+    "int32": (Column("c", Kind.INT32, "int"), [-(2**31), 2**31 - 1, 0]),
+    "int64": (Column("c", Kind.INT64, "bigint"), [-(2**63), 2**63 - 1, 0]),
+    "uint64": (Column("c", Kind.UINT64, "bigint unsigned"), [Decimal(2**64 - 1), Decimal(2**63), Decimal(0)]),
+    "decimal": (
+        Column("c", Kind.DECIMAL, "decimal(38,10)", precision=38, scale=10),
+        [Decimal("9" * 28 + "." + "9" * 10), Decimal("-1E-10"), Decimal("0.0000000000")],
+    ),
+    "float": (Column("c", Kind.FLOAT, "float"), [0.10000000149011612, -3.4028234663852886e38, 1.401298464324817e-45]),
+    "double": (Column("c", Kind.DOUBLE, "double"), [0.1, 1.7976931348623157e308, 5e-324]),
+    "date": (Column("c", Kind.DATE, "date"), [dt.date(1000, 1, 1), dt.date(9999, 12, 31), dt.date(1582, 10, 10)]),
+    "datetime": (
+        Column("c", Kind.DATETIME, "datetime(6)"),
+        [dt.datetime(1000, 1, 1, 0, 0, 0, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), dt.datetime(1970, 1, 1)],
+    ),
+    "timestamp": (
+        Column("c", Kind.TIMESTAMP, "timestamp(6)"),
+        [dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC), dt.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=dt.UTC)],
+    ),
+    "string": (Column("c", Kind.STRING, "text"), ["", "naïve \U0001f40b", "tail  ", "a\0b", "x" * 70_000]),
+    "binary": (Column("c", Kind.BINARY, "blob"), [b"", b"\0\xff", bytes(range(256)) * 300]),
+}
+
+
+def test_values_are_read_back_by_three_engines(
+    lake_of: Callable[..., Lake], catalog: SqlCatalog, spark: SparkSession
+) -> None:
+    """What a writer was given, Spark, PyIceberg and DuckDB read, for every kind up to its edges, and null."""
+    assert {column.kind for column, _ in VALUES.values()} == set(Kind)
+    count = max(len(values) for _, values in VALUES.values()) + 1
+    columns = (
+        Column("id", Kind.INT32, "int", nullable=False),
+        *(replace(column, name=name) for name, (column, _) in VALUES.items()),
+    )
+    given = {name: values + [None] * (count - len(values)) for name, (_, values) in VALUES.items()}
+    rows = list(zip(range(count), *given.values(), strict=True))
+    lake = lake_of(columns)
+    lake.published(*rows)
+    scan = catalog.load_table((lake.table.database, lake.table.name)).scan()
+    assert [tuple(row.values()) for row in sorted(scan.to_arrow().to_pylist(), key=lambda row: row["id"])] == rows
+    duck = scan.to_duckdb("t")
+    duck.sql("SET TimeZone = 'UTC'")
+    found = duck.sql("SELECT * FROM t ORDER BY id").to_arrow_table().cast(lake.arrow(rows).schema)
+    assert found == lake.arrow(rows)
+    # Spark's Python rows have local times; in Arrow they are instants
+    batches = spark.table(f"{CATALOG}.{lake.table}").orderBy("id")._collect_as_arrow()  # noqa: SLF001
+    assert pa.Table.from_batches(batches).cast(lake.arrow(rows).schema) == lake.arrow(rows)

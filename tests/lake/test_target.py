@@ -1,0 +1,177 @@
+"""The contract of `lake.target.Target`, held by every format."""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeingest.config import CATALOG
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.progress import Phase
+from lakeingest.core.schema import Column, Kind
+from lakeingest.core.splits import Split
+from lakeingest.errors import StaleWriter
+from tests.lake.steps import START, Lake
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_new_table_is_invisible(lake: Lake, spark: SparkSession) -> None:
+    """Until its first publish nobody takes an empty table for the truth; its progress is there."""
+    assert lake.open().load(lake.table) is None
+    made = lake.created()
+    assert not spark.catalog.tableExists(f"{CATALOG}.{lake.table}")
+    assert lake.loaded() == made
+    assert (made.progress.phase, made.published, made.visible) == (Phase.COPYING, None, False)
+    assert lake.rows(made) == []
+    staged = lake.wave(made, [(1, "a")])
+    assert not spark.catalog.tableExists(f"{CATALOG}.{lake.table}")
+    assert lake.rows(staged) == [(1, "a")]
+
+
+def test_waves_append_rows_with_their_progress(lake: Lake) -> None:
+    """Each wave is one commit; another process goes on from it; an older commit can still be read."""
+    first = lake.wave(lake.created(), [(1, "a"), (2, None)], upper=(5,))
+    second = lake.wave(lake.loaded(), [(5, "e")])
+    assert lake.loaded() == second
+    assert (second.progress.phase, second.progress.wave, second.progress.rows) == (Phase.COPIED, 2, 3)
+    assert lake.rows(second) == [(1, "a"), (2, None), (5, "e")]
+    assert lake.rows(first) == [(1, "a"), (2, None)]
+
+
+def test_a_wave_without_rows_is_a_commit(lake: Lake) -> None:
+    """Chunks can be empty, and a whole table."""
+    staged = lake.copied()
+    assert lake.loaded() == staged
+    assert lake.rows(staged) == []
+
+
+def test_files_that_were_not_committed_are_no_rows(lake: Lake) -> None:
+    """A retried or speculative task writes the same rows again, under other names."""
+    made = lake.created()
+    target = lake.open()
+    writer = target.writer(lake.table)
+    lost, kept = (writer.write(lake.arrow([(1, "a")])) for _ in range(2))
+    assert {file.file_path for file in pickle.loads(lost)}.isdisjoint(  # noqa: S301 - our own
+        file.file_path
+        for file in pickle.loads(kept)  # noqa: S301 - our own
+    )
+    chunk = Split(KeyRange(None, None), START, START)
+    staged = target.commit_wave(made, [kept], made.progress.wave_committed((chunk,), 1))
+    assert lake.rows(staged) == [(1, "a")]
+
+
+def test_a_stale_writer_adds_nothing(lake: Lake) -> None:
+    """Of two processes on one table the one that lost sight of staging is refused, whatever it wants to commit.
+
+    PyIceberg alone would rebase the append on the other's commit, and it would pass.
+    """
+    stale = lake.created()
+    zombie = lake.open()
+    file = zombie.writer(lake.table).write(lake.arrow([(1, "twice")]))
+    current = lake.wave(lake.loaded(), [(1, "a")])
+    chunk = Split(KeyRange(None, None), START, START)
+    with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
+        zombie.commit_wave(stale, [file], stale.progress.wave_committed((chunk,), 1))
+    with pytest.raises(StaleWriter):
+        zombie.mark(stale, stale.progress)
+    assert lake.loaded() == current
+    assert lake.rows(current) == [(1, "a")]
+
+
+def test_a_stale_merge_is_undone(lake: Lake) -> None:
+    """What a refused merge did on staging is unmarked, and gone when the table is loaded again."""
+    stale = lake.copied((1, "a"))
+    current = lake.open().mark(stale, lake.leveled(stale, 20))
+    with pytest.raises(StaleWriter):
+        lake.merge(stale, (1, "zombie", False), (2, "zombie", False))
+    assert lake.loaded() == current
+    assert lake.rows(current) == [(1, "a")]
+
+
+def test_a_merge_upserts_and_deletes(lake: Lake) -> None:
+    """Inserts, updates (also to null), deletes and a moved key, with the progress, in one step."""
+    staged = lake.copied(*((number, f"v{number}") for number in range(1, 7)))
+    merged = lake.merge(
+        staged,
+        (2, "changed", False),
+        (3, None, False),
+        (4, None, True),
+        (5, "v5", True),
+        (50, "v5", False),
+        (7, "new", False),
+    )
+    assert lake.loaded() == merged
+    assert merged.progress.phase is Phase.LEVEL
+    assert lake.rows(merged) == [(1, "v1"), (2, "changed"), (3, None), (6, "v6"), (7, "new"), (50, "v5")]
+    again = lake.merge(merged, (7, None, True), (4, "back", False), pos=30)
+    assert lake.rows(again) == [(1, "v1"), (2, "changed"), (3, None), (4, "back"), (6, "v6"), (50, "v5")]
+    assert lake.rows(staged) == [(number, f"v{number}") for number in range(1, 7)]
+
+
+def test_a_merge_that_changes_nothing_is_fine(lake: Lake) -> None:
+    """Deletes of keys that are not there, and no change at all: the rows stay, the progress goes on."""
+    staged = lake.copied((1, "a"))
+    merged = lake.merge(staged, (2, None, True), (3, None, True))
+    assert lake.rows(merged) == [(1, "a")]
+    nothing = lake.merge(merged, pos=30)
+    assert lake.loaded() == nothing
+    assert nothing.progress.position is not None
+    assert nothing.progress.position.at.pos == 30
+    assert lake.rows(nothing) == [(1, "a")]
+
+
+def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake]) -> None:
+    """Rows that share a part of the key are told apart, odd names are quoted, 64 bits without sign are exact."""
+    columns = (
+        Column("select", Kind.UINT64, "bigint unsigned", nullable=False),
+        Column("a`b c", Kind.INT32, "int", nullable=False),
+        Column("Größe", Kind.STRING, "text"),
+    )
+    lake = lake_of(columns, ("select", "a`b c"))
+    most = Decimal(2**64 - 1)
+    staged = lake.copied((most, 1, "a"), (most, 2, "b"), (most - 1, 1, "c"), (Decimal(2**63), 1, "d"))
+    merged = lake.merge(staged, (most, 2, "B", False), (most - 1, 1, None, True), (Decimal(2**63), 2, "e", False))
+    assert lake.rows(merged) == [(2**63, 1, "d"), (2**63, 2, "e"), (most, 1, "a"), (most, 2, "B")]
+    lake.publish(merged)
+    assert lake.seen() == lake.rows(merged)
+
+
+def test_publishing_shows_exactly_the_audited_commit(lake: Lake) -> None:
+    """Readers go from one audited commit to the next; what is staged later stays unseen."""
+    first = lake.published((1, "a"))
+    assert first.visible
+    assert lake.seen() == [(1, "a")]
+    assert lake.loaded() == replace(first, progress=lake.loaded().progress)
+    staged = lake.merge(lake.loaded(), (2, "b", False), pos=30)
+    assert (staged.published, staged.visible) == (first.version, False)
+    assert lake.seen() == [(1, "a")]
+    later = lake.merge(staged, (3, "c", False), pos=40)
+    lake.publish(staged)
+    assert lake.seen() == [(1, "a"), (2, "b")]
+    assert lake.loaded() == replace(later, published=staged.version)
+
+
+def test_a_publish_is_refused_when_another_one_was_first(lake: Lake) -> None:
+    """A zombie does not take readers back in time."""
+    stale = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
+    current = lake.publish(lake.merge(stale, (3, "c", False), pos=40))
+    with pytest.raises(StaleWriter, match="another writer published"):
+        lake.publish(stale)
+    assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
+    assert lake.loaded().published == current.version
+
+
+def test_only_what_was_never_published_is_discarded(lake: Lake) -> None:
+    """A table that readers see is never dropped; one that is being built leaves room for a new one."""
+    lake.copied((1, "a"))
+    lake.open().discard(lake.table)
+    assert lake.open().load(lake.table) is None
+    published = lake.published((2, "b"))
+    with pytest.raises(Exception, match="not exist"):
+        lake.open().discard(lake.table)
+    assert lake.loaded().version == published.version
+    assert lake.seen() == [(2, "b")]
