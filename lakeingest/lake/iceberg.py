@@ -82,6 +82,9 @@ class IcebergTarget:
             loaded = self._catalog.load_table(name)
             if loaded.properties.get(OWNER) != str(table):
                 raise NotOurTable(f"{'.'.join(name)} is there and is no copy of {table}; rename it or set target.table")
+            if not any(_marked(snapshot) for snapshot in loaded.metadata.snapshots):
+                self._catalog.drop_table(name)  # its making was interrupted, it holds nothing
+                return None
             staged = self._reset(table, loaded)
             if name == self._building(table) and staged.published is not None:
                 self._catalog.rename_table(name, self._name(table))
@@ -100,7 +103,7 @@ class IcebergTarget:
             pass
         empty = _tip(made.refresh(), "main")
         made.manage_snapshots().create_branch(empty.snapshot_id, STAGING).commit()
-        return self._commit(schema.table, empty.snapshot_id, (), progress)
+        return self._commit(Staged(progress, empty.snapshot_id, None), empty.snapshot_id, (), progress)
 
     def discard(self, table: TableId) -> None:
         """Drop the table that is being built; a published one is never dropped."""
@@ -112,7 +115,7 @@ class IcebergTarget:
 
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
-        return self._commit(progress.table, staged.version, files, progress)
+        return self._commit(staged, staged.version, files, progress)
 
     def merge(
         self, staged: Staged, spark: "SparkSession", changes: "DataFrame", key: Sequence[str], progress: Progress
@@ -133,11 +136,11 @@ class IcebergTarget:
         merged = _tip(self._table(progress.table), STAGING)
         if staged.version not in {merged.snapshot_id, merged.parent_snapshot_id}:
             raise StaleWriter(f"{progress.table}: another writer is on its staging branch; run the same command again")
-        return self._commit(progress.table, merged.snapshot_id, (), progress, base=staged.version)
+        return self._commit(staged, merged.snapshot_id, (), progress)
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of nothing but progress."""
-        return self._commit(progress.table, staged.version, (), progress)
+        return self._commit(staged, staged.version, (), progress)
 
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
@@ -192,10 +195,9 @@ class IcebergTarget:
                 branches.remove_branch(STAGING).create_branch(newest.snapshot_id, STAGING).commit()
         return Staged(_progress(newest), newest.snapshot_id, published)
 
-    def _commit(
-        self, table: TableId, tip: int, files: Sequence[bytes], progress: Progress, base: int | None = None
-    ) -> Staged:
-        """One marked commit on staging, whose tip must be the snapshot `tip`."""
+    def _commit(self, staged: Staged, tip: int, files: Sequence[bytes], progress: Progress) -> Staged:
+        """One marked commit that builds on `staged`; the tip of staging must be the snapshot `tip`."""
+        table = progress.table
         loaded = self._table(table)
         stale = StaleWriter(f"{table}: another writer is on its staging branch; run the same command again")
         if _tip(loaded, STAGING).snapshot_id != tip:
@@ -203,7 +205,7 @@ class IcebergTarget:
         position = progress.position
         marks = {
             PROGRESS: json.dumps(progress.to_json(), separators=(",", ":")),
-            "lakeingest.base": str(tip if base is None else base),
+            "lakeingest.base": str(staged.version),
             "lakeingest.commit": uuid.uuid4().hex,
             "lakeingest.epoch": str(progress.epoch),
             "lakeingest.position": "" if position is None else str(position.place),
@@ -219,7 +221,8 @@ class IcebergTarget:
                         append.append_data_file(file)
         except CommitFailedException as error:
             raise stale from error
-        return Staged(progress, committed, _published(loaded))
+        # main is where it was when the table was loaded, or the publish is refused: never what it is by now
+        return Staged(progress, committed, staged.published)
 
     def _table(self, table: TableId) -> Table:
         try:
@@ -250,9 +253,9 @@ def _marked(snapshot: Snapshot) -> bool:
 
 
 def _published(table: Table) -> int | None:
-    """The snapshot that readers see, if it is one of ours: the empty first one is not."""
+    """The snapshot that readers see, whoever made it; None for the empty first one."""
     main = _tip(table, "main")
-    return main.snapshot_id if _marked(main) else None
+    return main.snapshot_id if _marked(main) or main.parent_snapshot_id is not None else None
 
 
 def _progress(snapshot: Snapshot) -> Progress:

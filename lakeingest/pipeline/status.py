@@ -12,8 +12,8 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.mysql.connection import connect, query_dicts, written_position
 from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline.opening import choose
 from lakeingest.pipeline.publish import GATE
-from lakeingest.pipeline.run import choose
 
 
 @dataclass(frozen=True, slots=True)

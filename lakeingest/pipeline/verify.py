@@ -24,7 +24,7 @@ from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import next_boundary
 from lakeingest.mysql.connection import connect, free_server_id, written_position
 from lakeingest.mysql.schema_reader import list_tables, read_schema
-from lakeingest.pipeline.run import choose
+from lakeingest.pipeline.opening import choose
 from lakeingest.quality import reconciliation as target_side
 from lakeingest.spark.changes import ranges, within
 from lakeingest.spark.scatter import scatter

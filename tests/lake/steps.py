@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import CATALOG
-from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.keys import Key, KeyRange, quote
 from lakeingest.core.position import FilePosition, GtidSet, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
@@ -71,7 +71,7 @@ class Lake:
     def changes(self, *rows: Row) -> DataFrame:
         """Collapsed changes: the columns, then whether the key is deleted."""
         types = {Kind.INT32: "int", Kind.INT64: "long", Kind.UINT64: "decimal(20,0)", Kind.STRING: "string"}
-        fields = ", ".join(f"`{column.name}` {types[column.kind]}" for column in self.schema.columns)
+        fields = ", ".join(f"{quote(column.name)} {types[column.kind]}" for column in self.schema.columns)
         return self.spark.createDataFrame(list(rows), f"{fields}, {DELETED} boolean")
 
     def merge(self, staged: Staged, *rows: Row, pos: int = 20) -> Staged:

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def catalog(lake_config: Config) -> SqlCatalog:
     """The catalog itself, past our code."""
+    lake_config.target.warehouse.mkdir(exist_ok=True)
     return SqlCatalog(CATALOG, **lake_config.target.pyiceberg_properties())
 
 

@@ -1,0 +1,163 @@
+"""How a run begins: preflight, every table loaded or made, and a spool that covers every mark."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.control.spool import Spool
+from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
+from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.target import Staged, Target
+from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.connection import FILE_START, connect, file_starts, written_position
+from lakeingest.mysql.preflight import check_source
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.events import Observer
+from lakeingest.spark.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIRST_EPOCH = 1
+
+
+@contextmanager
+def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[Context]:
+    """Preflight, then all edges of a run: every table loaded or created, the spool open before the first low."""
+    with connect(config.source) as connection:
+        known = config.tables.select(list_tables(connection))
+        chosen = choose(config, known, tables)
+        target = IcebergTarget(config.target)
+        loaded = {table: target.load(table) for table in known}
+        # the spool goes on for every table that has a copy, also where only others were asked for
+        watched = [table for table in known if table in chosen or loaded[table]]
+        check_source(connection, watched)
+        schemas = {table: read_schema(connection, table) for table in watched}
+        for table, staged in loaded.items():
+            if staged and staged.progress.fingerprint != schemas[table].fingerprint:
+                raise SchemaChanged(f"{table}: DDL changed its definition since it was copied; it must be copied again")
+        spool = _spool(config, connection, target, loaded)
+        session = spark or open_session(config)
+        context = Context(config, connection, session, target, spool, schemas, observe, tuple(chosen))
+        for table, schema in schemas.items():
+            staged = loaded[table]
+            if staged is None:
+                position = spool.position
+                progress = Progress(table, schema.fingerprint, position.server_uuid, position.epoch, position.place)
+                staged = target.create(schema, progress.created())
+            context.advance(staged)
+        yield context
+
+
+def choose(config: Config, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
+    """The tables that were asked for as `database.table`, or all; UsageError for one that is not included."""
+    if not known:
+        raise OperatorNeeded(f"no table of the source matches tables.include {list(config.tables.include)}")
+    by_name = {str(table): table for table in known}
+    for name in names:
+        if name not in by_name:
+            raise UsageError(f"{name} is not among the source's tables that tables.include names")
+    return sorted(by_name[name] for name in set(names)) or list(known)
+
+
+def _spool(
+    config: Config, connection: pymysql.Connection, target: Target, loaded: dict[TableId, Staged | None]
+) -> Spool:
+    """The spool that covers every mark of the loaded tables: the one that is there, or one filled anew from the binlog.
+
+    A table whose first copy the spool no longer covers is copied again from the start: nobody has seen it yet.
+    """
+    folder = config.state / "spool"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OperatorNeeded(f"the state folder cannot be written: {error}") from error
+    spool = Spool.load(folder)
+    begun = any(staged and staged.progress.splits.all for staged in loaded.values())
+    if spool is not None and begun and all(staged is None or _covered(spool, staged) for staged in loaded.values()):
+        _still_there(connection, spool.position)
+        if spool.opened.gtids is None and None in loaded.values():
+            return _from_file_start(connection, spool)
+        return spool
+    kept = []
+    for table, staged in loaded.items():
+        if staged is None:
+            continue
+        if staged.progress.splits.stop is None:
+            target.discard(table)
+            loaded[table] = None
+        elif staged.progress.position is not None:
+            kept.append(staged.progress.position)
+    if kept:
+        oldest = min(kept, key=lambda position: position.place)
+        _still_there(connection, oldest)
+        return Spool.open(folder, oldest)
+    return Spool.open(folder, _opening(connection))
+
+
+def _from_file_start(connection: pymysql.Connection, spool: Spool) -> Spool:
+    """The spool once more, from the start of the file it begins in.
+
+    Without GTIDs the low watermark of a table that joins is the start of a file, which the spool has to cover for it.
+    """
+    opened = spool.opened
+    start = Position(opened.server_uuid, opened.epoch, FilePosition(opened.at.file, FILE_START), None)
+    _still_there(connection, start)
+    return Spool.open(spool.folder, start)
+
+
+def _covered(spool: Spool, staged: Staged) -> bool:
+    """Whether the spool holds every change that the table's next merge needs."""
+    progress = staged.progress
+    if progress.splits.stop is not None:
+        need = progress.splits.stop
+    elif progress.splits.all:
+        merged = [split.merged_at for split in progress.splits.all if split.merged_at is not None]
+        need = min([*merged, max(progress.covered_from, spool.start)])
+        if spool.start > progress.covered_from:
+            return False
+    else:
+        return spool.start <= progress.covered_from <= spool.position.place
+    try:
+        spool.files(progress.table, need, spool.position.place)
+    except SpoolGap:
+        return False
+    return True
+
+
+def _opening(connection: pymysql.Connection) -> Position:
+    """Where a first spool begins: no transaction that is not executed yet stands before it.
+
+    The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are
+    executed.
+    """
+    at = FilePosition(written_position(connection).file, FILE_START)
+    state = server_state(connection)
+    return Position(state.uuid, FIRST_EPOCH, at, state.executed)
+
+
+def _still_there(connection: pymysql.Connection, position: Position) -> None:
+    """BinlogGone unless the source still has, and still is, the binlog that the position stands in."""
+    state = server_state(connection)
+    if state.uuid != position.server_uuid:
+        raise BinlogGone(
+            f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}"
+        )
+    if (state.executed is None) != (position.gtids is None):
+        raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
+    if position.at.file not in {start.file for start in file_starts(connection)}:
+        raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
+    written = written_position(connection)
+    if written.place(0) < position.at.place(0):
+        raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
+    if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
+        raise BinlogGone(
+            f"the source lacks {position.gtids - state.executed}, which is copied already: its binlog was reset"
+        )
