@@ -45,27 +45,24 @@ class KeyRange:
         """
         terms = []
         if self.lower is not None:
-            terms.append(_after(columns, self.lower, or_equal=True))
+            terms.append(_from(columns, self.lower))
         if self.upper is not None:
             terms.append(_before(columns, self.upper))
         return " AND ".join(terms) or "TRUE"
 
 
-def after(columns: tuple[str, ...], key: Key) -> str:
-    """The condition that holds for exactly the keys greater than `key`."""
-    return _after(columns, key, or_equal=False)
-
-
-def _after(columns: tuple[str, ...], key: Key, *, or_equal: bool) -> str:
+def _from(columns: tuple[str, ...], key: Key) -> str:
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
-        return f"{column} {'>=' if or_equal else '>'} {value}"
-    # the first term alone bounds the index range that MySQL reads
-    return f"{column} >= {value} AND ({column} > {value} OR ({_after(columns[1:], key[1:], or_equal=or_equal)}))"
+        return f"{column} >= {value}"
+    # MySQL follows its index to exactly these keys only where each branch names all columns before its own
+    rest = _from(columns[1:], key[1:])
+    return f"{column} >= {value} AND ({column} > {value} OR ({column} = {value} AND {rest}))"
 
 
 def _before(columns: tuple[str, ...], key: Key) -> str:
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return f"{column} < {value}"
-    return f"{column} <= {value} AND ({column} < {value} OR ({_before(columns[1:], key[1:])}))"
+    rest = _before(columns[1:], key[1:])
+    return f"{column} <= {value} AND ({column} < {value} OR ({column} = {value} AND {rest}))"

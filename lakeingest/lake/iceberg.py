@@ -76,20 +76,25 @@ class IcebergTarget:
 
     def load(self, table: TableId) -> Staged | None:
         """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished."""
-        for name in (self._name(table), self._building(table)):
-            if not self._catalog.table_exists(name):
-                continue
-            loaded = self._catalog.load_table(name)
-            if loaded.properties.get(OWNER) != str(table):
-                raise NotOurTable(f"{'.'.join(name)} is there and is no copy of {table}; rename it or set target.table")
-            if not any(_marked(snapshot) for snapshot in loaded.metadata.snapshots):
-                self._catalog.drop_table(name)  # its making was interrupted, it holds nothing
-                return None
-            staged = self._reset(table, loaded)
-            if name == self._building(table) and staged.published is not None:
-                self._catalog.rename_table(name, self._name(table))
-            return staged
-        return None
+        loaded = self._find(table)
+        if loaded is None:
+            return None
+        if _unfinished(loaded):
+            self._catalog.drop_table(loaded.name())  # its making was interrupted, it holds nothing
+            return None
+        staged = _newest(table, loaded)
+        if staged.version != _tip(loaded, STAGING).snapshot_id:
+            with loaded.transaction() as transaction:
+                branches = ManageSnapshots(transaction=transaction)
+                branches.remove_branch(STAGING).create_branch(staged.version, STAGING).commit()
+        if loaded.name() == self._building(table) and staged.published is not None:
+            self._catalog.rename_table(loaded.name(), self._name(table))
+        return staged
+
+    def look(self, table: TableId) -> Staged | None:
+        """What `load` would answer; nothing is changed."""
+        loaded = self._find(table)
+        return None if loaded is None or _unfinished(loaded) else _newest(table, loaded)
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Build the table aside, with an empty main to branch from and its first progress on the branch."""
@@ -172,28 +177,17 @@ class IcebergTarget:
         """The table's name as users query it."""
         return ".".join((config.CATALOG, *self._name(table)))
 
-    def _reset(self, table: TableId, loaded: Table) -> Staged:
-        """Staging at its newest marked commit, which must descend from what readers see."""
-        metadata = loaded.metadata
-        if STAGING not in metadata.refs:
-            raise ForeignWrite(f"{table}: its branch {STAGING} is gone; someone else writes to the table")
-        tip: Snapshot | None = _tip(loaded, STAGING)
-        newest, published, seen = None, _published(loaded), set()
-        while tip is not None:
-            seen.add(tip.snapshot_id)
-            if newest is None and _marked(tip):
-                newest = tip
-            tip = metadata.snapshot_by_id(tip.parent_snapshot_id) if tip.parent_snapshot_id is not None else None
-        main = _tip(loaded, "main")
-        if main.snapshot_id not in seen:
-            raise ForeignWrite(f"{table}: someone else wrote snapshot {main.snapshot_id} to it; roll main back to ours")
-        if newest is None:
-            raise StateUnreadable(f"{table}: no commit of its staging branch carries our progress")
-        if newest.snapshot_id != _tip(loaded, STAGING).snapshot_id:
-            with loaded.transaction() as transaction:
-                branches = ManageSnapshots(transaction=transaction)
-                branches.remove_branch(STAGING).create_branch(newest.snapshot_id, STAGING).commit()
-        return Staged(_progress(newest), newest.snapshot_id, published)
+    def _find(self, table: TableId) -> Table | None:
+        """The table under its own name, else the one that is being built."""
+        for name in (self._name(table), self._building(table)):
+            if self._catalog.table_exists(name):
+                loaded = self._catalog.load_table(name)
+                if loaded.properties.get(OWNER) != str(table):
+                    raise NotOurTable(
+                        f"{'.'.join(name)} is there and is no copy of {table}; rename it or set target.table"
+                    )
+                return loaded
+        return None
 
     def _commit(self, staged: Staged, tip: int, files: Sequence[bytes], progress: Progress) -> Staged:
         """One marked commit that builds on `staged`; the tip of staging must be the snapshot `tip`."""
@@ -239,6 +233,31 @@ class IcebergTarget:
 
     def _spark_name(self, table: TableId) -> str:
         return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
+
+
+def _unfinished(table: Table) -> bool:
+    """Whether its creation was interrupted before its first progress."""
+    return not any(_marked(snapshot) for snapshot in table.metadata.snapshots)
+
+
+def _newest(table: TableId, loaded: Table) -> Staged:
+    """The newest marked commit of staging, which must descend from what readers see."""
+    metadata = loaded.metadata
+    if STAGING not in metadata.refs:
+        raise ForeignWrite(f"{table}: its branch {STAGING} is gone; someone else writes to the table")
+    tip: Snapshot | None = _tip(loaded, STAGING)
+    newest, seen = None, set()
+    while tip is not None:
+        seen.add(tip.snapshot_id)
+        if newest is None and _marked(tip):
+            newest = tip
+        tip = metadata.snapshot_by_id(tip.parent_snapshot_id) if tip.parent_snapshot_id is not None else None
+    main = _tip(loaded, "main")
+    if main.snapshot_id not in seen:
+        raise ForeignWrite(f"{table}: someone else wrote snapshot {main.snapshot_id} to it; roll main back to ours")
+    if newest is None:
+        raise StateUnreadable(f"{table}: no commit of its staging branch carries our progress")
+    return Staged(_progress(newest), newest.snapshot_id, _published(loaded))
 
 
 def _tip(table: Table, branch: str) -> Snapshot:

@@ -50,6 +50,9 @@ class Target(Protocol):
         NotOurTable and ForeignWrite when someone else made it or wrote to it.
         """
 
+    def look(self, table: TableId) -> Staged | None:
+        """What `load` would answer; nothing is changed, so it is safe beside a run."""
+
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """An empty table, invisible to readers until its first publish."""
 

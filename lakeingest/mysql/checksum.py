@@ -63,6 +63,8 @@ def _text(column: Column) -> str:
             return f"HEX({name})"
         case Kind.FLOAT:
             return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
+        case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL:  # the sum loses the zeros of a ZEROFILL
+            return f"CAST({name} + 0 AS CHAR)"
         case _:
             return f"CAST({name} AS CHAR)"
 

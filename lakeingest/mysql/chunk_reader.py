@@ -7,7 +7,7 @@ because a
 3. high: the written position, which contains whatever the view sees. Read here, not after the rows: the view is
 fixed, so
    the window is milliseconds.
-4. the table's definition, then its rows, in the same transaction.
+4. the table's lock and its definition under it, then its rows, in the same transaction.
 
 Rows, low, high and definition travel together: a retried task must never meet the marks of another attempt.
 """
@@ -82,7 +82,8 @@ def read_chunk(
         hooks.after_high()
         table = f"{quote(chunk.table.database)}.{quote(chunk.table.name)}"
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
-        if read_schema(reading, chunk.table).fingerprint != schema.fingerprint:
+        # on the other connection: in the view's transaction, information_schema is as old as the view
+        if read_schema(beside, chunk.table).fingerprint != schema.fingerprint:
             raise SchemaChanged(
                 f"{chunk.table}: DDL changed its definition since its first chunk; it must be copied again"
             )

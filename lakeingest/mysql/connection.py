@@ -33,6 +33,7 @@ _AWAY = {
     3169,  # the session was killed
 }
 _DEFINITION_CHANGED = 1412
+_INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 FILE_START = 4  # the position of the first event of every binlog file
 # The order and the text of values must not depend on the server's defaults. Autocommit is set here, too: the driver
 # leaves it alone where the server's greeting says that it is on, which says nothing of the session.
@@ -150,6 +151,8 @@ def _named(error: Exception, source: Source) -> LakeIngestError:
         )
     if code == ER.QUERY_TIMEOUT:
         return OperatorNeeded(f"a chunk took longer than a minute to read from {where}; set a smaller chunk_rows")
+    if code in _INTERRUPTED:
+        return SplitUnstable(f"the source {where} interrupted a query: {text}; run the same command again")
     if code == _DEFINITION_CHANGED:
         return SplitUnstable(f"a table changed while it was read: {text}; run the same command again")
     return OperatorNeeded(f"the source {where} answers: {text} (error {code})")

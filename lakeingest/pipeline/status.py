@@ -42,7 +42,7 @@ def status(config: Config, tables: Sequence[str] = ()) -> tuple[TableStatus, ...
 
 def _status(target: IcebergTarget, table: TableId, written: FilePosition, sizes: dict[str, int]) -> TableStatus:
     try:
-        staged = target.load(table)
+        staged = target.look(table)
     except LakeIngestError as error:
         return TableStatus(table, target.name(table), f"stopped: {error}", 0, 0, None, None, None)
     if staged is None:

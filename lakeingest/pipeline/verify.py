@@ -88,7 +88,7 @@ def verify(
 
 
 def _published(target: IcebergTarget, schema: TableSchema) -> Staged:
-    staged = target.load(schema.table)
+    staged = target.look(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
     if staged.progress.fingerprint != schema.fingerprint:

@@ -52,8 +52,8 @@ def test_a_wave_continues_where_the_splits_end(splits: Splits, more: Splits) -> 
         finished = Splits(splits.all[:count]).finish(splits.all[count:])
         assert all(mark(finished, key) == mark(splits, key) for key in around(splits))
         assert finished.all[:count] == splits.all[:count]
-        wave = finished.all[count:]
-        assert all(replace(one, range=two.range) != two for one, two in pairwise(wave))
+        last = finished.all[count:]
+        assert all(replace(one, range=two.range) != two for one, two in pairwise(last))
 
 
 def around(splits: Splits) -> set[Key]:

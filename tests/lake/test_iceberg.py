@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable
-from lakeingest.lake.iceberg import BUILDING, OWNER, STAGING
+from lakeingest.lake.iceberg import BUILDING, OWNER, STAGING, IcebergTarget
 from tests.lake.steps import Lake
 
 pytestmark = pytest.mark.spark
@@ -92,6 +92,35 @@ def test_a_publish_moves_main_and_its_position_together(lake: Lake, raw: Raw) ->
     assert len(log) - log.index(before) == 3
 
 
+def test_a_commit_between_look_and_commit_is_noticed(
+    lake: Lake, raw: Raw, lake_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When staging moves after we looked, the append fails: PyIceberg must not rebase it on the other's commit."""
+    stale = lake.created()
+    zombie, early = IcebergTarget(lake_config.target), raw(BUILDING)
+    file = zombie.writer(lake.table).write(lake.arrow([(1, "twice")]))
+    current = lake.wave(stale, [(1, "a")])
+    monkeypatch.setattr(zombie, "_table", lambda _: early)
+    with pytest.raises(StaleWriter, match="another writer is on its staging branch"):
+        zombie.commit_wave(stale, [file], stale.progress)
+    assert lake.loaded() == current
+    assert lake.rows(current) == [(1, "a")]
+
+
+def test_a_publish_between_look_and_publish_is_noticed(
+    lake: Lake, raw: Raw, lake_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When main moves after we looked, the publish fails."""
+    stale = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
+    zombie, early = IcebergTarget(lake_config.target), raw()
+    current = lake.publish(lake.merge(stale, (3, "c", False), pos=40))
+    monkeypatch.setattr(zombie, "_table", lambda _: early)
+    with pytest.raises(StaleWriter, match="main moved while we published"):
+        zombie.publish(stale, {})
+    assert lake.loaded().published == current.version
+    assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
+
+
 @pytest.mark.parametrize("how", ["append", "merge"])
 def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how: str) -> None:
     """What was committed to staging without progress is not done: it is taken back before anything else."""
@@ -107,6 +136,9 @@ def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how
     assert tip.snapshot_id != staged.version
     with pytest.raises(StaleWriter):
         lake.open().mark(staged, staged.progress)
+    location = raw(BUILDING).metadata_location
+    assert lake.open().look(lake.table) == staged
+    assert raw(BUILDING).metadata_location == location  # a merge that is under way is not disturbed
     assert lake.loaded() == staged
     tip = raw(BUILDING).snapshot_by_name(STAGING)
     assert tip is not None
@@ -120,12 +152,26 @@ def test_an_interrupted_first_publish_is_finished(lake: Lake, raw: Raw) -> None:
     staged = lake.open().mark(staged, lake.leveled(staged, 20))
     with raw(BUILDING).transaction() as transaction:
         ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
+    assert lake.open().look(lake.table) == replace(staged, published=staged.version)
+    assert raw(BUILDING).name() == (lake.table.database, lake.table.name + BUILDING)
     assert lake.loaded() == replace(staged, published=staged.version)
     assert lake.seen() == [(1, "a")]
     with pytest.raises(NoSuchTableError):
         raw(BUILDING)
     lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
     assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_an_interrupted_creation_is_begun_again(lake: Lake, raw: Raw, catalog: SqlCatalog) -> None:
+    """A table without any progress of ours holds nothing: who looks leaves it, who loads clears it away."""
+    catalog.create_namespace_if_not_exists(lake.table.database)
+    name = (lake.table.database, lake.table.name + BUILDING)
+    catalog.create_table(name, Schema(NestedField(1, "id", IntegerType())), properties={OWNER: str(lake.table)})
+    assert lake.open().look(lake.table) is None
+    assert catalog.table_exists(name)
+    assert lake.open().load(lake.table) is None
+    assert not catalog.table_exists(name)
+    assert lake.rows(lake.copied((1, "a"))) == [(1, "a")]
 
 
 def test_a_foreign_write_is_named(lake: Lake, raw: Raw, spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from lakeingest.core.progress import Phase
 from lakeingest.core.schema import Column, Kind
 from lakeingest.core.splits import Split
 from lakeingest.errors import StaleWriter
-from tests.lake.steps import START, Lake
+from tests.lake.steps import START, Lake, Row
 
 pytestmark = pytest.mark.spark
 
@@ -82,12 +82,13 @@ def test_a_stale_writer_adds_nothing(lake: Lake) -> None:
     assert lake.rows(current) == [(1, "a")]
 
 
-def test_a_stale_merge_is_undone(lake: Lake) -> None:
-    """What a refused merge did on staging is unmarked, and gone when the table is loaded again."""
+@pytest.mark.parametrize("changes", [[(1, "zombie", False), (2, "zombie", False)], [(9, None, True)], []])
+def test_a_stale_merge_is_undone(lake: Lake, changes: list[Row]) -> None:
+    """A refused merge, also one that changes nothing, marks nothing; what it did is gone when the table is loaded."""
     stale = lake.copied((1, "a"))
     current = lake.open().mark(stale, lake.leveled(stale, 20))
     with pytest.raises(StaleWriter):
-        lake.merge(stale, (1, "zombie", False), (2, "zombie", False))
+        lake.merge(stale, *changes, pos=30)
     assert lake.loaded() == current
     assert lake.rows(current) == [(1, "a")]
 

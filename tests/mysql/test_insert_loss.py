@@ -101,7 +101,7 @@ def race(db: Db, writers: int) -> Outcome:
             if number % ROTATE_EVERY == 0:
                 db.run("FLUSH BINARY LOGS")
             read = read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), state.uuid, EPOCH)
-            rows = dict(zip(zip(read.rows["id"].to_pylist(), strict=True), read.rows["v"].to_pylist(), strict=True))
+            rows: Rows = {(row["id"],): row["v"] for row in read.rows.to_pylist()}
             snapshots.append((rows, read.split))
             time.sleep(BREATH)
     segment = Segment(state.uuid, EPOCH, start, written_position(db.connection), GtidSet())

@@ -204,9 +204,9 @@ def test_a_version_too_old_and_mariadb_are_refused(db: Db) -> None:
     def told(version: str, comment: str = "") -> Server:
         return Server(db.connection, variables | {"version": version, "version_comment": comment}, ())
 
-    assert preflight.version(told("8.0.13-log")) == "its version 8.0.13-log is older than 8.0.14"
+    assert preflight.version(told("8.0.21-log")) == "its version 8.0.21-log is older than 8.0.22"
     assert preflight.version(told("5.7.44")) is not None
-    assert [preflight.version(told(new)) for new in ("8.0.14", "8.4.0-log", "9.7.4-2", "10.0.0")] == [None] * 4
+    assert [preflight.version(told(new)) for new in ("8.0.22", "8.4.0-log", "9.7.4-2", "10.0.0")] == [None] * 4
     assert preflight.not_mariadb(told("10.11.6-MariaDB-0+deb12u1")) is not None
     assert preflight.not_mariadb(told("11.4.2", "mariadb.org binary distribution")) is not None
     assert preflight.not_mariadb(told("9.7.4")) is None

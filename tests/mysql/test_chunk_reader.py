@@ -1,0 +1,400 @@
+import datetime as dt
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+
+from lakeingest.core.chunks import Chunk
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.position import FilePosition, GtidSet, Place
+from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.core.splits import Split
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
+from lakeingest.mysql import chunk_reader
+from lakeingest.mysql.chunk_reader import ChunkRead, Hooks, estimated_rows, key_bounds, next_boundary, read_chunk
+from lakeingest.mysql.connection import query
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.wire import arrow
+from tests.mysql.test_binlog_reader import EPOCH, Db, database_on
+
+pytestmark = pytest.mark.mysql
+
+OTHER_SERVER = "00000000-0000-0000-0000-000000000000"
+EVERYTHING, NO_HOOKS = KeyRange(), Hooks()
+STEPS = ("after_low", "after_view", "after_high", "after_rows")
+PLAIN = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+UTC = ZoneInfo("UTC")  # as Arrow gives it
+
+# type -> pairs of a SQL literal and the value that arrives
+VALUES: dict[str, tuple[tuple[str, Any], ...]] = {
+    "TINYINT": (("-128", -128), ("127", 127)),
+    "MEDIUMINT UNSIGNED": (("16777215", 16777215),),
+    "INT": (("-2147483648", -(2**31)), ("2147483647", 2**31 - 1)),
+    "INT UNSIGNED": (("4294967295", 2**32 - 1), ("0", 0)),
+    "INT(6) ZEROFILL": (("42", 42), ("0", 0)),
+    "BIGINT": (("-9223372036854775808", -(2**63)), ("9223372036854775807", 2**63 - 1)),
+    "BIGINT UNSIGNED": (("18446744073709551615", Decimal(2**64 - 1)), ("0", Decimal(0))),
+    "DECIMAL(38,10)": (("-" + "9" * 28 + ".0123456789", Decimal("-" + "9" * 28 + ".0123456789")),),
+    "DECIMAL(38,0)": (("9" * 38, Decimal("9" * 38)), ("-" + "9" * 38, Decimal("-" + "9" * 38))),
+    "DECIMAL(6,2) ZEROFILL": (("1.5", Decimal("1.50")),),
+    "FLOAT": (("1.1", 1.100000023841858), ("-3.4028235e38", -3.4028234663852886e38), ("1e-45", 1.401298464324817e-45)),
+    "DOUBLE": (("0.1", 0.1), ("-1.7976931348623157e308", -1.7976931348623157e308), ("5e-324", 5e-324), ("-0e0", -0.0)),
+    "DATE": (("'0001-01-01'", dt.date(1, 1, 1)), ("'9999-12-31'", dt.date(9999, 12, 31))),
+    "DATETIME": (("'1582-10-10 01:02:03'", dt.datetime(1582, 10, 10, 1, 2, 3)),),
+    "DATETIME(6)": (("'9999-12-31 23:59:59.999999'", dt.datetime(9999, 12, 31, 23, 59, 59, 999999)),),
+    "TIMESTAMP NULL": (("'1970-01-01 00:00:01'", dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),),
+    "TIMESTAMP(6) NULL": (("'2038-01-19 03:14:07.999999'", dt.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=UTC)),),
+    "CHAR(5)": (("'ä  '", "ä"), ("''", "")),
+    "VARCHAR(20)": (("'a  '", "a  "), ("'😀\\\\\\'\\0'", "😀\\'\0")),
+    "VARCHAR(20) CHARACTER SET ascii": (("'abc'", "abc"),),
+    "LONGTEXT": (("REPEAT('ä', 100000)", "ä" * 100_000), ("''", "")),
+    "ENUM('x','y z')": (("'y z'", "y z"),),
+    "BINARY(4)": (("x'00FF'", b"\0\xff\0\0"), ("''", b"\0\0\0\0")),
+    "VARBINARY(9)": (("x'00FF00'", b"\0\xff\0"), ("''", b"")),
+    "LONGBLOB": (("REPEAT(x'00', 100000)", bytes(100_000)),),
+}  # fmt: skip
+
+
+@dataclass
+class Journal:
+    """What a test does between the steps of a read, and what it saw there."""
+
+    db: Db
+    executed: dict[str, GtidSet] = field(default_factory=dict)
+    written: dict[str, FilePosition] = field(default_factory=dict)
+
+    def hooks(self, **statements: str) -> Hooks:
+        """Hooks that note the positions before and after a statement is run."""
+        return Hooks(**{step: self._step(step, statements.get(step)) for step in STEPS})
+
+    def _step(self, step: str, statement: str | None) -> Callable[[], None]:
+        def act() -> None:
+            if statement:
+                self.db.run(statement)
+            self.executed[step] = GtidSet.parse(self.db.executed())
+            self.written[step] = self.db.here()
+
+        return act
+
+    def high(self, step: str) -> Place:
+        """The written position after a step."""
+        return self.written[step].place(EPOCH)
+
+
+@pytest.fixture
+def db(mysql_server: LocalServer) -> Iterator[Db]:
+    """A database on the shared server."""
+    with database_on(mysql_server) as database:
+        yield database
+
+
+@pytest.fixture
+def plain_db(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Db]:
+    """A database on a server without GTIDs."""
+    with database_on(mysql_server_with(**PLAIN)) as database:
+        yield database
+
+
+def numbers(db: Db, *ids: int) -> TableSchema:
+    """A table with these ids."""
+    schema = db.table("t", "id INT PRIMARY KEY, v INT DEFAULT 0")
+    db.run(*(f"INSERT INTO t (id) VALUES ({i})" for i in ids))
+    return schema
+
+
+def read(db: Db, schema: TableSchema, keys: KeyRange = EVERYTHING, hooks: Hooks = NO_HOOKS) -> ChunkRead:
+    """Read a chunk of the table on this server."""
+    [(uuid,)] = query(db.connection, "SELECT @@server_uuid")
+    return read_chunk(db.source, schema, Chunk(schema.table, keys), str(uuid), EPOCH, hooks)
+
+
+def window(found: ChunkRead) -> tuple[GtidSet, Place]:
+    """The watermarks of a chunk from a server with GTIDs."""
+    low, high = found.split.low, found.split.high
+    assert isinstance(low, GtidSet)
+    assert high is not None
+    return low, high
+
+
+def ids(rows: pa.Table) -> list[int]:
+    """The ids of the rows, sorted."""
+    return sorted(rows["id"].to_pylist())
+
+
+def test_a_quiet_chunk_has_its_rows_and_both_watermarks(db: Db) -> None:
+    """Low is what is executed, high is what is written, and the split is read, not merged."""
+    schema = numbers(db, 1, 2)
+    found = read(db, schema)
+    assert found.rows.schema == arrow.table_schema(schema)
+    assert found.rows.to_pylist() == [{"id": 1, "v": 0}, {"id": 2, "v": 0}]
+    assert found.high == db.here()
+    assert found.split == Split(KeyRange(), GtidSet.parse(db.executed()), found.high.place(EPOCH))
+
+
+def test_a_change_between_low_and_view_is_in_the_rows_and_not_in_low(db: Db) -> None:
+    """So the merge applies it once more, on rows that have it: that changes nothing."""
+    schema, journal = numbers(db, 1), Journal(db)
+    found = read(db, schema, hooks=journal.hooks(after_low="INSERT INTO t VALUES (2, 20)"))
+    low, high = window(found)
+    assert ids(found.rows) == [1, 2]
+    assert low <= journal.executed["after_low"]
+    assert not journal.executed["after_low"] <= low
+    assert journal.high("after_low") <= high
+
+
+def test_a_change_between_view_and_high_is_not_in_the_rows_but_within_high(db: Db) -> None:
+    """The view is fixed; the change is in the window, so the merge brings it."""
+    schema, journal = numbers(db, 1), Journal(db)
+    statement = "UPDATE t SET v = 7"
+    found = read(db, schema, hooks=journal.hooks(after_view=statement))
+    low, high = window(found)
+    assert found.rows.to_pylist() == [{"id": 1, "v": 0}]
+    assert not journal.executed["after_view"] <= low
+    assert journal.written["after_low"].place(EPOCH) < high == journal.high("after_view")
+
+
+@pytest.mark.parametrize("step", ["after_high", "after_rows"])
+def test_high_is_read_before_the_rows(db: Db, step: str) -> None:
+    """A change after it is in neither: the window stays as short as the steps before the rows."""
+    schema, journal = numbers(db, 1), Journal(db)
+    found = read(db, schema, hooks=journal.hooks(**{step: "DELETE FROM t"}))
+    _, high = window(found)
+    assert ids(found.rows) == [1]
+    assert high == journal.high("after_view") < journal.high(step)
+
+
+def test_a_transaction_that_is_open_at_low_is_in_no_mark(db: Db) -> None:
+    """Its rows come with its commit, after the view: not in the rows, not in low, and after high."""
+    schema, journal = numbers(db, 1), Journal(db)
+    with db.session() as other:
+        query(other, "BEGIN")
+        query(other, "INSERT INTO t VALUES (2, 0)")
+        found = read(db, schema, hooks=journal.hooks())
+        query(other, "COMMIT")
+    assert ids(found.rows) == [1]
+    assert found.high == journal.written["after_low"] != db.here()
+
+
+def test_without_gtids_low_is_the_start_of_the_file_current_before_the_view(plain_db: Db) -> None:
+    """A rotation waits for earlier commits, so nothing before the file can be unseen by the view."""
+    schema, journal = numbers(plain_db, 1), Journal(plain_db)
+    plain_db.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 0)")
+    before = plain_db.here()
+    found = read(plain_db, schema, hooks=journal.hooks(after_low="FLUSH BINARY LOGS"))
+    assert ids(found.rows) == [1, 2]
+    assert found.split.low == FilePosition(before.file, 4).place(EPOCH)
+    assert found.split.high == journal.high("after_low") > before.place(EPOCH)
+    assert found.high.number == before.number + 1
+
+
+@pytest.mark.parametrize(
+    "keys", [KeyRange(), KeyRange((3,), None), KeyRange(None, (3,)), KeyRange((2,), (4,)), KeyRange((9,), (10,))]
+)
+def test_a_chunk_has_exactly_the_keys_of_its_range(db: Db, keys: KeyRange) -> None:
+    """The lower bound is in it, the upper is not."""
+    schema = numbers(db, 1, 2, 3, 4, 5)
+    found = read(db, schema, keys)
+    assert ids(found.rows) == [i for i in range(1, 6) if (i,) in keys]
+    assert found.split.range == keys
+
+
+def test_chunks_of_a_composite_key_tile_the_table(db: Db) -> None:
+    """Ranges of several columns, signed and up to the ends of their types."""
+    schema = db.table("t", "a INT, b BIGINT UNSIGNED, PRIMARY KEY (b, a)")
+    everything = sorted((b, a) for b in (0, 1, 2**63, 2**64 - 1) for a in (-(2**31), -1, 0, 2**31 - 1))
+    db.run("INSERT INTO t (b, a) VALUES " + ", ".join(map(str, everything)))
+    bounds = [None, (0, 0), (1, -1), (1, 5), (2**64 - 1, 0), None]
+    seen: list[Key] = []
+    for lower, upper in pairwise(bounds):
+        rows = read(db, schema, KeyRange(lower, upper)).rows.to_pylist()
+        part = sorted((int(row["b"]), row["a"]) for row in rows)
+        assert part == [key for key in everything if key in KeyRange(lower, upper)]
+        seen += part
+    assert seen == everything
+
+
+@pytest.mark.parametrize("step", ["after_low", "after_view", "after_high"])
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TABLE t ADD COLUMN w INT",
+        "ALTER TABLE t ADD COLUMN w INT FIRST, ALGORITHM = COPY",
+        "ALTER TABLE t DROP COLUMN v",
+        "ALTER TABLE t RENAME COLUMN v TO w",
+        "ALTER TABLE t MODIFY v BIGINT",
+        "ALTER TABLE t MODIFY v INT FIRST",
+        "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)",
+    ],
+)
+def test_a_definition_that_changes_before_the_rows_stops_the_read(db: Db, step: str, ddl: str) -> None:
+    """It is never read with wrong columns: read again, or copied again."""
+    schema = numbers(db, 1)
+    db.run("ALTER TABLE t MODIFY v INT NOT NULL")
+    schema = read_schema(db.connection, schema.table)
+    with pytest.raises((SplitUnstable, SchemaChanged)):
+        read(db, schema, hooks=Journal(db).hooks(**{step: ddl}))
+
+
+@pytest.mark.parametrize("step", ["after_low", "after_view", "after_high"])
+def test_two_columns_that_swap_their_names_stop_the_read(db: Db, step: str) -> None:
+    """Such an ALTER is instant and the view stays valid, so the definition must not be as old as the view."""
+    schema = db.table("t", "id INT PRIMARY KEY, a INT, b INT")
+    db.run("INSERT INTO t VALUES (1, 10, 20)")
+    swap = Journal(db).hooks(**{step: "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"})
+    with pytest.raises((SplitUnstable, SchemaChanged)):
+        read(db, schema, hooks=swap)
+
+
+@pytest.mark.parametrize("step", ["after_view", "after_high"])
+def test_a_truncate_under_the_view_makes_the_split_unstable(db: Db, step: str) -> None:
+    """The view is older than the table's new rows: no rows at all would be wrong."""
+    schema = numbers(db, 1)
+    with pytest.raises(SplitUnstable):
+        read(db, schema, hooks=Journal(db).hooks(**{step: "TRUNCATE t"}))
+
+
+def test_another_server_makes_the_split_unstable(db: Db) -> None:
+    """Marks of one server mean nothing on another."""
+    schema = numbers(db, 1)
+    with pytest.raises(SplitUnstable, match=OTHER_SERVER):
+        read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), OTHER_SERVER, EPOCH)
+
+
+def test_commits_out_of_order_need_an_operator(db: Db) -> None:
+    """Executed transactions would have holes; the fix is named, and with it the chunk can be read."""
+    schema = numbers(db, 1)
+    db.run("SET GLOBAL binlog_order_commits = OFF")
+    try:
+        with pytest.raises(OperatorNeeded, match="binlog_order_commits"):
+            read(db, schema)
+    finally:
+        db.run("SET GLOBAL binlog_order_commits = ON")
+    assert ids(read(db, schema).rows) == [1]
+
+
+def test_values_of_every_kind_arrive_exact_by_chunk_and_by_binlog(db: Db) -> None:
+    """Least and greatest values, fractions, padding, zero bytes and NULL, the same on both paths."""
+    columns = ", ".join(f"c{number} {source_type}" for number, source_type in enumerate(VALUES))
+    schema = db.table("t", f"{columns}, id INT PRIMARY KEY")
+    assert {column.kind for column in schema.columns} == set(Kind)
+    rows = [[pairs[i % len(pairs)] for pairs in VALUES.values()] for i in range(max(map(len, VALUES.values())))]
+    rows.append([("NULL", None)] * len(VALUES))
+    start = db.here()
+    for number, row in enumerate(rows):
+        db.run(f"INSERT INTO t VALUES ({', '.join(literal for literal, _ in row)}, {number})")
+    found = read(db, schema).rows
+    expected = [[value for _, value in row] + [number] for number, row in enumerate(rows)]
+    assert [list(map(repr, row.values())) for row in found.to_pylist()] == [list(map(repr, row)) for row in expected]
+    logged = db.read(db.segment(start), schema).tables[schema.table].select(list(schema.names))
+    assert logged.schema == found.schema
+    assert repr(logged.to_pylist()) == repr(found.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("source_type", "value"),
+    [("DATE", "'0000-00-00'"), ("DATE", "'2024-02-00'"), ("DATETIME", "'0000-00-00'"), ("TIMESTAMP NULL", "0")],
+)
+def test_a_zero_or_partial_date_is_refused_by_column(db: Db, source_type: str, value: str) -> None:
+    """It is not rounded, and not made NULL."""
+    schema = db.table("t", f"id INT PRIMARY KEY, when_ {source_type}")
+    db.run(f"INSERT INTO t VALUES (1, NULL), (2, {value})")
+    with pytest.raises(UnsupportedValue, match="when_"):
+        read(db, schema)
+
+
+def test_a_chunk_of_several_fetches_is_whole(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows come in batches, of which the last is not full."""
+    monkeypatch.setattr(chunk_reader, "FETCH_ROWS", 4)
+    assert ids(read(db, numbers(db, *range(10))).rows) == list(range(10))
+
+
+def test_an_empty_table_is_an_empty_chunk(db: Db) -> None:
+    """With the table's columns, and marks like any other."""
+    schema = numbers(db)
+    found = read(db, schema)
+    assert found.rows.schema == arrow.table_schema(schema)
+    assert found.rows.num_rows == 0
+    assert key_bounds(db.connection, schema) is None
+    assert next_boundary(db.connection, schema, None, 1) is None
+    assert next_boundary(db.connection, schema, (5,), 1) is None
+    assert 0 <= estimated_rows(db.connection, schema) <= 1
+
+
+def test_key_bounds_are_the_least_and_the_greatest_key(db: Db) -> None:
+    """Negative, and unsigned above the signed range."""
+    assert key_bounds(db.connection, numbers(db, -5, 0, 7)) == (-5, 7)
+    schema = db.table("u", "id BIGINT UNSIGNED PRIMARY KEY")
+    db.run("INSERT INTO u VALUES (18446744073709551615), (3)")
+    assert key_bounds(db.connection, schema) == (3, 2**64 - 1)
+
+
+def test_boundaries_walk_a_table_in_key_order(db: Db) -> None:
+    """Each is the key that many rows after the last; None when fewer follow."""
+    schema = numbers(db, 1, 3, 4, 8, 10)
+    assert [next_boundary(db.connection, schema, (1,), rows) for rows in (1, 4, 5)] == [(3,), (10,), None]
+    assert next_boundary(db.connection, schema, None, 2) == (4,)
+    assert next_boundary(db.connection, schema, (2,), 1) == (4,)  # of a bound that is no key, too
+
+
+def test_estimated_rows_are_about_as_many_as_there_are(db: Db) -> None:
+    """It is the optimizer's own figure, which costs no scan."""
+    schema = tenants(db)
+    assert TENANTS * EACH / 2 < estimated_rows(db.connection, schema) < TENANTS * EACH * 2
+    assert reads(db, lambda: estimated_rows(db.connection, schema)) < 100
+
+
+TENANTS, EACH = 3, 2_000  # few values of the first key column with many rows each: the hard case of a composite key
+
+
+def tenants(db: Db) -> TableSchema:
+    """A table with a key of two columns."""
+    schema = db.table("t", "v CHAR(20), tenant INT, id INT, PRIMARY KEY (tenant, id)")
+    db.run(
+        f"SET SESSION cte_max_recursion_depth = {EACH}",
+        f"INSERT INTO t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {EACH})"
+        f" SELECT 'x', tenant, i FROM n, (VALUES {', '.join(f'ROW({i})' for i in range(TENANTS))}) AS a (tenant)",
+        "ANALYZE TABLE t",
+    )
+    return schema
+
+
+def reads(db: Db, act: Callable[[], object]) -> int:
+    """The rows and index entries that the server touches for what is done on this connection; none may be sorted."""
+    db.run("FLUSH STATUS")
+    act()
+    status = "SHOW SESSION STATUS WHERE Variable_name RLIKE '^(Handler_read|Sort_)'"
+    counts = {name: int(value) for name, value in query(db.connection, status)}
+    assert counts["Sort_rows"] == counts["Handler_read_rnd"] == counts["Handler_read_rnd_next"] == 0
+    return sum(value for name, value in counts.items() if name.startswith("Handler_read"))
+
+
+@pytest.mark.parametrize("lower", [None, (0, 1990), (1, 1900), (2, 1000)])
+def test_a_boundary_of_a_composite_key_costs_the_rows_it_passes(db: Db, lower: Key | None) -> None:
+    """No sort, no scan of the table, and no scan of the rows of the tenant before `lower`."""
+    schema = tenants(db)
+    everything: list[Key] = [(tenant, i) for tenant in range(TENANTS) for i in range(1, EACH + 1)]
+    first = 0 if lower is None else everything.index(lower)
+    found: list[Key | None] = []
+    touched = reads(db, lambda: found.append(next_boundary(db.connection, schema, lower, 50)))
+    assert found == [everything[first + 50]]
+    assert touched < 60
+
+
+def test_a_chunk_of_a_composite_key_costs_its_own_rows(db: Db) -> None:
+    """The condition of a range is one that the index can follow on both sides."""
+    schema = tenants(db)
+    for keys, rows in (
+        (KeyRange((1, 1000), (1, 1050)), 50),
+        (KeyRange((0, 1990), (1, 41)), 51),
+        (KeyRange((2, 1990), None), 11),
+        (KeyRange(None, (0, 31)), 30),
+    ):
+        sql = f"SELECT * FROM t WHERE {keys.predicate(schema.key)}"
+        assert len(query(db.connection, sql)) == rows
+        assert reads(db, lambda sql=sql: query(db.connection, sql)) < rows + 10  # type: ignore[misc]

@@ -1,0 +1,109 @@
+"""What the README and the sources say is so."""
+
+import inspect
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+from typer.core import TyperGroup
+
+from lakeingest import cli, errors
+from lakeingest.config import Config
+from lakeingest.errors import LakeIngestError
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+SOURCES = sorted(path for path in (ROOT / "lakeingest").rglob("*") if path.suffix in {".py", ".sql", ".yml"})
+ERRORS = [
+    error
+    for _, error in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(error, LakeIngestError) and error.__module__ == errors.__name__
+]
+
+
+def blocks(language: str) -> str:
+    """All code blocks of README in one language."""
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE))
+
+
+def group() -> TyperGroup:
+    """The command line as Typer has built it."""
+    built = typer.main.get_command(cli.app)
+    assert isinstance(built, TyperGroup)
+    return built
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    """Each `lakeingest` line of a shell block, and each `lakeingest …` in the text, is a command that is built."""
+    commands = group().commands
+    lines = re.findall(r"^lakeingest ([^#\n]+)", blocks("sh"), re.MULTILINE)
+    lines += re.findall(r"`lakeingest ([a-z][^`]*)`", README)
+    assert lines
+    for line in lines:
+        name, *arguments = line.split()
+        assert name in commands, line
+        assert name not in cli.LATER, line
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert {argument for argument in arguments if argument.startswith("-")} <= known, line
+
+
+def test_options_that_the_text_names_exist() -> None:
+    """Every `--option` in the README's text belongs to a command."""
+    commands = group().commands.values()
+    known = {option for command in commands for parameter in command.params for option in parameter.opts}
+    assert set(re.findall(r"`(--[a-z-]+)", README)) <= known | {"--version", "--debug", "--help"}
+
+
+def test_the_example_of_the_readme_is_a_pipeline() -> None:
+    """The YAML that a reader copies is understood as it stands."""
+    doc = yaml.safe_load(blocks("yaml").replace("${MYSQL_PASSWORD}", "secret"))
+    assert Config.model_validate(doc).name == "shop"
+
+
+def test_the_exit_codes_of_the_readme_are_those_of_the_classes() -> None:
+    """The table has every code that a command can end with, and no other."""
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+    raised = {error.exit_code for error in ERRORS}
+    assert table == {0} | raised | {cli.EXIT_INTERNAL, cli.EXIT_INTERRUPTED}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_every_error_says_what_it_means(error: type[LakeIngestError]) -> None:
+    """Each class has a sentence of its own: it is what a runbook begins with."""
+    assert "__doc__" in vars(error)
+    assert (error.__doc__ or "").endswith(".")
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE))))
+def test_every_target_of_the_readme_is_in_the_makefile(target: str) -> None:
+    """`make target` is known to make itself."""
+    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_files_that_the_readme_names_exist() -> None:
+    """The reading path leads somewhere."""
+    named = re.findall(r"`((?:lakeingest|tests)/[\w/]+\.py)`", README)
+    assert named
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"/(?:home|Users|work|root)/\w+",  # a path of the machine that it was written on
+        r"\b(?:TODO|FIXME|XXX|HACK)\b",
+    ],
+)
+def test_nothing_unfinished_or_local_is_in_the_sources(pattern: str) -> None:
+    """No note to oneself and no path of one machine is left."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in [*SOURCES, ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"]
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if re.search(pattern, line)
+    ]
+    assert found == []
