@@ -1,6 +1,7 @@
 """The command line: one short function per command."""
 
 import json
+import os
 import signal
 import sys
 import traceback
@@ -51,18 +52,22 @@ PIPELINE = Path("pipeline.yml")
 
 @app.callback()
 def lakeingest(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
+    config: Annotated[Path | None, typer.Option("-c", "--config", help="The pipeline's file.")] = None,
+    log_format: Annotated[str | None, typer.Option("--log-format", callback=_not_built, hidden=True)] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error; also after the command.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Exact copies of MySQL tables in a lake."""
+    if config is not None:
+        os.environ["LAKEINGEST_CONFIG"] = str(config)  # where each command looks for its own
 
 
 @app.command()
 def demo(
     target: Annotated[str, typer.Option(help="iceberg, or hudi later.")] = "iceberg",
-    rows: Annotated[int, typer.Option(min=100, help="Rows of the shop.")] = 100_000,
+    rows: Annotated[int, typer.Option(min=10, help="Rows of the shop.")] = 100_000,
     folder: Annotated[Path, typer.Option("--dir", help="Where warehouse and state stay.")] = Path("demo-lake"),
     show_race: Annotated[bool, typer.Option("--show-race", callback=_not_built, hidden=True)] = False,
     seed: Annotated[int, typer.Option(hidden=True)] = 1,
@@ -186,7 +191,8 @@ def main() -> NoReturn:
 
 def _command() -> None:
     """Run the command that was typed."""
-    if app(standalone_mode=False) == EXIT_INTERRUPTED:  # Typer answers Ctrl-C with a value
+    words = [word for word in sys.argv[1:] if word != "--debug"]  # wherever it stands
+    if app(words, standalone_mode=False) == EXIT_INTERRUPTED:  # Typer answers Ctrl-C with a value
         raise KeyboardInterrupt
 
 

@@ -40,9 +40,19 @@ _NOT_BUILT = (
 
 
 def _local(path: Path) -> Path:
-    if re.match(r"[a-z][a-z0-9]+:/", str(path)):
+    text = str(path)  # in which a path has lost the second slash of a URI
+    if text.startswith("file:/"):
+        return Path(text.removeprefix("file:"))
+    if re.match(r"[a-z][a-z0-9]+:/", text):
         raise NotBuiltYet(f"{path}: only paths of the local file system are built yet")
     return path
+
+
+def _secret(secret: SecretStr) -> SecretStr:
+    scheme, colon, _ = secret.get_secret_value().partition("://")
+    if colon and scheme in {"aws-secretsmanager", "gcp-secretmanager", "file"}:
+        raise NotBuiltYet(f"source.password: {scheme} references are not built yet; use ${{VAR}}")
+    return secret
 
 
 def _pattern(text: str) -> str:
@@ -54,6 +64,7 @@ def _pattern(text: str) -> str:
     return text
 
 
+Secret = Annotated[SecretStr, AfterValidator(_secret)]
 LocalPath = Annotated[Path, AfterValidator(_local)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 
@@ -76,7 +87,7 @@ class Source(_Frozen):
     host: str
     port: int = Field(default=3306, ge=1, le=65535)
     user: str
-    password: SecretStr = SecretStr("")
+    password: Secret = SecretStr("")
     tls: Tls = Tls()
     server_ids: str = Field(default="auto", coerce_numbers_to_str=True)
     max_connections: int = Field(default=8, ge=2)
@@ -281,8 +292,6 @@ def _fill(value: Any, environment: Mapping[str, str]) -> Any:
         return [_fill(item, environment) for item in value]
     if not isinstance(value, str):
         return value
-    if re.match(r"(aws|gcp)-secretmanager://|aws-secretsmanager://|file:///", value):
-        raise NotBuiltYet(f"{value.partition(':')[0]}: secrets of this kind are not built yet; use ${{VAR}}")
 
     def variable(found: re.Match[str]) -> str:
         text = environment.get(found["name"], found["default"])

@@ -151,7 +151,12 @@ class Spool:
                 raise SpoolGap(f"{table} was not watched from {segment.start} to {segment.stop}")
             file = segment.tables[table]
             if file is not None:
-                found.append(str(self.folder / file[0]))
+                path = self.folder / file[0]
+                if not path.exists():
+                    raise StateUnreadable(
+                        f"the spool in {self.folder} lacks {file[0]}; remove the folder and run again"
+                    )
+                found.append(str(path))
         return found
 
     def backlog(self, table: TableId, after: Place) -> int:

@@ -139,7 +139,8 @@ class IcebergTarget:
             f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
         )
         merged = _tip(self._table(progress.table), STAGING)
-        if staged.version not in {merged.snapshot_id, merged.parent_snapshot_id}:
+        ours = merged.summary is not None and merged.summary["spark.app.id"] == spark.sparkContext.applicationId
+        if merged.snapshot_id != staged.version and not (ours and merged.parent_snapshot_id == staged.version):
             raise StaleWriter(f"{progress.table}: another writer is on its staging branch; run the same command again")
         return self._commit(staged, merged.snapshot_id, (), progress)
 
@@ -236,8 +237,8 @@ class IcebergTarget:
 
 
 def _unfinished(table: Table) -> bool:
-    """Whether its creation was interrupted before its first progress."""
-    return not any(_marked(snapshot) for snapshot in table.metadata.snapshots)
+    """Whether it is one of ours whose making was interrupted before its first progress."""
+    return table.name()[-1].endswith(BUILDING) and not any(_marked(snapshot) for snapshot in table.metadata.snapshots)
 
 
 def _newest(table: TableId, loaded: Table) -> Staged:
