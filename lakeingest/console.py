@@ -45,7 +45,7 @@ def observer(console: Console) -> Iterator[Observer]:
     if not console.is_terminal:
         yield _plain
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
         tasks: dict[str, TaskID] = {}
 

@@ -196,7 +196,7 @@ def test_what_is_not_built_yet_is_refused(line: str, capsys: pytest.CaptureFixtu
         ("run -c", "'-c' requires an argument"),
         ("run --max-minutes soon", "--max-minutes"),
         ("run --max-minutes -1", "--max-minutes"),
-        ("demo --rows 99", "--rows"),
+        ("demo --rows 9", "--rows"),
         ("demo here", "unexpected extra argument"),
         ("--json status", "No such option: --json"),
     ],

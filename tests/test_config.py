@@ -120,7 +120,7 @@ def test_all_but_name_source_and_include_has_a_default(tmp_path: Path) -> None:
         ("target/table='{database}.x.{table}'", "target.table"),
         ("source/password=aws-secretsmanager://name#key", "aws-secretsmanager"),
         ("source/password=gcp-secretmanager://name", "gcp-secretmanager"),
-        ("source/password=file:///run/secret", "file: secrets"),
+        ("source/password=file:///run/secret", "file references"),
     ],
 )
 def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> None:
