@@ -12,7 +12,7 @@ from pymysql.constants import CR, ER
 
 from lakeingest.config import Source
 from lakeingest.core.position import FilePosition
-from lakeingest.errors import LakeIngestError, OperatorNeeded, SourceAway, SplitUnstable
+from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed, SourceAway, SplitUnstable
 
 _DENIED = {
     ER.ACCESS_DENIED_ERROR,
@@ -65,6 +65,8 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
             **_tls(source),
         )
         try:
+            if is_mariadb(connection.server_version):
+                raise PreflightFailed(f"the source {source.host}:{source.port} is MariaDB, which is not built yet")
             query(connection, _SESSION)
             yield connection
         finally:
@@ -72,6 +74,11 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
                 connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
             else:
                 connection.close()
+
+
+def is_mariadb(greeting: str) -> bool:
+    """Whether a server that greets with this version is MariaDB: it has other marks, GTIDs, events and settings."""
+    return "mariadb" in greeting.lower()
 
 
 def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:

@@ -41,8 +41,7 @@ def check_source(connection: pymysql.Connection, tables: Iterable[TableId]) -> N
     """Raise PreflightFailed with every condition that is not met."""
     rows = query(connection, "SHOW GLOBAL VARIABLES")
     server = Server(connection, {str(name).lower(): str(value) for name, value in rows}, tuple(tables))
-    maria = not_mariadb(server)
-    findings = [maria] if maria else [finding for condition in CONDITIONS if (finding := _ask(condition, server))]
+    findings = [finding for condition in CONDITIONS if (finding := _ask(condition, server))]
     if findings:
         raise PreflightFailed(f"the source is not ready: {'; '.join(findings)}")
 
@@ -52,13 +51,6 @@ def _ask(condition: Condition, server: Server) -> Finding:
         return condition(server)
     except (LakeIngestError, pymysql.err.Error) as error:
         return f"{condition.__name__.replace('_', ' ')}: {error.args[-1]}"
-
-
-def not_mariadb(server: Server) -> Finding:
-    """MariaDB has other marks, GTIDs and events."""
-    if "mariadb" in (server.variables["version"] + server.variables.get("version_comment", "")).lower():
-        return "it is MariaDB, which is not built yet as a source"
-    return None
 
 
 def version(server: Server) -> Finding:

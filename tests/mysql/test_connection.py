@@ -18,6 +18,7 @@ from lakeingest.mysql.connection import (
     connect,
     file_starts,
     free_server_id,
+    is_mariadb,
     literal,
     named_errors,
     query,
@@ -282,3 +283,11 @@ def replica_with_id(source: Source, server_id: int) -> Iterator[pymysql.Connecti
         )
         wire._read_packet()  # noqa: SLF001
         yield connection
+
+
+def test_mariadb_is_known_by_its_greeting() -> None:
+    """It is refused by name before a setting that it does not have is asked for."""
+    assert is_mariadb("5.5.5-10.11.18-MariaDB-0+deb12u1-log")
+    assert is_mariadb("11.4.2-MariaDB")
+    assert not is_mariadb("9.7.4-2")
+    assert not is_mariadb("8.0.36-28")
