@@ -1,6 +1,7 @@
 """The command line: one short function per command."""
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -172,6 +173,8 @@ def main() -> NoReturn:
     """Run a command; every error is one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     debug = "--debug" in sys.argv
+    # what libraries log of an error that is ours to tell is for --debug
+    logging.basicConfig(handlers=None if debug else [logging.NullHandler()])
     try:
         _command()
         code = 0
@@ -184,9 +187,9 @@ def main() -> NoReturn:
         sys.stderr.write(f"lakeingest: {message(error)}\n")
     sys.stdout.flush()
     sys.stderr.flush()
-    # Spark's JVM and its threads must not outlive or change the exit
-    _stop_spark()
-    sys.exit(code)
+    if code == 0:
+        _stop_spark()
+    sys.exit(code)  # Spark's JVM ends with us; after an error it may no longer answer
 
 
 def _command() -> None:

@@ -25,6 +25,7 @@ CHANGES = 20_000  # what the reference decoder takes in its stride
 MARKER = ".lakeingest-demo"
 _TOOLS = ("PyIceberg", "Spark", "DuckDB")  # DuckDB is `pip install duckdb`
 CHUNKS = 100  # about so many in all, so that a small shop takes several waves too
+LEAST_CHUNK_ROWS = 200
 
 
 @dataclass(slots=True)
@@ -126,7 +127,7 @@ def _config(folder: Path, server: LocalServer, rows: int) -> Config:
         },
         "tables": {
             "include": [f"{DATABASE}.*"],
-            "options": {f"{DATABASE}.*": {"chunk_rows": max(20, rows // CHUNKS)}},
+            "options": {f"{DATABASE}.*": {"chunk_rows": max(LEAST_CHUNK_ROWS, rows // CHUNKS)}},
         },
         "target": {"format": "iceberg", "warehouse": "./warehouse"},
         "state": "./state",

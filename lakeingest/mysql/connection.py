@@ -65,7 +65,7 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
             **_tls(source),
         )
         try:
-            if is_mariadb(connection.server_version):
+            if is_mariadb(connection.get_server_info()):  # type: ignore[no-untyped-call]
                 raise PreflightFailed(f"the source {source.host}:{source.port} is MariaDB, which is not built yet")
             query(connection, _SESSION)
             yield connection

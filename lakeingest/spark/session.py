@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +45,7 @@ def open_session(config: Config) -> "SparkSession":
     for key, value in settings(config).items():
         builder = builder.config(key, value)
     config.state.mkdir(parents=True, exist_ok=True)
-    with _output_to(config.state / "spark.log"):
+    with _output_to(config.state / "spark.log"), _ctrl_c_as_it_was():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -104,6 +106,15 @@ def _ivy_folder(state: Path) -> Path:
     except OSError:
         return state / "cache" / "ivy"
     return shared if os.access(shared, os.W_OK) else state / "cache" / "ivy"
+
+
+@contextmanager
+def _ctrl_c_as_it_was() -> Iterator[None]:
+    """Keep our own handling of SIGINT: Spark's would call the JVM from within a call that it interrupts."""
+    kept = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, kept)
 
 
 @contextmanager

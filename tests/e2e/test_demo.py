@@ -78,14 +78,17 @@ def test_the_lines_to_query_work(played: tuple[Path, str], tool: str) -> None:
     assert rows.replace(",", "") in done.stdout, done.stderr[-2000:]
 
 
-def test_ctrl_c_ends_the_demo_and_its_server(tmp_path: Path, mysql_server: LocalServer) -> None:
-    """One line, exit code 130, and nothing keeps running."""
+@pytest.mark.parametrize("moment", ["a shop of", "wave 1"])
+def test_ctrl_c_ends_the_demo_and_its_server(tmp_path: Path, mysql_server: LocalServer, moment: str) -> None:
+    """While Spark starts and while it works: one line, exit code 130, and nothing keeps running."""
     process = demo(tmp_path / "lake")
-    wait_until(lambda: bool(servers(tmp_path)))
-    time.sleep(3)
+    assert process.stdout is not None
+    while moment not in process.stdout.readline():
+        assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=120)
     assert process.returncode == 130, said
+    assert said.splitlines()[-1].startswith("lakeingest: interrupted")
     assert "Traceback" not in said
     wait_until(lambda: not servers(tmp_path))
 
