@@ -1,5 +1,6 @@
 """Fixtures that many suites share. A server that cannot be had fails its tests, it never skips them."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -9,6 +10,12 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, parse_config
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_is_not_ignored() -> None:
+    """A script that runs the tests in the background ignores SIGINT, for them and for what they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -36,10 +36,11 @@ _DEFINITION_CHANGED = 1412
 _INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 FILE_START = 4  # the position of the first event of every binlog file
 # The order and the text of values must not depend on the server's defaults. Autocommit is set here, too: the driver
-# leaves it alone where the server's greeting says that it is on, which says nothing of the session.
+# leaves it alone where the server's greeting says that it is on, which says nothing of the session. A connection may
+# wait for a long merge, and the server for a slow reader.
 _SESSION = (
     "SET time_zone = '+00:00', SESSION transaction_isolation = 'REPEATABLE-READ', sql_mode = '',"
-    " SESSION max_execution_time = 0, autocommit = 1"
+    " SESSION max_execution_time = 0, autocommit = 1, SESSION wait_timeout = 28800, SESSION net_write_timeout = 600"
 )
 
 

@@ -16,7 +16,7 @@ from lakeingest.demo.server import LocalServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
-ROWS = 2_000
+ROWS = 6_000
 
 
 def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
