@@ -91,6 +91,11 @@ class Progress:
         if self.rows < 0 or self.wave < 0:
             raise ValueError(f"{self.table}: negative counts")
 
+    @property
+    def needed_from(self) -> Place:
+        """The table's next merge needs no change at or before this place: its stop, or where it was first watched."""
+        return self.splits.stop or self.covered_from
+
     def _after(self, step: Step, **changes: Any) -> Self:
         following = TRANSITIONS.get((self.phase, step))
         if following is None:

@@ -116,17 +116,10 @@ def _from_file_start(connection: pymysql.Connection, spool: Spool) -> Spool:
 def _covered(spool: Spool, staged: Staged) -> bool:
     """Whether the spool holds every change that the table's next merge needs."""
     progress = staged.progress
-    if progress.splits.stop is not None:
-        need = progress.splits.stop
-    elif progress.splits.all:
-        merged = [split.merged_at for split in progress.splits.all if split.merged_at is not None]
-        need = min([*merged, max(progress.covered_from, spool.start)])
-        if spool.start > progress.covered_from:
-            return False
-    else:
-        return spool.start <= progress.covered_from <= spool.position.place
+    if not progress.splits.all:
+        return spool.start <= progress.needed_from <= spool.position.place
     try:
-        spool.files(progress.table, need, spool.position.place)
+        spool.files(progress.table, progress.needed_from, spool.position.place)
     except SpoolGap:
         return False
     return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakeingest.config import Config
-from lakeingest.core.position import Place, Position
+from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.target import Staged
 from lakeingest.pipeline.binlog_ingest import merge, spool_to_now
@@ -66,15 +66,9 @@ def run(
             for table in context.chosen:
                 merge(context, table)
                 publish(context, table)
-            context.spool.forget(min(_needed_from(staged) for staged in context.tables.values()))
+            context.spool.forget(min(staged.progress.needed_from for staged in context.tables.values()))
         results = tuple(_result(context.tables[table]) for table in context.chosen)
     return RunResult(results, caught_up, time.monotonic() - began)
-
-
-def _needed_from(staged: Staged) -> Place:
-    """The spool is not needed before this place for the table's next merge."""
-    progress = staged.progress
-    return progress.splits.stop or progress.covered_from
 
 
 def _result(staged: Staged) -> TableResult:

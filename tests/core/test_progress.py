@@ -227,3 +227,11 @@ def test_damaged_progress_is_unreadable(part: str, damage: object) -> None:
     """Whatever is wrong with it, a person decides, not a traceback."""
     with pytest.raises(StateUnreadable, match="not "):
         Progress.from_json(stored(at(Phase.LEVEL)) | {part: damage})
+
+
+def test_a_merge_needs_the_spool_from_its_stop_or_from_the_first_watch() -> None:
+    """Until a table stands at one stop, any of its splits may need all that was spooled of it."""
+    copying = NEW.created().wave_committed((FIRST,), 1)
+    assert (NEW.needed_from, copying.needed_from) == (COVERED, COVERED)
+    level = copying.wave_committed((Split(KeyRange((5,), None), low=GtidSet(), high=HIGH),), 1)
+    assert level.merged(plan(level, 7), position(7), 0, 0).needed_from == position(7).place
