@@ -57,6 +57,18 @@ class StaleWriter(Retryable):
     """Another writer moved the staging branch or main since we looked: our commit was refused."""
 
 
+class MainMoved(Retryable):
+    """Someone's compaction rewrote what readers see since we looked: staging has to be built on that."""
+
+
+class LeaseHeld(Retryable):
+    """Another run of this pipeline is at work; the message names its owner."""
+
+
+class LeaseLost(Retryable):
+    """This run was paused for so long that its lease went void, and another run may have taken over."""
+
+
 class SplitUnstable(Retryable):
     """The table's definition or the server changed while a chunk was read: the chunk must be read again."""
 
@@ -87,6 +99,14 @@ class OperatorNeeded(LakeIngestError):
     """A person has to change something on the source, the target or the machine."""
 
     exit_code = 3
+
+
+class StorageFailed(OperatorNeeded):
+    """The warehouse or the state folder cannot be read or written: no space, no permission, a broken disk."""
+
+
+class ChunkTooSlow(OperatorNeeded):
+    """The server gave up a chunk that took longer than its cap; a smaller chunk is read faster."""
 
 
 class PreflightFailed(OperatorNeeded):
