@@ -7,9 +7,11 @@ spool/data/…                 what the manifests name; anything else is left of
 
 import json
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,8 +20,10 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
-from lakeingest.core.transactions import TransactionLog
-from lakeingest.errors import OperatorNeeded, SpoolGap, StateUnreadable
+from lakeingest.core.transactions import LoggedSegment, TransactionLog
+from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
+
+BATCH_ROWS = 4_096  # transactions that are Python objects at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +67,20 @@ class Manifest:
 class Spool:
     """An open spool. Only `append` and `forget` change it; both leave it whole wherever they are interrupted."""
 
-    def __init__(self, folder: Path, opened: Position, segments: Mapping[int, Manifest]) -> None:
+    def __init__(self, folder: Path, opened: Position, segments: Mapping[int, Manifest], last: int) -> None:
         self.folder = folder
         self._opened = opened
         self._segments = dict(segments)
+        self._position = reduce(_after, self._segments.values(), opened)
+        self._last = last  # number of a manifest, also of one that `load` passed over: its file is there
 
     @classmethod
     def load(cls, folder: Path) -> "Spool | None":
         """The spool that is there, or None. StateUnreadable when it is damaged or has a gap."""
         path = folder / "opened.json"
-        if not path.exists():
-            return None
         try:
+            if not path.exists():
+                return None
             opened = Position.from_json(json.loads(path.read_text()))
             segments = {
                 int(file.stem): Manifest.from_json(json.loads(file.read_text()))
@@ -90,7 +96,7 @@ class Spool:
                     f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
                 )
             stop = segment.stop
-        return cls(folder, opened, left)
+        return cls(folder, opened, left, max(segments, default=0))
 
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
@@ -101,8 +107,8 @@ class Spool:
                 old.unlink()
             (folder / "segments").mkdir(parents=True, exist_ok=True)
             (folder / "data").mkdir(exist_ok=True)
-        _write(folder / "opened.json", opened.to_json())
-        return cls(folder, opened, {})
+        _replace(folder / "opened.json", opened.to_json())
+        return cls(folder, opened, {}, 0)
 
     @property
     def start(self) -> Place:
@@ -117,24 +123,29 @@ class Spool:
     @property
     def position(self) -> Position:
         """The stop of the last segment: where the next one begins."""
-        gtids, at = self._opened.gtids, self._opened.at
-        for segment in self._segments.values():
-            at = segment.stop
-            gtids = None if gtids is None else gtids | segment.gtids
-        return Position(self._opened.server_uuid, self._opened.epoch, at, gtids)
+        return self._position
 
     def append(self, segments: Sequence[Manifest]) -> None:
-        """Make segments part of the spool, in order. Their files are complete before this is called."""
+        """Make segments part of the spool, in order. Their files are complete before this is called.
+
+        StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
+        """
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
-            number = max(self._segments, default=0) + 1
-            _write(self.folder / "segments" / f"{number:06d}.json", segment.to_json())
-            self._segments[number] = segment
+            _create(self.folder / "segments" / f"{self._last + 1:06d}.json", segment.to_json())
+            self._last += 1
+            self._segments[self._last] = segment
+            self._position = _after(self._position, segment)
 
     def log(self) -> TransactionLog:
-        """All spooled transactions that have GTIDs."""
-        return TransactionLog(self._transactions(), self._opened.gtids or GtidSet())
+        """All spooled transactions that have GTIDs; none of them is read before it is needed."""
+        epoch = self._opened.epoch
+        segments = (
+            LoggedSegment(one.gtids, one.start.place(epoch), one.stop.place(epoch), partial(self._transactions, one))
+            for one in self._segments.values()
+        )
+        return TransactionLog(segments, self._opened.gtids or GtidSet())
 
     def files(self, table: TableId, after: Place, stop: Place) -> list[str]:
         """The files with the table's changes after `after`, up to `stop`.
@@ -151,12 +162,7 @@ class Spool:
                 raise SpoolGap(f"{table} was not watched from {segment.start} to {segment.stop}")
             file = segment.tables[table]
             if file is not None:
-                path = self.folder / file[0]
-                if not path.exists():
-                    raise StateUnreadable(
-                        f"the spool in {self.folder} lacks {file[0]}; remove the folder and run again"
-                    )
-                found.append(str(path))
+                found.append(self._whole_file(*file))
         return found
 
     def backlog(self, table: TableId, after: Place) -> int:
@@ -169,26 +175,39 @@ class Spool:
         for number, segment in list(self._segments.items()):
             if segment.stop.place(self._opened.epoch) > before:
                 return
-            gtids = None if self._opened.gtids is None else self._opened.gtids | segment.gtids
-            opened = Position(self._opened.server_uuid, self._opened.epoch, segment.stop, gtids)
+            opened = _after(self._opened, segment)
             # a crash in between leaves a manifest that ends where the spool begins: `load` passes it over
-            _write(self.folder / "opened.json", opened.to_json())
-            (self.folder / "segments" / f"{number:06d}.json").unlink()
+            _replace(self.folder / "opened.json", opened.to_json())
             self._opened = opened
-            del self._segments[number]
-            for file in (segment.transactions, *(entry[0] for entry in segment.tables.values() if entry)):
-                (self.folder / file).unlink(missing_ok=True)
+            with _written(self.folder):
+                (self.folder / "segments" / f"{number:06d}.json").unlink()
+                del self._segments[number]
+                for file in (segment.transactions, *(entry[0] for entry in segment.tables.values() if entry)):
+                    (self.folder / file).unlink(missing_ok=True)
 
-    def _transactions(self) -> Iterator[tuple[Gtid, Place]]:
-        for segment in self._segments.values():
-            try:
-                columns = pq.read_table(self.folder / segment.transactions).to_pydict()
-            except (OSError, pa.ArrowException) as error:
-                raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
-            names = ("uuid", "tag", "number", "epoch", "file", "pos")
-            for uuid, tag, number, epoch, file, pos in zip(*(columns[name] for name in names), strict=True):
-                if uuid is not None:
-                    yield Gtid(uuid, number, tag or ""), Place(epoch, file, pos)
+    def _transactions(self, segment: Manifest) -> Iterator[tuple[Gtid, Place]]:
+        names = ["uuid", "tag", "number", "epoch", "file", "pos"]
+        try:
+            with pq.ParquetFile(self.folder / segment.transactions) as opened:
+                for batch in opened.iter_batches(BATCH_ROWS, columns=names):
+                    columns = batch.to_pydict()
+                    for server, tag, number, epoch, file, pos in zip(*(columns[name] for name in names), strict=True):
+                        if server is not None:
+                            yield Gtid(server, number, tag or ""), Place(epoch, file, pos)
+        except (OSError, pa.ArrowException) as error:
+            raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
+
+    def _whole_file(self, name: str, rows: int) -> str:
+        """The path of a file that has as many rows as its manifest says; a truncated one has lost its footer."""
+        try:
+            there = pq.read_metadata(self.folder / name).num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise StateUnreadable(
+                f"the spool in {self.folder} lacks {name}, or it is damaged: {error}; remove the folder and run again"
+            ) from error
+        if there != rows:
+            raise StateUnreadable(f"{self.folder / name} has {there} rows, not {rows}; remove the folder and run again")
+        return str(self.folder / name)
 
     def _between(self, after: Place, stop: Place) -> Iterable[Manifest]:
         epoch = self._opened.epoch
@@ -199,20 +218,49 @@ class Spool:
         ]
 
 
-def _write(path: Path, doc: Mapping[str, Any]) -> None:
+def sync(path: Path) -> None:
+    """Bring a file that was written, or a folder's names, safely to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _after(position: Position, segment: Manifest) -> Position:
+    """The position with one more segment."""
+    gtids = None if position.gtids is None else position.gtids | segment.gtids
+    return Position(position.server_uuid, position.epoch, segment.stop, gtids)
+
+
+def _create(path: Path, doc: Mapping[str, Any]) -> None:
+    """Make a file that is whole when it exists, also after a crash; StaleWriter when it exists already."""
+    with _written(path), _whole(path, doc) as new:
+        try:
+            os.link(new, path)
+        except FileExistsError as error:
+            raise StaleWriter(f"another run continued the spool with {path}; run the same command again") from error
+
+
+def _replace(path: Path, doc: Mapping[str, Any]) -> None:
     """Replace a file so that a reader sees the old or the new one, whole, also after a crash."""
-    new = path.with_suffix(".new")
-    with _written(path):
+    with _written(path), _whole(path, doc) as new:
+        new.replace(path)
+
+
+@contextmanager
+def _whole(path: Path, doc: Mapping[str, Any]) -> Iterator[Path]:
+    """The document in a file beside `path`, safe on the disk; so is what the block makes of it."""
+    new = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
+    try:
         with new.open("w") as file:
             json.dump(doc, file)
             file.flush()
             os.fsync(file.fileno())
-        new.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        yield new
+        sync(path.parent)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -220,4 +268,4 @@ def _written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OperatorNeeded(f"the state folder cannot be written: {path}: {error.strerror}") from error
+        raise StorageFailed(f"the state folder cannot be written: {path}: {error.strerror}") from error

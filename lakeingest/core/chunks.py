@@ -1,7 +1,9 @@
-"""Where to cut a table: boundaries become ranges that tile the key space from end to end.
+"""Where to cut a table, and how finely: boundaries become ranges that tile the key space from end to end.
 
-Integer keys of even density are cut by arithmetic; all others by boundaries that the server computes
-(Flink CDC 2.0, chunk splitting; the factors are the ones it made customary).
+Integer keys that are nearly all in use are cut by arithmetic, all others at boundaries that the server computes
+(Flink CDC 2.0, chunk splitting). Flink CDC cuts by arithmetic up to 1000 keys per row (its
+`chunk-key.even-distribution.factor.upper-bound`), so that one cluster of keys can put a thousand times the wanted rows
+into a chunk. Here it is 2: a range of n integer keys holds at most n rows, whatever the estimate says.
 """
 
 from collections.abc import Sequence
@@ -10,8 +12,15 @@ from dataclasses import dataclass
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableId
 
-LOWER_FACTOR = 0.05  # denser than this: more than 20 rows a key, the estimate of rows must be wrong
-UPPER_FACTOR = 1000.0  # sparser than this: arithmetic would cut mostly empty chunks
+EVEN_FACTOR = 2  # keys per row up to which arithmetic is bounded: a chunk has at most this many times its rows
+TARGET_SECONDS = 2.0  # of a chunk's read view, which holds a metadata lock and holds back purge: well under 5
+TARGET_BYTES = 32 << 20  # of a chunk's Arrow columns; its text, as Python objects and packets, is beside them
+SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server gives it up
+BYTES_MAX = 4 * TARGET_BYTES  # then its executor does: estimates of rows are wrong, and rows are not alike
+FIRST_ROWS = 20_000  # before anything is measured: a second at most where rows are narrow
+ROWS_MAX = 200_000
+GROWTH = 2  # per wave: what was measured holds for neighbours, not for the whole table
+SHRINK = 4  # after a chunk that was given up: each try costs a wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +31,41 @@ class Chunk:
     range: KeyRange
 
 
-def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | None:
-    """Keys per chunk where the density is even enough for arithmetic, or None where the server must be asked.
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a chunk came to: its rows, their bytes in Arrow, the seconds that its read view was open."""
 
-    `rows` is an estimate; the distribution factor is keys per row between `minimum` and `maximum`.
+    rows: int
+    bytes: int
+    seconds: float
+
+
+def first_rows(rows: int, size: int) -> int:
+    """Rows per chunk of a table's first wave, from the estimates of its rows and bytes."""
+    return max(1, min(FIRST_ROWS, TARGET_BYTES * rows // max(size, 1))) if rows else FIRST_ROWS
+
+
+def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
+    """Rows per chunk of the wave after one that was cut at `chunk_rows`; its slowest and its largest chunk decide.
+
+    It grows only from chunks that were full: a wave of nearly empty ones proves nothing of the next.
+    """
+    seconds = max(cost.seconds for cost in wave)
+    size = max(cost.bytes for cost in wave)
+    wanted = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
+    proven = GROWTH * min(chunk_rows, max(cost.rows for cost in wave))
+    return max(1, min(int(wanted), max(chunk_rows, proven), ROWS_MAX))
+
+
+def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | None:
+    """Keys per chunk where arithmetic is bounded, or None where the server must be asked.
+
+    `rows` is an estimate. No chunk has more rows than the step has keys.
     """
     factor = (maximum - minimum + 1) / max(rows, 1)
-    if not LOWER_FACTOR <= factor <= UPPER_FACTOR:
+    if factor > EVEN_FACTOR:
         return None
-    return max(1, round(factor * chunk_rows))
+    return round(max(1, factor) * chunk_rows)  # more rows than keys: the estimate is wrong
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:

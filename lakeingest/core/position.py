@@ -170,6 +170,11 @@ class GtidSet:
         return bool(self.members)
 
     @property
+    def count(self) -> int:
+        """How many GTIDs there are."""
+        return sum(high - low + 1 for _, intervals in self.members for low, high in intervals)
+
+    @property
     def tagged(self) -> bool:
         """Whether any GTID carries a tag."""
         return any(tag for (_, tag), _ in self.members)

@@ -1,54 +1,98 @@
-"""The spooled transactions in binlog order: what a low watermark, a GTID set, is resolved against."""
+"""The spooled transactions in binlog order: what low watermarks, GTID sets, are resolved against."""
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
-from lakeingest.core.position import Gtid, GtidSet, Low, Place, Source
+from lakeingest.core.position import Gtid, GtidSet, Low, Place
 from lakeingest.errors import SpoolGap, StateUnreadable
+
+Ending = tuple[GtidSet, int]  # a low that ends within a segment, after so many of the segment's transactions
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedSegment:
+    """A spooled segment: what it holds, and `read`, its transactions that have GTIDs, in binlog order."""
+
+    gtids: GtidSet
+    start: Place
+    stop: Place
+    read: Callable[[], Iterator[tuple[Gtid, Place]]]
 
 
 class TransactionLog:
-    """The transactions of a spool after `start`, in binlog order; `before` is what was executed where it begins."""
+    """The transactions of a spool's segments, in binlog order; `before` is what was executed where it begins.
 
-    def __init__(self, transactions: Iterable[tuple[Gtid, Place]], before: GtidSet) -> None:
+    Its memory does not grow with the transactions: only a segment within which a low ends is read, as a stream, and
+    only up to there.
+    """
+
+    def __init__(self, segments: Iterable[LoggedSegment], before: GtidSet) -> None:
         self._before = before
-        self._gtids: list[Gtid] = []
-        self._places: list[Place] = []
-        self._by_source: dict[Source, list[tuple[int, int]]] = {}
-        for index, (gtid, place) in enumerate(transactions):
-            self._gtids.append(gtid)
-            self._places.append(place)
-            self._by_source.setdefault((gtid.uuid, gtid.tag), []).append((gtid.number, index))
-        for numbered in self._by_source.values():
-            numbered.sort()
+        self._segments = [segment for segment in segments if segment.gtids]
+        self._sets = [GtidSet()]  # of the first 0, 1, 2 ... segments
+        for segment in self._segments:
+            self._sets.append(self._sets[-1] | segment.gtids)
+        self._counts = [gtids.count for gtids in self._sets]
 
-    def place_of(self, low: Low, covered_from: Place) -> Place:
-        """The place up to which the transactions are in `low`; `covered_from` when none after it is.
+    def places(self, lows: Iterable[Low], covered_from: Place) -> dict[Low, Place]:
+        """Of each low the place up to which the transactions are in it; `covered_from` when none after it is.
 
-        With binlog_order_commits=ON those in `low` are a prefix. A hole means that order was given up, and judging by
-        place would lose or repeat rows: StateUnreadable. SpoolGap when `low` lacks a transaction at or before
+        With binlog_order_commits=ON those in a low are a prefix. A hole means that order was given up, and judging by
+        place would lose or repeat rows: StateUnreadable. SpoolGap when a low lacks a transaction at or before
         `covered_from`, so that changes which it needs are not in the spool.
         """
-        if isinstance(low, Place):
-            if low < covered_from:
-                raise SpoolGap(f"the spool begins at {covered_from}, a split needs it from {low}")
-            return low
-        if not self._before <= low:
-            raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
-        indices = self._indices(low)
-        inside = len(indices)
-        if max(indices, default=-1) != inside - 1:
-            raise StateUnreadable(f"transactions are executed out of order: binlog_order_commits was off before {low}")
-        if inside < len(self._places) and self._places[inside] <= covered_from:
-            raise SpoolGap(f"the table was not watched before {covered_from}, a split needs {self._gtids[inside]}")
-        return max(self._places[inside - 1], covered_from) if inside else covered_from
-
-    def _indices(self, low: GtidSet) -> list[int]:
-        """Where in binlog order the transactions of `low` stand, unsorted."""
-        found: list[int] = []
-        for source, intervals in low.members:
-            numbered = self._by_source.get(source, [])
-            for first, last in intervals:
-                begin, end = bisect_left(numbered, (first, 0)), bisect_left(numbered, (last + 1, 0))
-                found += [index for _, index in numbered[begin:end]]
+        found: dict[Low, Place] = {}
+        endings: dict[int, list[Ending]] = {}
+        for low in lows:
+            if isinstance(low, Place):
+                if low < covered_from:
+                    raise SpoolGap(f"the spool begins at {covered_from}, a split needs it from {low}")
+                found[low] = low
+                continue
+            if not self._before <= low:
+                raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
+            whole, rest = self._prefix(low)
+            found[low] = max(self._segments[whole - 1].stop, covered_from) if whole else covered_from
+            # else the first transaction that the low lacks is after `covered_from`, whatever it is
+            if whole < len(self._segments) and (rest or self._segments[whole].start < covered_from):
+                endings.setdefault(whole, []).append((low, rest))
+        for index, lows_within in endings.items():
+            found |= _read(self._segments[index], lows_within, covered_from)
         return found
+
+    def _prefix(self, low: GtidSet) -> tuple[int, int]:
+        """How many segments are in `low`, and how many transactions of the one after them, if it is a prefix.
+
+        It is one iff as many transactions from the beginning are in it as it has in all.
+        """
+        inside = self._counts[-1] - (self._sets[-1] - low).count
+        whole = bisect_right(self._counts, inside) - 1
+        if not self._sets[whole] <= low:
+            raise _hole(low)
+        return whole, inside - self._counts[whole]
+
+
+def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) -> dict[Low, Place]:
+    """The places of lows that end within a segment, or before its first transaction."""
+    found: dict[Low, Place] = {}
+    outside = {low: segment.gtids - low for low, _ in endings}
+    wanted = max(count for _, count in endings) + 1
+    seen = 0
+    for gtid, place in islice(segment.read(), wanted):
+        for low, count in endings:
+            if seen < count and gtid in outside[low]:
+                raise _hole(low)
+            if seen == count and place <= covered_from:
+                raise SpoolGap(f"the table was not watched before {covered_from}, a split needs {gtid}")
+            if seen == count - 1:
+                found[low] = max(place, covered_from)
+        seen += 1
+    if seen < wanted:
+        raise StateUnreadable(f"the spool lacks transactions of its segment from {segment.start} to {segment.stop}")
+    return found
+
+
+def _hole(low: GtidSet) -> StateUnreadable:
+    return StateUnreadable(f"transactions are executed out of order: binlog_order_commits was off before {low}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
-from lakeingest.core.splits import Split, Splits
+from lakeingest.core.splits import Splits
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.errors import SpoolGap
 
@@ -43,14 +43,19 @@ class MergePlan:
         return any(key in keys and mark < place for keys, mark in self.marks) and place <= self.stop
 
 
-def mark_of(split: Split, log: TransactionLog, covered_from: Place) -> Place:
-    """The place up to which a split's rows hold every change: its low until merged, then the stop of its last merge."""
-    if split.merged_at is None:
-        assert split.low is not None  # noqa: S101 - held by Split
-        return log.place_of(split.low, covered_from)
-    if split.merged_at < covered_from:
-        raise SpoolGap(f"the spool begins at {covered_from}, a split needs it from {split.merged_at}")
-    return split.merged_at
+def marks_of(splits: Splits, log: TransactionLog, covered_from: Place) -> list[Place]:
+    """Of each split the place up to which its rows hold every change: its low, then the stop of its last merge."""
+    lows = log.places({split.low for split in splits.all if split.low is not None}, covered_from)
+    marks: list[Place] = []
+    for split in splits.all:
+        mark = split.merged_at
+        if mark is None:
+            assert split.low is not None  # noqa: S101 - held by Split
+            mark = lows[split.low]
+        elif mark < covered_from:
+            raise SpoolGap(f"the spool begins at {covered_from}, a split needs it from {mark}")
+        marks.append(mark)
+    return marks
 
 
 def plan_merge(splits: Splits, stop: Place, log: TransactionLog, covered_from: Place) -> MergePlan:
@@ -66,8 +71,7 @@ def plan_merge(splits: Splits, stop: Place, log: TransactionLog, covered_from: P
     if stop < late:
         raise ValueError(f"a merge to {stop} would end before {late}, which a split has already seen")
     marks: list[Mark] = []
-    for split in splits.all:
-        mark = mark_of(split, log, covered_from)
+    for split, mark in zip(splits.all, marks_of(splits, log, covered_from), strict=True):
         if marks and marks[-1][1] == mark:
             marks[-1] = (KeyRange(marks[-1][0].lower, split.range.upper), mark)
         else:

@@ -1,6 +1,7 @@
 """The spool on disk: what it holds, what it refuses, and how it survives being interrupted."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakeingest.control import spool as control_spool
 from lakeingest.control.spool import Manifest, Spool
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
-from lakeingest.errors import OperatorNeeded, SpoolGap, StateUnreadable
+from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
 from lakeingest.wire.arrow import TRANSACTIONS
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -38,7 +40,7 @@ def segment(folder: Path, start: int, stop: int, gtids: range, **tables: int | N
     for table, count in tables.items():
         file = f"{name}-{table}.parquet"
         if count is not None:
-            (folder / file).write_bytes(b"change rows")
+            pq.write_table(pa.table({"id": range(count)}), folder / file)
         files[TableId("shop", table)] = None if count is None else (file, count)
     return Manifest(
         FilePosition("binlog.000007", start),
@@ -69,10 +71,10 @@ def state(spool: Spool) -> tuple[object, ...]:
 
 
 def read_again(folder: Path) -> None:
-    """Load all that the driver reads of a spool."""
+    """Load all that the driver reads of a spool, for low watermarks within its segments."""
     loaded = Spool.load(folder)
     assert loaded is not None
-    loaded.log()
+    loaded.log().places([GtidSet.parse(f"{UUID}:1-{last}") for last in (11, 15)], loaded.start)
 
 
 def test_an_empty_spool_ends_where_it_begins(tmp_path: Path) -> None:
@@ -115,6 +117,43 @@ def test_a_segment_must_continue_the_last(spool: Spool) -> None:
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == before
+
+
+def test_a_second_run_cannot_continue_the_same_spool(spool: Spool) -> None:
+    """Of two runs that loaded it one appends; the other is refused, and no word of the first one's is replaced."""
+    late = Spool.load(spool.folder)
+    assert late is not None
+    spool.append([segment(spool.folder, 300, 400, range(18, 20), orders=1)])
+    before = state(late)
+    for _ in range(2):
+        with pytest.raises(StaleWriter, match=r"another run continued the spool .*000004\.json"):
+            late.append([segment(spool.folder, 300, 350, range(18, 19), orders=1)])
+    assert state(late) == before
+    loaded = Spool.load(spool.folder)
+    assert loaded is not None
+    assert state(loaded) == state(spool)
+    assert not list(spool.folder.rglob("*.new"))
+
+
+def test_a_manifest_is_whole_when_it_exists(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash before it stands under its name leaves the spool as it was, and the next run is not in its way."""
+    before = state(spool)
+
+    def crash(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", crash)
+        patched.setattr(Path, "unlink", crash)  # a process that is killed does not clean up
+        with pytest.raises(KeyboardInterrupt):
+            spool.append([segment(spool.folder, 300, 400, range(18, 20), orders=1)])
+    loaded = Spool.load(spool.folder)
+    assert loaded is not None
+    assert state(loaded) == before
+    loaded.append([segment(spool.folder, 300, 400, range(18, 20), orders=1)])
+    again = Spool.load(spool.folder)
+    assert again is not None
+    assert state(again) == state(loaded)
 
 
 def test_only_the_files_of_the_wanted_changes_are_given(spool: Spool) -> None:
@@ -160,12 +199,36 @@ def test_the_backlog_counts_change_rows(spool: Spool) -> None:
 def test_the_log_knows_the_transactions_in_order(spool: Spool) -> None:
     """A low watermark is resolved to the place of its last transaction; what is no prefix of the log is refused."""
     log = spool.log()
-    found = [log.place_of(GtidSet.parse(f"{UUID}:1-{last}"), spool.start) for last in (10, 11, 14, 16, 17, 99)]
-    assert found == [place(4), place(28), place(100), place(200), place(300), place(300)]
+    lows = [GtidSet.parse(f"{UUID}:1-{last}") for last in (10, 11, 14, 16, 17, 99)]
+    found = log.places(lows, spool.start)
+    assert [found[low] for low in lows] == [place(4), place(28), place(100), place(200), place(300), place(300)]
     with pytest.raises(StateUnreadable, match="binlog_order_commits"):
-        log.place_of(GtidSet.parse(f"{UUID}:1-11:13"), spool.start)
+        log.places([GtidSet.parse(f"{UUID}:1-11:13")], spool.start)
     with pytest.raises(SpoolGap):
-        log.place_of(GtidSet.parse(f"{UUID}:1-9"), spool.start)
+        log.places([GtidSet.parse(f"{UUID}:1-9")], spool.start)
+
+
+def test_a_log_of_many_segments_opens_only_the_one_that_a_low_ends_in(tmp_path: Path) -> None:
+    """Of 200 segments 199 lose their file of transactions, and nobody misses them; the other one is read."""
+    spool = Spool.open(tmp_path, OPENED)
+    spool.append([segment(tmp_path, 4 + 100 * n, 104 + 100 * n, range(11 + 4 * n, 15 + 4 * n)) for n in range(200)])
+    needed = tmp_path / "data" / "9604-9704.parquet"  # the 97th, of transactions 395 to 398
+    for file in (tmp_path / "data").iterdir():
+        if file != needed:
+            file.unlink()
+    lows = [GtidSet.parse(f"{UUID}:1-{last}") for last in (10, 14, 396, 397, 810)]
+    found = spool.log().places(lows, spool.start)
+    assert [found[low].pos for low in lows] == [4, 104, 9654, 9679, 20004]
+    needed.unlink()
+    with pytest.raises(StateUnreadable, match="cannot be read"):
+        spool.log().places(lows, spool.start)
+
+
+def test_a_segment_of_many_transactions_is_read_in_parts(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches smaller than the segment come to the same place."""
+    monkeypatch.setattr(control_spool, "BATCH_ROWS", 1)
+    low = GtidSet.parse(f"{UUID}:1-13")
+    assert spool.log().places([low], spool.start) == {low: place(76)}
 
 
 def test_opening_anew_forgets_what_was_there(spool: Spool) -> None:
@@ -223,6 +286,19 @@ def test_a_damaged_spool_is_refused_by_name(spool: Spool, file: str, content: st
         read_again(spool.folder)
     assert str(spool.folder) in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "truncated", "of another segment"])
+def test_damaged_change_rows_are_refused_by_name(spool: Spool, damage: str) -> None:
+    """A file of change rows that is not as its manifest says never reaches a merge."""
+    file = spool.folder / "data" / "4-100-orders.parquet"
+    whole = file.read_bytes()
+    other = (spool.folder / "data" / "4-100-items.parquet").read_bytes()
+    file.unlink()
+    if damage != "gone":
+        file.write_bytes({"empty": b"", "truncated": whole[:-40], "of another segment": other}[damage])
+    with pytest.raises(StateUnreadable, match=r"4-100-orders\.parquet"):
+        spool.files(ORDERS, place(4), place(300))
 
 
 @pytest.mark.parametrize("part", ["start", "stop", "gtids", "transactions", "tables"])
@@ -317,7 +393,7 @@ def test_a_crash_after_all_was_forgotten_does_not_bury_the_next_segment(spool: S
 def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Path) -> None:
     """The state folder is named, and what is wrong with it."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(OperatorNeeded, match="state folder cannot be written"):
+    with pytest.raises(StorageFailed, match="state folder cannot be written"):
         Spool.open(tmp_path / "file" / "spool", OPENED)
 
 
@@ -330,11 +406,11 @@ spool = Spool.load(Path(sys.argv[1]))
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
-from lakeingest.errors import OperatorNeeded
+from lakeingest.errors import StorageFailed
 from lakeingest.core.position import Place
 try:
     spool.forget(Place(1, 7, 300))
-except OperatorNeeded as error:
+except StorageFailed as error:
     print(error)
 """
 

@@ -1,9 +1,24 @@
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.chunks import Chunk, chunks_between, even_boundaries, even_step
+from lakeingest.core.chunks import (
+    EVEN_FACTOR,
+    FIRST_ROWS,
+    GROWTH,
+    ROWS_MAX,
+    TARGET_BYTES,
+    TARGET_SECONDS,
+    Chunk,
+    Cost,
+    chunks_between,
+    even_boundaries,
+    even_step,
+    first_rows,
+    next_rows,
+)
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableId
 
@@ -39,31 +54,38 @@ def test_chunks_that_are_not_the_last_end_at_their_boundary() -> None:
 
 @given(
     minimum=st.integers(-(2**63), 2**64),
-    step=st.integers(1, 10**6),
+    steps=st.lists(st.integers(1, 10**6), min_size=1, max_size=20),
     count=st.integers(1, 5),
     width=st.integers(0, 10**7),
     growth=st.lists(st.integers(0, 3 * 10**6), max_size=20),
+    offsets=st.lists(st.integers(-10, 10**8), max_size=20),
 )
-def test_waves_tile_the_keys_while_the_maximum_grows(
-    minimum: int, step: int, count: int, width: int, growth: list[int]
+def test_waves_tile_the_keys_while_steps_change_and_the_maximum_grows(
+    minimum: int, steps: list[int], count: int, width: int, growth: list[int], offsets: list[int]
 ) -> None:
-    """Each wave reads the maximum anew and goes on where the last one ended, in even steps."""
+    """Each wave reads the maximum anew and goes on where the last one ended; every key is in exactly one chunk."""
     maximum, start, lower, last = minimum + width, minimum, None, False
     chunks: list[Chunk] = []
     while not last and len(chunks) < 200:
         maximum += growth.pop() if growth else 0
+        step = steps[len(chunks) % len(steps)]
         boundaries, last = even_boundaries(start, step, maximum, count)
         wave = chunks_between(ORDERS, lower, boundaries, last=last)
         assert 1 <= len(wave) <= count
+        assert all(one.range.touches(two.range) for one, two in pairwise([*chunks[-1:], *wave]))
+        assert all(0 < two[0] - one[0] <= step for one, two in pairwise([(start,), *uppers(wave)]))
         chunks += wave
         assert last == (wave[-1].range.upper is None)
         lower = wave[-1].range.upper
         start = start if lower is None else lower[0]
-    if last:
-        assert_tiles(chunks)
+    if not last:
+        chunks += chunks_between(ORDERS, lower, [], last=True)
+    else:
         begin = chunks[-1].range.lower
-        assert maximum - step < (minimum if begin is None else begin[0]) <= max(maximum, minimum)
-    assert all(0 < two[0] - one[0] <= step for one, two in pairwise(uppers(chunks)))
+        assert maximum - step < (minimum if begin is None else begin[0]) <= maximum
+    assert_tiles(chunks)
+    for key in ((minimum + offset,) for offset in offsets):
+        assert sum(key in chunk.range for chunk in chunks) == 1
 
 
 def uppers(chunks: list[Chunk]) -> list[Key]:
@@ -71,17 +93,72 @@ def uppers(chunks: list[Chunk]) -> list[Key]:
     return [chunk.range.upper for chunk in chunks if chunk.range.upper is not None]
 
 
-@given(st.integers(-(10**9), 10**9), st.integers(1, 10**6), st.integers(1, 10**4), st.integers(1, 900))
+@given(st.integers(-(10**9), 10**9), st.integers(1, 10**6), st.integers(1, 10**4), st.integers(1, EVEN_FACTOR))
 def test_the_step_gives_even_keys_chunks_of_the_wanted_size(minimum: int, rows: int, chunk_rows: int, gap: int) -> None:
     """Where every `gap`th key exists, a chunk spans `gap` keys for each of its rows."""
     step = even_step(minimum, minimum + rows * gap - 1, rows, chunk_rows)
     assert step == gap * chunk_rows
 
 
-def test_arithmetic_is_refused_where_keys_are_too_sparse_or_too_dense() -> None:
-    """Sparse keys would make empty chunks; more rows than keys means that the estimate is wrong."""
-    assert even_step(0, 10**6, 100, 10) is None
-    assert even_step(0, 10, 10**6, 10) is None
-    assert even_step(0, 999, 1, 10) == 10_000
-    assert even_step(1, 5, 100, 10) == 1
-    assert even_step(0, 99, 0, 10) == 1000
+@given(st.integers(-(2**63), 2**64), st.integers(0, 2**64), st.integers(0, 2**40), st.integers(1, 10**6))
+def test_a_step_never_spans_more_keys_than_twice_the_wanted_rows(
+    minimum: int, width: int, rows: int, chunk_rows: int
+) -> None:
+    """However wrong the estimate: a chunk cannot have more rows than its range has keys, nor fewer keys than wanted."""
+    step = even_step(minimum, minimum + width, rows, chunk_rows)
+    assert (step is None) == (width + 1 > EVEN_FACTOR * max(rows, 1))
+    assert step is None or chunk_rows <= step <= EVEN_FACTOR * chunk_rows
+
+
+def test_a_cluster_and_a_far_key_are_not_cut_by_arithmetic() -> None:
+    """Even steps would put the whole cluster into one chunk, or make thousands of empty ones."""
+    assert even_step(1, 10**9, 10**6, 20_000) is None
+    assert even_step(1, 10**6, 10**6, 20_000) == 20_000
+    assert even_step(1, 5, 100, 10) == 10
+    assert even_step(7, 8, 0, 10) == 20
+    assert even_step(7, 9, 0, 10) is None
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**13))
+def test_the_first_chunks_are_sized_by_estimates(rows: int, size: int) -> None:
+    """As many rows as fit the bytes, one at least; narrow ones not more than have been measured to be harmless."""
+    chosen = first_rows(rows, size)
+    assert 1 <= chosen <= FIRST_ROWS
+    assert chosen == 1 or chosen * size <= TARGET_BYTES * rows or rows == 0
+    assert chosen == FIRST_ROWS or (chosen + 1) * size > TARGET_BYTES * rows
+
+
+COSTS = st.builds(Cost, st.integers(0, 10**6), st.integers(0, 10**12), st.floats(0, 1000))
+
+
+@given(st.integers(1, ROWS_MAX), st.lists(COSTS, min_size=1))
+def test_the_next_size_is_within_its_bounds_whatever_was_measured(chunk_rows: int, wave: list[Cost]) -> None:
+    """At least a row, at most the cap, never more than doubled, and no larger where a chunk was over a target."""
+    size = next_rows(chunk_rows, wave)
+    assert 1 <= size <= min(ROWS_MAX, GROWTH * chunk_rows)
+    if any(cost.seconds > TARGET_SECONDS or cost.bytes > TARGET_BYTES for cost in wave):
+        assert size < chunk_rows or chunk_rows == 1
+
+
+@given(
+    st.integers(1, ROWS_MAX),
+    st.integers(0, 10**8),
+    st.floats(1e-7, 1),
+    st.lists(st.floats(0.01, 1), max_size=7),
+)
+def test_the_size_comes_to_the_target_for_any_constant_rate(
+    chunk_rows: int, width: int, seconds: float, others: list[float]
+) -> None:
+    """From wherever it begins: the full chunk of each wave takes a target's seconds or bytes, or it is at a bound."""
+    fitting = min(TARGET_SECONDS / seconds, TARGET_BYTES / max(width, 1))
+    for _ in range(20):
+        rows = [chunk_rows, *(int(chunk_rows * share) for share in others)]
+        chunk_rows = next_rows(chunk_rows, [Cost(n, n * width, n * seconds) for n in rows])
+    assert chunk_rows == pytest.approx(max(1, min(ROWS_MAX, fitting)), abs=1.001)
+
+
+def test_nearly_empty_chunks_do_not_make_larger_ones() -> None:
+    """Where arithmetic passed a hole in the keys, nothing was learned of the rows behind it."""
+    assert next_rows(1000, [Cost(3, 300, 0.01)] * 8) == 1000
+    assert next_rows(1000, [Cost(0, 0, 0.01)]) == 1000
+    assert next_rows(1000, [Cost(3, 300, 0.01), Cost(1000, 10**5, 0.1)]) == 2000

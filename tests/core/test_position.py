@@ -44,6 +44,15 @@ def test_places_are_totally_ordered(one: Place, two: Place, three: Place) -> Non
     assert (one < two) == ((one.epoch, one.file, one.pos) < (two.epoch, two.file, two.pos))
 
 
+@given(*[st.tuples(st.integers(999_998, 1_000_001), st.integers(4, 6))] * 2)
+def test_positions_of_one_binlog_are_ordered_by_file_number_and_byte(
+    one: tuple[int, int], two: tuple[int, int]
+) -> None:
+    """Also where the names get a digit more, and in which a name sorts otherwise."""
+    at = [FilePosition(f"binlog.{number:06d}", pos).place(0) for number, pos in (one, two)]
+    assert (at[0] < at[1], at[0] == at[1]) == (one < two, one == two)
+
+
 def test_the_millionth_file_follows_the_one_before_it() -> None:
     """MySQL adds a seventh digit, and as text the name would sort first."""
     before, after = FilePosition("binlog.999999", 9000), FilePosition("binlog.1000000", 4)
@@ -149,6 +158,7 @@ def test_the_algebra_of_gtid_sets_is_that_of_sets(one: GtidSet, two: GtidSet) ->
     assert members(one - two) == left - right
     assert (one <= two) == (left <= right)
     assert bool(one) == bool(left)
+    assert one.count == len(left)
     assert (one == two) == (left == right)
     assert all((Gtid(uuid, number, tag) in one) == ((uuid, tag, number) in left) for uuid, tag, number in left | right)
 

@@ -12,9 +12,9 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Positio
 from lakeingest.core.progress import FORMAT, TRANSITIONS, IllegalStep, Phase, Progress, Step
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
-from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import MergePlan, plan_merge
 from lakeingest.errors import StateUnreadable
+from tests.core.logged import log_of
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 LOG = [(Gtid(SERVER, number), Place(0, 1, number)) for number in range(1, 100)]
@@ -32,9 +32,7 @@ def plan(progress: Progress, number: int) -> MergePlan:
     """The plan of a merge to there; before any split is finished, one that covers nothing."""
     if not progress.splits.all:
         return MergePlan(Splits(), (), position(number).place)
-    return plan_merge(
-        progress.splits, position(number).place, TransactionLog(LOG[:number], GtidSet()), progress.covered_from
-    )
+    return plan_merge(progress.splits, position(number).place, log_of(LOG[:number]), progress.covered_from)
 
 
 def last_wave(progress: Progress) -> Progress:
@@ -114,6 +112,15 @@ def test_every_illegal_step_is_refused_and_changes_nothing(phase: Phase, step: S
     with pytest.raises(ValueError, match=r"no .* when |no more chunks|planned on other splits"):
         STEPS[step](before)
     assert stored(before) == kept
+
+
+@pytest.mark.parametrize(
+    ("phase", "step"), [(phase, step) for phase in Phase for step in Step if (phase, step) not in TRANSITIONS]
+)
+def test_what_is_not_in_the_table_is_no_step(phase: Phase, step: Step) -> None:
+    """Every other pair of a phase and a step, whichever method would take it."""
+    with pytest.raises(IllegalStep, match=f"no {step} when {phase}$"):
+        at(phase)._after(step)  # noqa: SLF001 - which merge it is, no method is told
 
 
 def test_a_step_too_soon_says_what_stands_in_the_way() -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Gtid, GtidSet, Place
 from lakeingest.core.splits import Split, Splits
-from lakeingest.core.transactions import TransactionLog
-from lakeingest.core.wave import MergePlan, mark_of, plan_merge
+from lakeingest.core.wave import MergePlan, marks_of, plan_merge
 from lakeingest.errors import SpoolGap, StateUnreadable
+from tests.core.logged import log_of
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 LOG = [(Gtid(UUID, number), Place(0, 999_999 + number // 6, number)) for number in range(1, 11)]
@@ -47,7 +47,7 @@ def tables(draw: st.DrawFn) -> Splits:
 
 def plan(splits: Splits, stop: Place) -> MergePlan:
     """The plan for our little binlog, spooled to the stop."""
-    return plan_merge(splits, stop, TransactionLog([entry for entry in LOG if entry[1] <= stop], GtidSet()), COVERED)
+    return plan_merge(splits, stop, log_of([entry for entry in LOG if entry[1] <= stop]), COVERED)
 
 
 def applies(splits: Splits, stop: Place, number: int, key: Key) -> bool:
@@ -75,7 +75,7 @@ def test_a_change_is_applied_by_the_rule_of_its_split(splits: Splits, data: st.D
 def test_a_merge_reads_from_the_least_mark(splits: Splits) -> None:
     """Nothing that is to be applied lies at or before the start, and no later start would do."""
     merge = plan(splits, PLACES[10])
-    marks = [mark_of(split, TransactionLog(LOG, GtidSet()), COVERED) for split in splits.all]
+    marks = marks_of(splits, log_of(LOG, cuts=[3, 5]), COVERED)
     assert merge.start == min(marks)
     assert merge.splits == splits
     applied = [PLACES[n] for n in range(1, 11) for key in range(-1, 11) if merge.should_apply(PLACES[n], (key,))]
@@ -114,7 +114,7 @@ def test_a_merge_without_splits_is_refused() -> None:
 def test_a_merge_whose_changes_are_no_longer_spooled_is_refused(split: Split) -> None:
     """Changes between the mark and the beginning of the spool would be lost."""
     with pytest.raises(SpoolGap, match="the spool begins at"):
-        plan_merge(Splits((split,)), PLACES[10], TransactionLog(LOG[3:], executed(3)), PLACES[3])
+        plan_merge(Splits((split,)), PLACES[10], log_of(LOG[3:], executed(3)), PLACES[3])
 
 
 def test_a_merge_is_refused_where_binlog_order_was_given_up() -> None:

@@ -16,11 +16,12 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet, Low, Place, Po
 from lakeingest.core.progress import Phase, Progress
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split
-from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import MergePlan, plan_merge
+from tests.core.logged import log_of
 
 ORDERS, SERVER = TableId("shop", "orders"), "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 CHUNK_KEYS, WAVE_CHUNKS = 2, 2
+SEGMENT_TRANSACTIONS = 3
 TRANSACTIONS_MAX, CRASHES_MAX = 25, 3
 CALM = (  # the order in which a job ends when nothing else happens
     *("engine_commit", "gtid_add", "open_spool", "forward", "mark", "merge"),
@@ -259,7 +260,8 @@ class World:
         stop = stops[some % len(stops)]
         known = [(transaction.gtid, transaction.place) for transaction in self.source.log[begin:stop]]
         before = GtidSet.of_gtids(transaction.gtid for transaction in self.source.log[:begin])
-        log = TransactionLog(known, before if self.source.gtids else GtidSet())
+        cuts = range(SEGMENT_TRANSACTIONS, len(known), SEGMENT_TRANSACTIONS)
+        log = log_of(known, before if self.source.gtids else GtidSet(), cuts)
         self.plan = plan_merge(self.state.splits, self.source.places[stop], log, self.state.covered_from)
 
     def start(self, plan: MergePlan) -> Place:

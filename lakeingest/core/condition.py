@@ -1,0 +1,18 @@
+"""What came of a precondition, wherever it was looked at."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One precondition by the name that users see; `finding` is what is wrong and its fix, None where it is met.
+
+    A finding that is not `fatal` is a warning: a run may begin.
+    """
+
+    name: str
+    finding: str | None
+    fatal: bool = True
+
+    def __str__(self) -> str:
+        return self.name if self.finding is None else f"{self.name}: {self.finding}"
