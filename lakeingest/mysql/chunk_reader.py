@@ -20,18 +20,19 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core import keys
-from lakeingest.core.chunks import Chunk
+from lakeingest.core.chunks import SECONDS_MAX, Chunk
 from lakeingest.core.keys import Key, quote
 from lakeingest.core.position import FilePosition, GtidSet, Low
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.splits import Split
-from lakeingest.errors import OperatorNeeded, SchemaChanged, SplitUnstable
-from lakeingest.mysql.connection import FILE_START, connect, query, written_position
+from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable
+from lakeingest.mysql.connection import FILE_START, connect, literal, query, written_position
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire import arrow
 
-_CAP = "/*+ MAX_EXECUTION_TIME(60000) */"  # an open transaction holds a metadata lock, on which an ALTER would wait
-FETCH_ROWS = 10_000  # rows that are Python objects at once
+FETCH_ROWS = 2_000  # rows that are Python objects at once, and
+FETCH_BYTES = 4 << 20  # about their bytes in Arrow
+FETCH_GROWTH = 10  # of one fetch to the next: the rows so far say only roughly how wide the next ones are
 
 
 def _nothing() -> None: ...
@@ -45,6 +46,14 @@ class Hooks:
     after_view: Callable[[], None] = field(default=_nothing)
     after_high: Callable[[], None] = field(default=_nothing)
     after_rows: Callable[[], None] = field(default=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """What a chunk may take before it is given up: seconds of its SELECT, bytes of its Arrow columns (None: any)."""
+
+    seconds: float = SECONDS_MAX
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +74,18 @@ class ServerState:
 
 
 def read_chunk(
-    source: Source, schema: TableSchema, chunk: Chunk, server_uuid: str, epoch: int, hooks: Hooks = Hooks()
+    source: Source,
+    schema: TableSchema,
+    chunk: Chunk,
+    server_uuid: str,
+    epoch: int,
+    hooks: Hooks = Hooks(),
+    cap: Cap = Cap(),
 ) -> ChunkRead:
     """Read one chunk on two connections to the server `server_uuid`.
 
     SplitUnstable when the table or the server changed in mid-read (read it again); SchemaChanged when the definition
-    is not `schema`; OperatorNeeded when binlog_order_commits was switched off.
+    is not `schema`; OperatorNeeded when binlog_order_commits was switched off; ChunkTooSlow, ChunkTooLarge at the cap.
     """
     with connect(source, stream=True) as reading, connect(source) as beside:
         low = read_low(reading, beside, server_uuid, epoch)
@@ -88,9 +103,10 @@ def read_chunk(
                 f"{chunk.table}: DDL changed its definition since its first chunk; it must be copied again"
             )
         _same_server(reading, server_uuid)
-        rows = _rows(
-            reading, schema, f"SELECT {_CAP} {_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"
-        )
+        # an open transaction holds a metadata lock, on which an ALTER would wait
+        capped = f"/*+ MAX_EXECUTION_TIME({round(cap.seconds * 1000)}) */"
+        wanted = f"{_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"
+        rows = _rows(reading, schema, f"SELECT {capped} {wanted}", cap)
         hooks.after_rows()
         query(reading, "COMMIT")
     return ChunkRead(rows, Split(chunk.range, low, high.place(epoch)), high)
@@ -133,6 +149,18 @@ def estimated_rows(connection: pymysql.Connection, schema: TableSchema) -> int:
     return int(row[9] or 0)
 
 
+def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
+    """The storage engine's estimate of the bytes of the table's rows, without its other indexes."""
+    # the server answers from a copy of up to a day ago otherwise
+    query(connection, "SET SESSION information_schema_stats_expiry = 0")
+    database, name = literal(schema.table.database), literal(schema.table.name)
+    [(size,)] = query(
+        connection,
+        f"SELECT DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA = {database} AND TABLE_NAME = {name}",
+    )
+    return int(size or 0)
+
+
 def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int) -> Key | None:
     """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow."""
     columns = ", ".join(quote(name) for name in schema.key)
@@ -164,15 +192,24 @@ def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
 
 
-def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -> pa.Table:
+def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str, cap: Cap) -> pa.Table:
     types = arrow.table_schema(schema)
-    batches = []
+    batches: list[pa.RecordBatch] = []
+    size, fetch = 0, 1
     with connection.cursor() as cursor:
         cursor.execute(sql)
-        while rows := cursor.fetchmany(FETCH_ROWS):
+        while rows := cursor.fetchmany(fetch):
             columns = [
                 arrow.from_text(column, values)
                 for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
             ]
-            batches.append(pa.record_batch(columns, schema=types))
+            batch = pa.record_batch(columns, schema=types)
+            batches.append(batch)
+            size += batch.nbytes
+            if cap.bytes is not None and size > cap.bytes:
+                raise ChunkTooLarge(
+                    f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows"
+                )
+            fitting = FETCH_BYTES * len(rows) // max(batch.nbytes, 1)
+            fetch = max(1, min(fetch * FETCH_GROWTH, FETCH_ROWS, fitting))
     return pa.Table.from_batches(batches, types)

@@ -12,7 +12,7 @@ from pymysql.constants import CR, ER
 
 from lakeingest.config import Source
 from lakeingest.core.position import FilePosition
-from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed, SourceAway, SplitUnstable
+from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, PreflightFailed, SourceAway, SplitUnstable
 
 _DENIED = {
     ER.ACCESS_DENIED_ERROR,
@@ -158,7 +158,9 @@ def _named(error: Exception, source: Source) -> LakeIngestError:
             "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT"
         )
     if code == ER.QUERY_TIMEOUT:
-        return OperatorNeeded(f"a chunk took longer than a minute to read from {where}; set a smaller chunk_rows")
+        return ChunkTooSlow(
+            f"a chunk takes too long to read from {where}: {text}; set a smaller chunk_rows, or see what slows it down"
+        )
     if code in _INTERRUPTED:
         return SplitUnstable(f"the source {where} interrupted a query: {text}; run the same command again")
     if code == _DEFINITION_CHANGED:

@@ -15,9 +15,25 @@ from lakeingest.core.position import FilePosition, GtidSet, Place
 from lakeingest.core.schema import Kind, TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
+from lakeingest.errors import (
+    ChunkTooLarge,
+    ChunkTooSlow,
+    OperatorNeeded,
+    SchemaChanged,
+    SplitUnstable,
+    UnsupportedValue,
+)
 from lakeingest.mysql import chunk_reader
-from lakeingest.mysql.chunk_reader import ChunkRead, Hooks, estimated_rows, key_bounds, next_boundary, read_chunk
+from lakeingest.mysql.chunk_reader import (
+    Cap,
+    ChunkRead,
+    Hooks,
+    estimated_bytes,
+    estimated_rows,
+    key_bounds,
+    next_boundary,
+    read_chunk,
+)
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire import arrow
@@ -26,7 +42,7 @@ from tests.mysql.test_binlog_reader import EPOCH, Db, database_on
 pytestmark = pytest.mark.mysql
 
 OTHER_SERVER = "00000000-0000-0000-0000-000000000000"
-EVERYTHING, NO_HOOKS = KeyRange(), Hooks()
+EVERYTHING, NO_HOOKS, UNCAPPED = KeyRange(), Hooks(), Cap()
 STEPS = ("after_low", "after_view", "after_high", "after_rows")
 PLAIN = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 UTC = ZoneInfo("UTC")  # as Arrow gives it
@@ -108,10 +124,12 @@ def numbers(db: Db, *ids: int) -> TableSchema:
     return schema
 
 
-def read(db: Db, schema: TableSchema, keys: KeyRange = EVERYTHING, hooks: Hooks = NO_HOOKS) -> ChunkRead:
+def read(
+    db: Db, schema: TableSchema, keys: KeyRange = EVERYTHING, hooks: Hooks = NO_HOOKS, cap: Cap = UNCAPPED
+) -> ChunkRead:
     """Read a chunk of the table on this server."""
     [(uuid,)] = query(db.connection, "SELECT @@server_uuid")
-    return read_chunk(db.source, schema, Chunk(schema.table, keys), str(uuid), EPOCH, hooks)
+    return read_chunk(db.source, schema, Chunk(schema.table, keys), str(uuid), EPOCH, hooks, cap)
 
 
 def window(found: ChunkRead) -> tuple[GtidSet, Place]:
@@ -312,6 +330,48 @@ def test_a_chunk_of_several_fetches_is_whole(db: Db, monkeypatch: pytest.MonkeyP
     """Rows come in batches, of which the last is not full."""
     monkeypatch.setattr(chunk_reader, "FETCH_ROWS", 4)
     assert ids(read(db, numbers(db, *range(10))).rows) == list(range(10))
+
+
+def wide(db: Db, *sizes: int) -> TableSchema:
+    """A table with texts of these sizes."""
+    schema = db.table("w", "id INT PRIMARY KEY, v LONGTEXT")
+    db.run(*(f"INSERT INTO w VALUES ({i}, REPEAT('x', {size}))" for i, size in enumerate(sizes)))
+    return schema
+
+
+def test_rows_that_are_python_objects_at_once_are_bounded_by_their_bytes(
+    db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first fetch is one row; then as many as fit, but no sudden jump."""
+    monkeypatch.setattr(chunk_reader, "FETCH_BYTES", 10_000)
+    schema = wide(db, *[10] * 200)
+    assert [batch.num_rows for batch in read(db, schema).rows.to_batches()] == [1, 10, 100, 89]
+    db.run("UPDATE w SET v = REPEAT('x', 4000) WHERE id > 191", "DELETE FROM w WHERE id <= 191")
+    assert [batch.num_rows for batch in read(db, schema).rows.to_batches()] == [1, 2, 2, 2, 1]
+
+
+def test_a_chunk_over_its_cap_of_seconds_is_given_up_by_the_server(db: Db) -> None:
+    """It says so, and what to set; without the cap the same chunk is read."""
+    schema = wide(db, *[5_000_000] * 8)
+    with pytest.raises(ChunkTooSlow, match="maximum statement execution time exceeded; set a smaller chunk_rows"):
+        read(db, schema, cap=Cap(seconds=0.001))
+    assert read(db, schema).rows.num_rows == 8
+
+
+def test_a_chunk_over_its_cap_of_bytes_is_given_up_by_its_reader(db: Db) -> None:
+    """Before the rest of it is fetched, and without waiting for that rest."""
+    schema = wide(db, *[1000] * 50)
+    with pytest.raises(ChunkTooLarge, match=r"w: a chunk has more than 20,000 bytes; set a smaller chunk_rows"):
+        read(db, schema, cap=Cap(bytes=20_000))
+    assert read(db, schema, cap=Cap(bytes=60_000)).rows.num_rows == 50
+
+
+def test_estimated_bytes_are_those_of_the_rows_with_their_texts(db: Db) -> None:
+    """Also of texts that InnoDB keeps beside the rows, and of statistics that were asked for a moment ago."""
+    schema = wide(db)
+    assert estimated_bytes(db.connection, schema) < 10**5
+    db.run(*(f"INSERT INTO w VALUES ({i}, REPEAT('x', 300000))" for i in range(20)), "ANALYZE TABLE w")
+    assert 20 * 300_000 < estimated_bytes(db.connection, schema) < 3 * 20 * 300_000
 
 
 def test_an_empty_table_is_an_empty_chunk(db: Db) -> None:

@@ -32,6 +32,7 @@ from lakeingest.mysql import chunk_reader
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, file_starts, free_server_id, query, written_position
+from tests.core.logged import log_of
 from tests.mysql.test_binlog_reader import Db, database_on
 
 pytestmark = pytest.mark.mysql
@@ -143,7 +144,7 @@ def spooled(db: Db, segment: Segment, schema: TableSchema, before: GtidSet) -> t
                 if row["uuid"] is not None:
                     gtid = Gtid(row["uuid"], row["number"], row["tag"] or "")
                     transactions.append((gtid, Place(row["epoch"], row["file"], row["pos"])))
-    return changes, TransactionLog(transactions, before)
+    return changes, log_of(transactions, before)
 
 
 def change_row(row: dict[str, Any]) -> ChangeRow:

@@ -1,0 +1,100 @@
+"""Plans a table's chunks wave by wave, sized by what the waves before took, so that memory does not grow with it."""
+
+from collections.abc import Sequence
+
+import pymysql
+
+from lakeingest.config import TableOptions
+from lakeingest.core.chunks import (
+    SHRINK,
+    Chunk,
+    Cost,
+    chunks_between,
+    even_boundaries,
+    even_step,
+    first_rows,
+    next_rows,
+)
+from lakeingest.core.keys import Key
+from lakeingest.core.schema import TableSchema
+from lakeingest.mysql.chunk_reader import estimated_bytes, estimated_rows, key_bounds, next_boundary
+
+CHUNKS_PER_SLOT = 4  # of a wave: enough that its last chunk does not leave the other executors idle for long
+
+
+class Planner:
+    """The chunks of one table; `at_once` of them are read at a time."""
+
+    def __init__(
+        self, connection: pymysql.Connection, schema: TableSchema, options: TableOptions, at_once: int
+    ) -> None:
+        self._connection, self._schema, self._at_once = connection, schema, at_once
+        self._fixed = options.chunk_rows != "auto"
+        self._estimated_rows = estimated_rows(connection, schema)
+        self._estimated_bytes = estimated_bytes(connection, schema)
+        self._chunk_rows = (
+            first_rows(self._estimated_rows, self._estimated_bytes)
+            if options.chunk_rows == "auto"
+            else options.chunk_rows
+        )
+
+    @property
+    def estimated_rows(self) -> int:
+        """The optimizer's estimate of the table's rows."""
+        return self._estimated_rows
+
+    @property
+    def estimated_bytes(self) -> int:
+        """The server's estimate of the bytes that the rows take on its disk."""
+        return self._estimated_bytes
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a chunk of the next wave; one that is cut by arithmetic has up to twice as many."""
+        return self._chunk_rows
+
+    @property
+    def by_arithmetic(self) -> bool:
+        """Whether the next wave is cut by arithmetic; if not, the server is asked for each boundary."""
+        return self._even() is not None
+
+    def next_wave(self, lower: Key | None) -> list[Chunk]:
+        """The chunks from `lower` on; the last of them has no upper bound when it reaches the end."""
+        count = CHUNKS_PER_SLOT * self._at_once
+        even = self._even()
+        if even is None:
+            boundaries, last = self._asked(lower, count)
+        else:
+            least, step, greatest = even
+            boundaries, last = even_boundaries(lower[0] if lower else least, step, greatest, count)
+        return chunks_between(self._schema.table, lower, boundaries, last=last)
+
+    def learn(self, wave: Sequence[Cost]) -> None:
+        """Size the next wave by what the chunks of this one took; fixed `chunk_rows` stay as they are."""
+        if not self._fixed:
+            self._chunk_rows = next_rows(self._chunk_rows, wave)
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether chunks can be cut finer: `chunk_rows` are neither fixed nor 1."""
+        return not self._fixed and self._chunk_rows > 1
+
+    def shrink(self) -> None:
+        """Cut finer after a chunk was given up."""
+        self._chunk_rows = max(1, self._chunk_rows // SHRINK)
+
+    def _even(self) -> tuple[int, int, int] | None:
+        """Least key, step and greatest key of now; None where arithmetic is not bounded, or not possible."""
+        bounds = key_bounds(self._connection, self._schema) if len(self._schema.key) == 1 else None
+        step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
+        return (bounds[0], step, bounds[1]) if bounds and step else None
+
+    def _asked(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
+        boundaries: list[Key] = []
+        for _ in range(count):
+            following = next_boundary(self._connection, self._schema, lower, self._chunk_rows)
+            if following is None:
+                return boundaries, True
+            boundaries.append(following)
+            lower = following
+        return boundaries, False
