@@ -6,38 +6,37 @@ Properties of a marked staging commit (its snapshot's summary), always complete:
 commit is not done: it is reset.
 """
 
+import functools
 import json
 import pickle
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import config
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable
+from lakeingest.errors import MainMoved, NotOurTable, StaleWriter
+from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
+from lakeingest.lake.storage import stored
 from lakeingest.lake.target import Staged
 from lakeingest.lake.types import iceberg_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STAGING = "lakeingest"  # the branch
-BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 OWNER = "lakeingest.table"  # table property: the source table that this is the copy of
-PROGRESS = "lakeingest.progress"
 _PROPERTIES = {
     "format-version": "2",
     "write.merge.mode": "merge-on-read",
@@ -47,6 +46,22 @@ _PROPERTIES = {
     "commit.retry.num-retries": "0",
 }
 _CHANGES = "lakeingest_changes"
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def _kept(
+    method: Callable[Concatenate["IcebergTarget", Given], Answer],
+) -> Callable[Concatenate["IcebergTarget", Given], Answer]:
+    """A method of the target with what fails in the warehouse and the catalog under our names."""
+
+    @functools.wraps(method)
+    def named(self: "IcebergTarget", /, *given: Given.args, **options: Given.kwargs) -> Answer:
+        with stored(self.settings.warehouse, self.settings.catalog_file):
+            return method(self, *given, **options)
+
+    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,67 +76,94 @@ class IcebergWriter:
             return pickle.dumps([])
         target = self.metadata.schema().as_arrow()
         columns = [rows[field.name].cast(field.type) for field in target]
-        return pickle.dumps(
-            list(_dataframe_to_data_files(self.metadata, pa.table(columns, schema=target), PyArrowFileIO()))
-        )
+        with stored(self.metadata.location):
+            files = list(_dataframe_to_data_files(self.metadata, pa.table(columns, schema=target), PyArrowFileIO()))
+        return pickle.dumps(files)
 
 
 class IcebergTarget:
     """`lake.target.Target` on an Iceberg catalog."""
 
     def __init__(self, settings: config.Target) -> None:
-        settings.warehouse.mkdir(parents=True, exist_ok=True)
-        self._settings = settings
-        self._catalog: Catalog = SqlCatalog(config.CATALOG, **settings.pyiceberg_properties())
+        self.settings = settings
+        with stored(settings.warehouse, settings.catalog_file):
+            settings.warehouse.mkdir(parents=True, exist_ok=True)
+            self._catalog: Catalog = SqlCatalog(config.CATALOG, **settings.pyiceberg_properties())
 
+    @_kept
     def load(self, table: TableId) -> Staged | None:
-        """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished."""
+        """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
+
+        Where someone's compaction is on main, staging is branched again from that, with the progress it had there.
+        """
         loaded = self._find(table)
         if loaded is None:
             return None
-        if _unfinished(loaded):
-            self._catalog.drop_table(loaded.name())  # its making was interrupted, it holds nothing
-            return None
-        staged = _newest(table, loaded)
-        if staged.version != _tip(loaded, STAGING).snapshot_id:
-            with loaded.transaction() as transaction:
-                branches = ManageSnapshots(transaction=transaction)
-                branches.remove_branch(STAGING).create_branch(staged.version, STAGING).commit()
+        staged = standing(table, loaded)
         if loaded.name() == self._building(table) and staged.published is not None:
-            self._catalog.rename_table(loaded.name(), self._name(table))
-        return staged
+            self._show(table)
+            return self.load(table)
+        marked = is_marked(loaded.metadata.snapshot_by_id(staged.version))
+        if marked and staged.version == tip(loaded, STAGING).snapshot_id:
+            return staged
+        transaction = loaded.transaction()
+        branches = ManageSnapshots(transaction=transaction)
+        branches.remove_branch(STAGING).create_branch(staged.version, STAGING).commit()
+        version = staged.version if marked else _mark(transaction, staged.progress, staged.version)
+        self._finish(transaction, table, STAGING, version)
+        return replace(staged, version=version)
 
+    @_kept
     def look(self, table: TableId) -> Staged | None:
         """What `load` would answer; nothing is changed."""
         loaded = self._find(table)
-        return None if loaded is None or _unfinished(loaded) else _newest(table, loaded)
+        return None if loaded is None else standing(table, loaded)
 
+    @_kept
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Build the table aside, with an empty main to branch from and its first progress on the branch."""
-        name = self._building(schema.table)
+        """Build the table aside, in one commit: an empty main to branch from, and its first progress on the branch."""
+        table, name = schema.table, self._building(schema.table)
         self._catalog.create_namespace_if_not_exists(name[0])
-        location = f"{self._settings.warehouse.as_uri()}/{name[0]}/{schema.table.name}-{uuid.uuid4().hex[:8]}"
-        made = self._catalog.create_table(
-            name, iceberg_schema(schema), location=location, properties={**_PROPERTIES, OWNER: str(schema.table)}
+        transaction = self._catalog.create_table_transaction(
+            name,
+            iceberg_schema(schema),
+            location=f"{self.settings.warehouse.as_uri()}/{name[0]}/{table.name}-{uuid.uuid4().hex[:8]}",
+            properties={**_PROPERTIES, OWNER: str(table)},
         )
-        with made.transaction() as transaction, transaction.update_snapshot().fast_append():
+        with transaction.update_snapshot().fast_append() as empty:
             pass
-        empty = _tip(made.refresh(), "main")
-        made.manage_snapshots().create_branch(empty.snapshot_id, STAGING).commit()
-        return self._commit(Staged(progress, empty.snapshot_id, None), empty.snapshot_id, (), progress)
+        ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
+        version = _mark(transaction, progress, empty.snapshot_id)
+        try:
+            transaction.commit_transaction()
+        except (CommitFailedException, TableAlreadyExistsError) as error:
+            raise _stale(table) from error
+        if self._catalog.table_exists(self._name(table)):  # made and published by another run since we looked
+            self._catalog.drop_table(name)
+            raise _stale(table)
+        return Staged(progress, version, None)
 
+    @_kept
     def discard(self, table: TableId) -> None:
-        """Drop the table that is being built; a published one is never dropped."""
-        self._catalog.drop_table(self._building(table))
+        """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
+        if shown(self._table(table)) is not None:
+            raise _stale(table)
+        try:
+            self._catalog.drop_table(self._building(table))
+        except NoSuchTableError as error:
+            raise _stale(table) from error
 
+    @_kept
     def writer(self, table: TableId) -> IcebergWriter:
         """For the executors."""
         return IcebergWriter(self._table(table).metadata)
 
+    @_kept
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
         return self._commit(staged, staged.version, files, progress)
 
+    @_kept
     def merge(
         self, staged: Staged, spark: "SparkSession", changes: "DataFrame", key: Sequence[str], progress: Progress
     ) -> Staged:
@@ -138,38 +180,46 @@ class IcebergTarget:
             f" WHEN NOT MATCHED AND NOT c.{deleted} THEN INSERT ({', '.join(columns)})"
             f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
         )
-        merged = _tip(self._table(progress.table), STAGING)
+        merged = tip(self._table(progress.table), STAGING)
         ours = merged.summary is not None and merged.summary["spark.app.id"] == spark.sparkContext.applicationId
-        if merged.snapshot_id != staged.version and not (ours and merged.parent_snapshot_id == staged.version):
-            raise StaleWriter(f"{progress.table}: another writer is on its staging branch; run the same command again")
+        # every MERGE commits: where its commit is not the tip, another run was there, or has taken it back
+        if not ours or merged.parent_snapshot_id != staged.version:
+            raise _stale(progress.table)
         return self._commit(staged, merged.snapshot_id, (), progress)
 
+    @_kept
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of nothing but progress."""
         return self._commit(staged, staged.version, (), progress)
 
+    @_kept
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
         return spark.read.format("iceberg").option("snapshot-id", version).load(self._spark_name(table))
 
+    @_kept
     def publish(self, staged: Staged, properties: Mapping[str, str]) -> Staged:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""
         table = staged.progress.table
         loaded = self._table(table)
-        if _published(loaded) != staged.published:
-            raise StaleWriter(f"{table}: another writer published it; run the same command again")
+        if loaded.metadata.snapshot_by_id(staged.version) is None:
+            raise _stale(table)  # dropped, and made again
+        _assert_unmoved(loaded, staged)
         position = staged.progress.position
-        shown = {"lakeingest.position": "" if position is None else json.dumps(position.to_json()), **properties}
+        copy = "" if position is None else json.dumps(position.to_json())
+        transaction = loaded.transaction()
+        transaction.set_properties({"lakeingest.position": copy, **properties})
+        ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
         try:
-            with loaded.transaction() as transaction:
-                transaction.set_properties(shown)
-                ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
-        except CommitFailedException as error:
-            raise StaleWriter(f"{table}: main moved while we published; run the same command again") from error
-        if self._catalog.table_exists(self._building(table)):
-            self._catalog.rename_table(self._building(table), self._name(table))
+            self._finish(transaction, table, MAIN, staged.version)
+        except StaleWriter:
+            _assert_unmoved(self._table(table), staged)
+            raise
+        if loaded.name() == self._building(table):
+            self._show(table)
         return Staged(staged.progress, staged.version, staged.version)
 
+    @_kept
     def properties(self, table: TableId) -> Mapping[str, str]:
         """The table's properties, for `status`."""
         return self._table(table).properties
@@ -181,52 +231,55 @@ class IcebergTarget:
     def _find(self, table: TableId) -> Table | None:
         """The table under its own name, else the one that is being built."""
         for name in (self._name(table), self._building(table)):
-            if self._catalog.table_exists(name):
+            try:
                 loaded = self._catalog.load_table(name)
-                if loaded.properties.get(OWNER) != str(table):
-                    raise NotOurTable(
-                        f"{'.'.join(name)} is there and is no copy of {table}; rename it or set target.table"
-                    )
-                return loaded
+            except NoSuchTableError:
+                continue
+            if loaded.properties.get(OWNER) != str(table):
+                raise _not_ours(table, name)
+            return loaded
         return None
 
-    def _commit(self, staged: Staged, tip: int, files: Sequence[bytes], progress: Progress) -> Staged:
-        """One marked commit that builds on `staged`; the tip of staging must be the snapshot `tip`."""
+    def _table(self, table: TableId) -> Table:
+        loaded = self._find(table)
+        if loaded is None:
+            raise _stale(table)
+        return loaded
+
+    def _commit(self, staged: Staged, tip_id: int, files: Sequence[bytes], progress: Progress) -> Staged:
+        """One marked commit that builds on `staged`; the tip of staging must be the snapshot `tip_id`."""
         table = progress.table
         loaded = self._table(table)
-        stale = StaleWriter(f"{table}: another writer is on its staging branch; run the same command again")
-        if _tip(loaded, STAGING).snapshot_id != tip:
-            raise stale
-        position = progress.position
-        marks = {
-            PROGRESS: json.dumps(progress.to_json(), separators=(",", ":")),
-            "lakeingest.base": str(staged.version),
-            "lakeingest.commit": uuid.uuid4().hex,
-            "lakeingest.epoch": str(progress.epoch),
-            "lakeingest.position": "" if position is None else str(position.place),
-        }
-        try:
-            with (
-                loaded.transaction() as transaction,
-                transaction.update_snapshot(snapshot_properties=marks, branch=STAGING).fast_append() as append,
-            ):
-                committed = append.snapshot_id
-                for pickled in files:
-                    for file in pickle.loads(pickled):  # noqa: S301 - written by our own executors
-                        append.append_data_file(file)
-        except CommitFailedException as error:
-            raise stale from error
+        if tip(loaded, STAGING).snapshot_id != tip_id:
+            raise _stale(table)
+        transaction = loaded.transaction()
+        version = _mark(transaction, progress, staged.version, files)
+        self._finish(transaction, table, STAGING, version)
         # main is where it was when the table was loaded, or the publish is refused: never what it is by now
-        return Staged(progress, committed, staged.published)
+        return Staged(progress, version, staged.published)
 
-    def _table(self, table: TableId) -> Table:
+    def _finish(self, transaction: Transaction, table: TableId, branch: str, version: int) -> None:
+        """Commit; the branch stands at `version` then. Where it does, an error only means that the answer was lost."""
         try:
-            return self._catalog.load_table(self._building(table))
+            transaction.commit_transaction()
+        except Exception as error:
+            if tip(self._table(table), branch).snapshot_id == version:
+                return
+            if isinstance(error, CommitFailedException):
+                raise _stale(table) from error
+            raise
+
+    def _show(self, table: TableId) -> None:
+        """Give a table its own name, unless another run has."""
+        try:
+            self._catalog.rename_table(self._building(table), self._name(table))
         except NoSuchTableError:
-            return self._catalog.load_table(self._name(table))
+            self._table(table)
+        except TableAlreadyExistsError as error:
+            raise _not_ours(table, self._name(table)) from error
 
     def _name(self, table: TableId) -> tuple[str, str]:
-        return self._settings.identifier(table)
+        return self.settings.identifier(table)
 
     def _building(self, table: TableId) -> tuple[str, str]:
         namespace, name = self._name(table)
@@ -236,51 +289,36 @@ class IcebergTarget:
         return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
 
 
-def _unfinished(table: Table) -> bool:
-    """Whether it is one of ours whose making was interrupted before its first progress."""
-    return table.name()[-1].endswith(BUILDING) and not any(_marked(snapshot) for snapshot in table.metadata.snapshots)
+def _mark(transaction: Transaction, progress: Progress, base: int, files: Sequence[bytes] = ()) -> int:
+    """Append a marked commit to staging; it is there when the transaction is committed."""
+    position = progress.position
+    marks = {
+        PROGRESS: json.dumps(progress.to_json(), separators=(",", ":")),
+        "lakeingest.base": str(base),
+        "lakeingest.commit": uuid.uuid4().hex,
+        "lakeingest.epoch": str(progress.epoch),
+        "lakeingest.position": "" if position is None else str(position.place),
+    }
+    with transaction.update_snapshot(snapshot_properties=marks, branch=STAGING).fast_append() as append:
+        for pickled in files:
+            for file in pickle.loads(pickled):  # noqa: S301 - written by our own executors
+                append.append_data_file(file)
+    return append.snapshot_id
 
 
-def _newest(table: TableId, loaded: Table) -> Staged:
-    """The newest marked commit of staging, which must descend from what readers see."""
-    metadata = loaded.metadata
-    if STAGING not in metadata.refs:
-        raise ForeignWrite(f"{table}: its branch {STAGING} is gone; someone else writes to the table")
-    tip: Snapshot | None = _tip(loaded, STAGING)
-    newest, seen = None, set()
-    while tip is not None:
-        seen.add(tip.snapshot_id)
-        if newest is None and _marked(tip):
-            newest = tip
-        tip = metadata.snapshot_by_id(tip.parent_snapshot_id) if tip.parent_snapshot_id is not None else None
-    main = _tip(loaded, "main")
-    if main.snapshot_id not in seen:
-        raise ForeignWrite(f"{table}: someone else wrote snapshot {main.snapshot_id} to it; roll main back to ours")
-    if newest is None:
-        raise StateUnreadable(f"{table}: no commit of its staging branch carries our progress")
-    return Staged(_progress(newest), newest.snapshot_id, _published(loaded))
+def _assert_unmoved(loaded: Table, staged: Staged) -> None:
+    """Readers see what they saw when the table was loaded; else by whose doing they do not."""
+    table = staged.progress.table
+    if shown(loaded) == staged.published:
+        return
+    if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
+        raise StaleWriter(f"{table}: another writer published it; run the same command again")
+    raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")
 
 
-def _tip(table: Table, branch: str) -> Snapshot:
-    snapshot = table.metadata.snapshot_by_name(branch)
-    if snapshot is None:
-        raise StateUnreadable(f"{'.'.join(table.name())} has no branch {branch}")
-    return snapshot
+def _stale(table: TableId) -> StaleWriter:
+    return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
 
 
-def _marked(snapshot: Snapshot) -> bool:
-    return snapshot.summary is not None and PROGRESS in snapshot.summary.additional_properties
-
-
-def _published(table: Table) -> int | None:
-    """The snapshot that readers see, whoever made it; None for the empty first one."""
-    main = _tip(table, "main")
-    return main.snapshot_id if _marked(main) or main.parent_snapshot_id is not None else None
-
-
-def _progress(snapshot: Snapshot) -> Progress:
-    assert snapshot.summary is not None  # noqa: S101 - it is marked
-    try:
-        return Progress.from_json(json.loads(snapshot.summary.additional_properties[PROGRESS]))
-    except ValueError as error:
-        raise StateUnreadable(f"snapshot {snapshot.snapshot_id}: its progress is no JSON") from error
+def _not_ours(table: TableId, name: tuple[str, str]) -> NotOurTable:
+    return NotOurTable(f"{'.'.join(name)} is there and is no copy of {table}; rename it or set target.table")

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Staged:
     """A table of the lake as its last marked staging commit left it.
 
-    `version` names that commit; `published` is the version that readers see, None before the first publish.
+    `version` names that commit; `published` is the version that readers see, None before the first publish. Where
+    someone's compaction is what readers see, and staging was not yet built on it, `version` is that.
     """
 
     progress: Progress
@@ -42,22 +43,25 @@ class Target(Protocol):
 
     Every commit asserts that staging is where the given `Staged` left it and
     carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then.
+    A process may die anywhere: `load` finds each step done or not begun. What fails where tables are kept is a
+    StorageFailed, a file that is gone a StateUnreadable.
     """
 
     def load(self, table: TableId) -> Staged | None:
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
 
-        NotOurTable and ForeignWrite when someone else made it or wrote to it.
+        What readers see is in its history: where someone compacted that, staging is built on it anew, with the progress
+        that it had. NotOurTable and ForeignWrite when someone else made the table, or changed its rows.
         """
 
     def look(self, table: TableId) -> Staged | None:
         """What `load` would answer; nothing is changed, so it is safe beside a run."""
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """An empty table, invisible to readers until its first publish."""
+        """An empty table, invisible to readers until its first publish; StaleWriter when another run made it first."""
 
     def discard(self, table: TableId) -> None:
-        """Drop a table that was never published."""
+        """Drop a table that was never published; StaleWriter when it was, or is gone."""
 
     def writer(self, table: TableId) -> Writer:
         """For the executors."""
@@ -77,4 +81,8 @@ class Target(Protocol):
         """The rows of one commit."""
 
     def publish(self, staged: Staged, properties: Mapping[str, str]) -> Staged:
-        """Let readers see the commit `staged.version` and its position, atomically; fails if anyone else moved main."""
+        """Let readers see the commit `staged.version` and its position, atomically.
+
+        Refused when they no longer see `staged.published`: MainMoved when someone compacted it, ForeignWrite when
+        someone changed its rows, StaleWriter when another run of ours published.
+        """

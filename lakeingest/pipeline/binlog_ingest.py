@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeingest.config import Source
-from lakeingest.control.spool import Manifest
+from lakeingest.control.spool import Manifest, sync
 from lakeingest.core.position import Gtid, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment, cut
 from lakeingest.core.wave import plan_merge
 from lakeingest.errors import BinlogGone, Retryable, SourceAway
+from lakeingest.lake.storage import stored
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_starts, free_server_id, written_position
@@ -51,18 +52,19 @@ class SpoolSegment:
 
         What is written is not always sent yet, and connections break: SourceAway only after a few attempts.
         """
-        for pause in PAUSES_SECONDS:
-            try:
-                return self._attempt()
-            except SourceAway:
-                time.sleep(pause)
-        return self._attempt()
+        with stored(self.folder):
+            for pause in PAUSES_SECONDS:
+                try:
+                    return self._attempt()
+                except SourceAway:
+                    time.sleep(pause)
+            return self._attempt()
 
     def _attempt(self) -> Manifest:
         attempt = uuid.uuid4().hex
         writers: dict[TableId | None, tuple[str, pq.ParquetWriter]] = {}
         rows = dict.fromkeys(self.schemas, 0)
-        gtids: list[Gtid] = []
+        gtids = GtidSet()
         self._writer(writers, attempt, None)
         try:
             with connect(self.source) as connection:
@@ -70,17 +72,19 @@ class SpoolSegment:
                 for table, batch in read_segment(connection, self.segment, self.schemas, server_id):
                     self._writer(writers, attempt, table).write_batch(batch)
                     if table is None:
-                        gtids += _gtids(batch)
+                        gtids |= GtidSet.of_gtids(_gtids(batch))
                     else:
                         rows[table] += batch.num_rows
         finally:
             for _, writer in writers.values():
                 writer.close()
         files = {table: name for table, (name, _) in writers.items()}
+        for name in files.values():
+            sync(self.folder / name)
         return Manifest(
             self.segment.start,
             self.segment.stop,
-            GtidSet.of_gtids(gtids),
+            gtids,
             files[None],
             {table: (files[table], rows[table]) if table in files else None for table in self.schemas},
         )
@@ -116,6 +120,7 @@ def append_segments(context: Context, manifests: list[Manifest], seconds: float)
     for manifest in manifests:
         gtids |= manifest.gtids
     _wait_until_executed(context, gtids)
+    context.lease.assert_held()
     context.spool.append(manifests)
     rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
     transactions = sum(
@@ -143,6 +148,7 @@ def merge(context: Context, table: TableId) -> None:
     plan = plan_merge(progress.splits, stop.place, context.spool.log(), covered_from)
     paths = context.spool.files(table, plan.start, plan.stop)
     if not paths:
+        context.lease.assert_held()
         context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)))
         return
     changes = read_changes(context.spark, paths, plan.start, plan.stop)
@@ -152,6 +158,7 @@ def merge(context: Context, table: TableId) -> None:
         present = context.target.read(table, staged.version, context.spark).select(*key)
         inserted, updated, deleted = _effects(collapsed, present, key)
         after = progress.merged(plan, stop, inserted, deleted)
+        context.lease.assert_held()
         if inserted or updated or deleted:
             context.advance(context.target.merge(staged, context.spark, collapsed, key, after))
         else:

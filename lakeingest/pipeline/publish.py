@@ -16,7 +16,8 @@ GATE = "lakeingest.gate"  # table property: what the gate counted at the last pu
 def publish(context: Context, table: TableId) -> None:
     """Run the gate on the table's level staging commit, then move main to it.
 
-    GateFailed leaves main where it was. Nothing to do when readers see this commit already.
+    GateFailed leaves main where it was, MainMoved where someone's compaction moved it. Nothing to do when readers see
+    this commit already.
     """
     began = time.monotonic()
     staged = context.tables[table]
@@ -27,6 +28,7 @@ def publish(context: Context, table: TableId) -> None:
     if report.failures:
         raise GateFailed(f"{table} was not published: {'; '.join(report.failures)}; readers keep the last good commit")
     audited = replace(staged, progress=staged.progress.audited())
+    context.lease.assert_held()
     published = context.target.publish(audited, {GATE: json.dumps(asdict(report))})
     published = replace(published, progress=audited.progress.published())
     context.advance(published)

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 from lakeingest.config import Config
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
+from lakeingest.errors import MainMoved
+from lakeingest.lake.storage import stored
 from lakeingest.lake.target import Staged
 from lakeingest.pipeline.binlog_ingest import merge, spool_to_now
 from lakeingest.pipeline.bootstrap import bootstrap
+from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, unobserved
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.publish import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PUBLISH_TRIES = 5  # of a run, for a table that someone compacts meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,9 @@ def run(
     def out_of_time() -> bool:
         return max_minutes is not None and time.monotonic() - began > max_minutes * 60
 
-    with opened(config, tables, observe, spark) as context:
+    # Spark's reads are lazy: what fails in them is named here
+    named = stored(config.target.warehouse, config.target.catalog_file)
+    with opened(config, tables, observe, spark) as context, named:
         for table in context.chosen:
             bootstrap(context, table, out_of_time)
         complete = all(context.tables[table].progress.splits.complete for table in context.chosen)
@@ -64,11 +71,32 @@ def run(
         if caught_up:
             spool_to_now(context)
             for table in context.chosen:
-                merge(context, table)
-                publish(context, table)
-            context.spool.forget(min(staged.progress.needed_from for staged in context.tables.values()))
+                _show(context, table)
+            # staging is branched again from what readers see where someone compacts that, so it needs what they need
+            if all(staged.visible for staged in context.tables.values()):
+                context.lease.assert_held()
+                context.spool.forget(min(staged.progress.needed_from for staged in context.tables.values()))
         results = tuple(_result(context.tables[table]) for table in context.chosen)
     return RunResult(results, caught_up, time.monotonic() - began)
+
+
+def _show(context: Context, table: TableId) -> None:
+    """Merge and publish; when someone's compaction comes in between, once more on top of that.
+
+    MainMoved when that happens every time, or when the spool does not reach back to what readers see: the next run
+    opens one that does.
+    """
+    for left in reversed(range(PUBLISH_TRIES)):
+        merge(context, table)
+        try:
+            publish(context, table)
+            return
+        except MainMoved:
+            context.lease.assert_held()
+            staged = context.target.load(table)
+            if not left or staged is None or staged.progress.needed_from < context.spool.start:
+                raise
+            context.advance(staged)
 
 
 def _result(staged: Staged) -> TableResult:

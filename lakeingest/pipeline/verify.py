@@ -18,6 +18,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import Retryable, SchemaChanged, SourceMoved
 from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.storage import stored
 from lakeingest.lake.target import Staged
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.binlog_reader import read_segment
@@ -82,9 +83,10 @@ def verify(
         schemas = {table: read_schema(connection, table) for table in chosen}
         staged = {table: _published(target, schemas[table]) for table in chosen}
         session = spark or open_session(config)
-        return tuple(
-            _verify_table(config, connection, target, session, schemas[table], staged[table]) for table in chosen
-        )
+        with stored(config.target.warehouse, config.target.catalog_file):  # Spark's reads are lazy
+            return tuple(
+                _verify_table(config, connection, target, session, schemas[table], staged[table]) for table in chosen
+            )
 
 
 def _published(target: IcebergTarget, schema: TableSchema) -> Staged:

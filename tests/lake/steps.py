@@ -1,11 +1,12 @@
 """What a test of the lake drives: one table of a target, and the steps that a pipeline takes with it."""
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import CATALOG
@@ -25,6 +26,11 @@ START = Place(1, 1, 4)
 PLAIN = (Column("id", Kind.INT32, "int", nullable=False), Column("v", Kind.STRING, "text"))
 
 Row = tuple[Any, ...]
+Raw = Callable[..., Table]
+
+
+class Crash(Exception):
+    """The end of a process in between."""
 
 
 @dataclass
@@ -34,11 +40,22 @@ class Lake:
     open: Callable[[], Target]
     spark: SparkSession
     schema: TableSchema
+    boundaries: Mapping[str, str]  # what a format does in steps: the method of its target behind each boundary
 
     @property
     def table(self) -> TableId:
         """The source's table."""
         return self.schema.table
+
+    def dying_before(self, boundary: str) -> Target:
+        """A process that ends there."""
+
+        def crash(*_: object) -> NoReturn:
+            raise Crash
+
+        target = self.open()
+        setattr(target, self.boundaries[boundary], crash)
+        return target
 
     def created(self) -> Staged:
         """The empty table."""
@@ -49,9 +66,11 @@ class Lake:
         """All rows in one wave, one chunk without bounds."""
         return self.wave(self.created(), rows)
 
-    def wave(self, staged: Staged, rows: Sequence[Row], upper: Key | None = None) -> Staged:
+    def wave(
+        self, staged: Staged, rows: Sequence[Row], upper: Key | None = None, target: Target | None = None
+    ) -> Staged:
         """One more chunk up to a key; its file is written by a writer that was pickled, as on an executor."""
-        target = self.open()
+        target = target or self.open()
         writer = pickle.loads(pickle.dumps(target.writer(self.table)))  # noqa: S301 - our own
         chunk = Split(KeyRange(staged.progress.splits.copied_up_to, upper), START, Place(1, 1, 10))
         progress = staged.progress.wave_committed((chunk,), len(rows))
@@ -74,20 +93,20 @@ class Lake:
         fields = ", ".join(f"{quote(column.name)} {types[column.kind]}" for column in self.schema.columns)
         return self.spark.createDataFrame(list(rows), f"{fields}, {DELETED} boolean")
 
-    def merge(self, staged: Staged, *rows: Row, pos: int = 20) -> Staged:
+    def merge(self, staged: Staged, *rows: Row, pos: int = 20, target: Target | None = None) -> Staged:
         """Merge changes and stand at a position."""
-        changes = self.changes(*rows)
-        return self.open().merge(staged, self.spark, changes, self.schema.key, self.leveled(staged, pos))
+        target, changes = target or self.open(), self.changes(*rows)
+        return target.merge(staged, self.spark, changes, self.schema.key, self.leveled(staged, pos))
 
     def published(self, *rows: Row, pos: int = 20) -> Staged:
         """A table that readers see."""
         staged = self.copied(*rows)
         return self.publish(self.open().mark(staged, self.leveled(staged, pos)))
 
-    def publish(self, staged: Staged) -> Staged:
+    def publish(self, staged: Staged, target: Target | None = None) -> Staged:
         """Through the gates, and visible."""
         audited = replace(staged, progress=staged.progress.audited())
-        return self.open().publish(audited, {"lakeingest.gate": "{}"})
+        return (target or self.open()).publish(audited, {"lakeingest.gate": "{}"})
 
     def rows(self, staged: Staged) -> list[Row]:
         """What a commit holds."""

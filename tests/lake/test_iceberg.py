@@ -13,33 +13,17 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.types import IntegerType, NestedField
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import Column, Kind
-from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable
-from lakeingest.lake.iceberg import BUILDING, OWNER, STAGING, IcebergTarget
-from tests.lake.steps import Lake
+from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable
+from lakeingest.lake.history import BUILDING, STAGING
+from lakeingest.lake.iceberg import OWNER, IcebergTarget
+from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def catalog(lake_config: Config) -> SqlCatalog:
-    """The catalog itself, past our code."""
-    lake_config.target.warehouse.mkdir(exist_ok=True)
-    return SqlCatalog(CATALOG, **lake_config.target.pyiceberg_properties())
-
-
-Raw = Callable[..., Table]
-
-
-@pytest.fixture
-def raw(lake: Lake, catalog: SqlCatalog) -> Raw:
-    """Call it for the table past our code; with BUILDING for the one that is not published yet."""
-    return lambda suffix="": catalog.load_table((lake.table.database, lake.table.name + suffix))
 
 
 def summary(table: Table, version: int) -> dict[str, str]:
@@ -101,7 +85,7 @@ def test_a_commit_between_look_and_commit_is_noticed(
     file = zombie.writer(lake.table).write(lake.arrow([(1, "twice")]))
     current = lake.wave(stale, [(1, "a")])
     monkeypatch.setattr(zombie, "_table", lambda _: early)
-    with pytest.raises(StaleWriter, match="another writer is on its staging branch"):
+    with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
         zombie.commit_wave(stale, [file], stale.progress)
     assert lake.loaded() == current
     assert lake.rows(current) == [(1, "a")]
@@ -115,7 +99,7 @@ def test_a_publish_between_look_and_publish_is_noticed(
     zombie, early = IcebergTarget(lake_config.target), raw()
     current = lake.publish(lake.merge(stale, (3, "c", False), pos=40))
     monkeypatch.setattr(zombie, "_table", lambda _: early)
-    with pytest.raises(StaleWriter, match="main moved while we published"):
+    with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
         zombie.publish(stale, {})
     assert lake.loaded().published == current.version
     assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
@@ -146,56 +130,14 @@ def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how
     assert lake.rows(lake.merge(staged, (2, "b", False))) == [(1, "a"), (2, "b")]
 
 
-def test_an_interrupted_first_publish_is_finished(lake: Lake, raw: Raw) -> None:
-    """Main was moved, then the process died before the rename: the next load gives the table its name."""
-    staged = lake.copied((1, "a"))
-    staged = lake.open().mark(staged, lake.leveled(staged, 20))
-    with raw(BUILDING).transaction() as transaction:
-        ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
-    assert lake.open().look(lake.table) == replace(staged, published=staged.version)
-    assert raw(BUILDING).name() == (lake.table.database, lake.table.name + BUILDING)
-    assert lake.loaded() == replace(staged, published=staged.version)
-    assert lake.seen() == [(1, "a")]
-    with pytest.raises(NoSuchTableError):
-        raw(BUILDING)
-    lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
-    assert lake.seen() == [(1, "a"), (2, "b")]
-
-
-def test_an_interrupted_creation_is_begun_again(lake: Lake, raw: Raw, catalog: SqlCatalog) -> None:
-    """A table without any progress of ours holds nothing: who looks leaves it, who loads clears it away."""
-    catalog.create_namespace_if_not_exists(lake.table.database)
-    name = (lake.table.database, lake.table.name + BUILDING)
-    catalog.create_table(name, Schema(NestedField(1, "id", IntegerType())), properties={OWNER: str(lake.table)})
-    assert lake.open().look(lake.table) is None
-    assert catalog.table_exists(name)
-    assert lake.open().load(lake.table) is None
-    assert not catalog.table_exists(name)
-    assert lake.rows(lake.copied((1, "a"))) == [(1, "a")]
-
-
-def test_a_foreign_write_is_named(lake: Lake, raw: Raw, spark: SparkSession) -> None:
-    """A commit of someone else on main stops us, until main is rolled back to ours."""
-    published = lake.published((1, "a"))
-    spark.sql(f"INSERT INTO {CATALOG}.{lake.table} VALUES (2, 'foreign')")
-    with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
-        lake.open().load(lake.table)
-    staged = lake.merge(published, (3, "c", False), pos=30)
-    with pytest.raises(StaleWriter):
-        lake.publish(staged)
-    assert lake.seen() == [(1, "a"), (2, "foreign")]
-    spark.sql(f"CALL {CATALOG}.system.rollback_to_snapshot('{lake.table}', {published.version})")
-    assert lake.loaded() == replace(staged, published=published.version)
-    lake.publish(staged)
-    assert lake.seen() == [(1, "a"), (3, "c")]
-
-
-def test_a_branch_that_is_gone_is_named(lake: Lake, raw: Raw) -> None:
-    """Without its staging branch a table has lost its progress to someone else."""
-    lake.published((1, "a"))
-    raw().manage_snapshots().remove_branch(STAGING).commit()
-    with pytest.raises(ForeignWrite, match=f"{lake.table}: its branch {STAGING} is gone"):
-        lake.open().load(lake.table)
+def test_a_table_is_made_in_one_commit(lake: Lake, raw: Raw) -> None:
+    """Its first version has main, staging and progress: there is no moment at which it is half made."""
+    made = lake.created()
+    table = raw(BUILDING)
+    assert table.metadata.metadata_log == []
+    assert set(table.metadata.refs) == {"main", STAGING}
+    assert lake.open().look(lake.table) == made
+    assert lake.rows(made) == []
 
 
 def test_a_table_of_someone_else_is_not_ours(lake: Lake, catalog: SqlCatalog) -> None:
@@ -223,7 +165,7 @@ def test_progress_that_cannot_be_read_is_named(lake: Lake, raw: Raw, broken: str
         transaction.update_snapshot({"lakeingest.progress": broken}, STAGING).fast_append(),
     ):
         pass
-    with pytest.raises(StateUnreadable):
+    with pytest.raises(StateUnreadable, match=f"{lake.table}: the progress of snapshot"):
         lake.open().load(lake.table)
 
 

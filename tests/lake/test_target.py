@@ -14,7 +14,7 @@ from lakeingest.core.progress import Phase
 from lakeingest.core.schema import Column, Kind
 from lakeingest.core.splits import Split
 from lakeingest.errors import StaleWriter
-from tests.lake.steps import START, Lake, Row
+from tests.lake.steps import START, Crash, Lake, Row
 
 pytestmark = pytest.mark.spark
 
@@ -172,7 +172,89 @@ def test_only_what_was_never_published_is_discarded(lake: Lake) -> None:
     lake.open().discard(lake.table)
     assert lake.open().load(lake.table) is None
     published = lake.published((2, "b"))
-    with pytest.raises(Exception, match="not exist"):
+    with pytest.raises(StaleWriter, match=str(lake.table)):
         lake.open().discard(lake.table)
     assert lake.loaded().version == published.version
     assert lake.seen() == [(2, "b")]
+
+
+def test_a_crash_between_files_and_commit_leaves_nothing(lake: Lake) -> None:
+    """The wave is not there; the next process reads its chunks again, and its rows are there once."""
+    made = lake.created()
+    with pytest.raises(Crash):
+        lake.wave(made, [(1, "a")], target=lake.dying_before("commit"))
+    assert lake.loaded() == made
+    assert lake.rows(made) == []
+    assert lake.rows(lake.wave(lake.loaded(), [(1, "a")])) == [(1, "a")]
+
+
+def test_a_crash_between_merge_and_mark_takes_the_merge_back(lake: Lake) -> None:
+    """Rows and progress are those before the merge; done again, it leaves what it would have left at first."""
+    staged = lake.copied((1, "a"), (2, "b"))
+    changes: list[Row] = [(1, None, True), (2, "B", False), (3, "c", False)]
+    with pytest.raises(Crash):
+        lake.merge(staged, *changes, target=lake.dying_before("commit"))
+    assert lake.loaded() == staged
+    assert lake.rows(lake.loaded()) == [(1, "a"), (2, "b")]
+    assert lake.rows(lake.merge(lake.loaded(), *changes)) == [(2, "B"), (3, "c")]
+
+
+def test_a_crash_within_the_first_publish_is_finished(lake: Lake) -> None:
+    """What was published is found by the name that users query, with the next process at the latest; it goes on."""
+    staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
+    with pytest.raises(Crash):
+        lake.publish(staged, target=lake.dying_before("rename"))
+    assert lake.open().look(lake.table) == replace(staged, published=staged.version)
+    assert lake.loaded() == replace(staged, published=staged.version)
+    assert lake.seen() == [(1, "a")]
+    lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_a_crash_between_discard_and_create_begins_anew(lake: Lake) -> None:
+    """There is no table then; the one that is made next has nothing of the old, nor takes anything of its writers."""
+    old = lake.open().mark(lake.copied((1, "old")), lake.leveled(lake.loaded(), 20))
+    lake.open().discard(lake.table)
+    assert lake.open().load(lake.table) is None
+    made = lake.created()
+    late_ones: list[Callable[[], object]] = [
+        lambda: lake.open().mark(old, old.progress),
+        lambda: lake.merge(old, (2, "old", False), pos=30),
+        lambda: lake.publish(old),
+    ]
+    for late in late_ones:
+        with pytest.raises(StaleWriter, match=str(lake.table)):
+            late()
+    assert lake.loaded() == made
+    assert lake.rows(lake.wave(made, [(1, "new")])) == [(1, "new")]
+
+
+def test_a_writer_of_a_table_that_is_gone_is_refused(lake: Lake) -> None:
+    """Another run discarded it; nothing is made or dropped by the one that did not know."""
+    staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
+    lake.open().discard(lake.table)
+    late_ones: list[Callable[[], object]] = [
+        lambda: lake.open().writer(lake.table),
+        lambda: lake.open().mark(staged, staged.progress),
+        lambda: lake.publish(staged),
+        lambda: lake.open().discard(lake.table),
+    ]
+    for late in late_ones:
+        with pytest.raises(StaleWriter, match=str(lake.table)):
+            late()
+    assert lake.open().load(lake.table) is None
+
+
+def test_of_two_runs_that_make_a_table_one_is_refused(lake: Lake) -> None:
+    """Neither drops nor takes over the other's, whether that is being built or readers see it already."""
+    made = lake.created()
+    with pytest.raises(StaleWriter, match=str(lake.table)):
+        lake.created()
+    assert lake.loaded() == made
+    staged = lake.wave(made, [(1, "a")])
+    published = lake.publish(lake.open().mark(staged, lake.leveled(staged, 20)))
+    with pytest.raises(StaleWriter, match=str(lake.table)):
+        lake.created()
+    assert lake.loaded() == replace(published, progress=lake.loaded().progress)
+    lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]

@@ -1,0 +1,43 @@
+"""Preflight of the target: what it already holds under our tables' names. Nothing is made or changed."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lakeingest import config
+from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError
+from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.target import Staged
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies that are there, and by table why what is there cannot be gone on with.
+
+    `unopened` is why the catalog cannot tell, None when it can.
+    """
+
+    there: Mapping[TableId, Staged] = field(default_factory=dict)
+    refused: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
+    unopened: LakeIngestError | None = None
+
+
+def copies(settings: config.Target, tables: Iterable[TableId]) -> Copies:
+    """What the catalog holds of the tables; one that is not there yet holds nothing."""
+    if not settings.catalog_file.exists():  # opening it would make it
+        return Copies()
+    try:
+        target = IcebergTarget(settings)
+    except LakeIngestError as error:
+        return Copies(unopened=error)
+    there: dict[TableId, Staged] = {}
+    refused: dict[TableId, LakeIngestError] = {}
+    for table in tables:
+        try:
+            staged = target.look(table)
+        except LakeIngestError as error:
+            refused[table] = error
+        else:
+            if staged is not None:
+                there[table] = staged
+    return Copies(there, refused)

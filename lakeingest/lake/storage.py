@@ -1,0 +1,93 @@
+"""What the lake is kept on can fail: errors of the file system, SQLite and the JVM get one of our names."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.exceptions import ValidationError
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from lakeingest.errors import LakeIngestError, Retryable, StaleWriter, StateUnreadable, StorageFailed
+
+_ICEBERG = "org.apache.iceberg.exceptions."
+_REFUSED = {_ICEBERG + name for name in ("CommitFailedException", "CommitStateUnknownException", "ValidationException")}
+
+
+@contextmanager
+def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
+    """Name what fails while the files in `where` and the `catalog` of them are read and written.
+
+    StorageFailed: no space, no permission, a broken disk or database. StateUnreadable: a file is gone or damaged.
+    Retryable: another process holds the catalog, or commits to the same table. Everything else passes as it is.
+    """
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
+        raise
+    except (FileNotFoundError, EOFError, ValidationError) as error:
+        raise _unreadable(where, str(error)) from error
+    except OSError as error:
+        raise _failed(where, error.strerror or str(error)) from error
+    except DBAPIError as error:
+        if isinstance(error, IntegrityError):
+            raise _held(catalog) from error
+        raise _of_database(catalog, str(error.orig)) from error
+    except Exception as error:
+        # what PySpark did not translate, and what it did
+        java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+        named = None if java is None else _of_jvm(_causes(java), where, catalog)
+        if named is None:
+            raise
+        raise named from error
+
+
+def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str) -> LakeIngestError | None:
+    """The name of a chain of causes, None when it is no matter of storage: the outermost that is one decides."""
+    iceberg = None
+    for kinds, told in causes:
+        if kinds & _REFUSED:
+            return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")
+        if "java.sql.SQLException" in kinds:
+            return _of_database(catalog, told)
+        if "java.io.FileNotFoundException" in kinds and ("does not exist" in told or "No such file" in told):
+            return _unreadable(where, told)
+        if any(kind.startswith(_ICEBERG) for kind in kinds):
+            iceberg = told
+        if any(kind.endswith("EOFException") for kind in kinds):
+            return None if iceberg is None else _unreadable(where, iceberg)  # None: a Python worker has died
+        if "java.io.IOException" in kinds and not any(kind.startswith("java.net.") for kind in kinds):
+            return _failed(f"{where}, or a folder that Spark works in,", told)
+    return None
+
+
+def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
+    """Of a Java exception and its causes: the names of its class and those above it, and its message's first line."""
+    while java is not None:
+        kinds, kind = set(), java.getClass()
+        while kind is not None:
+            kinds.add(str(kind.getName()))
+            kind = kind.getSuperclass()
+        yield kinds, str(java.getMessage()).partition("\n")[0]
+        java = java.getCause()
+
+
+def _of_database(catalog: Path | str, told: str) -> LakeIngestError:
+    # two processes that open a new catalog both make its tables
+    return _held(catalog) if "locked" in told or "already exists" in told else _failed(catalog, told)
+
+
+def _held(catalog: Path | str) -> Retryable:
+    return Retryable(f"{catalog} is held by another process; run the same command again")
+
+
+def _failed(what: Path | str, told: str) -> StorageFailed:
+    return StorageFailed(
+        f"{what} cannot be read or written: {told}; make room or mend it, then run the same command again"
+    )
+
+
+def _unreadable(where: Path | str, told: str) -> StateUnreadable:
+    return StateUnreadable(
+        f"{where}: a file is gone or damaged: {' '.join(told.split())}; restore it, or drop the table to copy it again"
+    )

@@ -1,0 +1,236 @@
+"""Others at work on our tables and folders, between runs and while we run: built on, named, or tried again."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lakeingest.config import CATALOG
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
+from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted
+from lakeingest.pipeline.run import PUBLISH_TRIES
+from lakeingest.pipeline.status import status
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40))"
+ROWS = f"INSERT INTO orders VALUES {', '.join(f'({i}, {i})' for i in range(40))}"
+CHANGES = (
+    "UPDATE orders SET v = CONCAT(v, '+') WHERE id % 3 = 0",
+    "DELETE FROM orders WHERE id % 7 = 1",
+    "UPDATE orders SET id = id + 1000 WHERE id > 35",
+)
+
+
+class Stop(Exception):
+    """Ends a run where a crash could."""
+
+
+def compact(pipe: Pipe, table: str = "orders") -> None:
+    """Someone's compaction of what readers see."""
+    pipe.spark.sql(
+        f"CALL {CATALOG}.system.rewrite_data_files("
+        f"table => '{pipe.database}.{table}', options => map('rewrite-all', 'true'))"
+    )
+
+
+def stop_after_merge(pipe: Pipe) -> None:
+    """A run that ends between its merge and its publish: staging is ahead of what readers see."""
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Merged):
+            raise Stop
+
+    with pytest.raises(Stop):
+        pipe.run(observe=stop)
+
+
+def files_of(pipe: Pipe, pattern: str) -> list[Path]:
+    """Files of the table that readers see."""
+    [location] = {
+        Path(row[0].removeprefix("file:")).parent
+        for row in pipe.spark.sql(f"SELECT file_path FROM {CATALOG}.{pipe.database}.orders.files").collect()
+    }
+    return sorted(location.parent.glob(pattern))
+
+
+def test_a_compaction_between_runs_is_built_on(pipe: Pipe) -> None:
+    """Of a table that stands still, and of one with a merge that was not published yet; nothing is copied again."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    waves = len(pipe.seen(WaveCommitted))
+    compact(pipe)
+    pipe.assert_equal()
+    assert [table.state for table in status(pipe.config)] == ["published"]
+    pipe.run()
+    pipe.assert_equal()
+    pipe.sql(CHANGES[0])
+    stop_after_merge(pipe)
+    pipe.sql(*CHANGES[1:])
+    compact(pipe)
+    compact(pipe)
+    pipe.run()
+    pipe.assert_equal()
+    assert len(pipe.seen(WaveCommitted)) == waves
+
+
+def test_a_compaction_in_mid_run_is_built_on(pipe: Pipe) -> None:
+    """The same run merges once more, on top of it, and publishes."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    pipe.sql(*CHANGES)
+
+    def once(event: Event) -> None:
+        if isinstance(event, Merged) and len(pipe.seen(Merged)) == merged + 1:
+            compact(pipe)
+
+    merged = len(pipe.seen(Merged))
+    result = pipe.run(observe=once)
+    assert result.tables[0].published
+    assert len(pipe.seen(Merged)) == merged + 2
+    pipe.assert_equal()
+
+
+def test_compactions_without_end_are_waited_out(pipe: Pipe) -> None:
+    """After five tries the run ends, to be run again later; readers see what they saw."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    seen, merged = pipe.rows("orders"), len(pipe.seen(Merged))
+    pipe.sql(*CHANGES)
+
+    def always(event: Event) -> None:
+        if isinstance(event, Merged):
+            compact(pipe)
+
+    with pytest.raises(MainMoved, match=r"orders: .* run the same command again") as raised:
+        pipe.run(observe=always)
+    assert raised.value.exit_code == 75
+    assert len(pipe.seen(Merged)) == merged + PUBLISH_TRIES
+    assert pipe.rows("orders") == seen
+    pipe.run()
+    pipe.assert_equal()
+
+
+@pytest.mark.parametrize("when", ["between runs", "in mid-run"])
+def test_a_foreign_row_stops_us_until_it_is_rolled_back(pipe: Pipe, when: str) -> None:
+    """Also below a compaction; what readers see is left as it is."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    table = TableId(pipe.database, "orders")
+    published = IcebergTarget(pipe.config.target).look(table)
+    assert published is not None
+    pipe.sql(*CHANGES)
+
+    def write(event: Event | None = None) -> None:
+        if event is None or isinstance(event, Merged):
+            pipe.spark.sql(f"INSERT INTO {CATALOG}.{table} VALUES (99, 'foreign')")
+            compact(pipe)
+
+    if when == "between runs":
+        write()
+    with pytest.raises(ForeignWrite, match=f"{table}: someone else wrote") as raised:
+        pipe.run(observe=write if when == "in mid-run" else None)
+    assert raised.value.exit_code == 3
+    assert (99, "foreign") in pipe.rows("orders")
+    pipe.spark.sql(f"CALL {CATALOG}.system.set_current_snapshot('{table}', {published.version})")
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_main_rolled_back_is_brought_forward_again(pipe: Pipe) -> None:
+    """Someone shows readers an older publish: the next run publishes what it had, though the source stands still."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    older = IcebergTarget(pipe.config.target).look(TableId(pipe.database, "orders"))
+    assert older is not None
+    pipe.sql(*CHANGES)
+    pipe.run()
+    pipe.spark.sql(f"CALL {CATALOG}.system.rollback_to_snapshot('{pipe.database}.orders', {older.version})")
+    assert len(pipe.rows("orders")) == 40
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_the_spool_is_kept_for_what_readers_see(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """A run of other tables forgets nothing that a compaction could make us merge again, though the binlog is gone."""
+    pipe = pipe_on(mysql_server_with(server_id="93"), chunk_rows=10)
+    pipe.sql(ORDERS, ROWS, "CREATE TABLE other (id INT PRIMARY KEY)", "INSERT INTO other VALUES (1)")
+    pipe.run()
+    pipe.sql(*CHANGES)
+    stop_after_merge(pipe)
+    pipe.sql("INSERT INTO other VALUES (2)")
+    pipe.run("other")
+    pipe.sql("FLUSH BINARY LOGS")
+    with pipe.connection.cursor() as cursor:
+        cursor.execute("SHOW BINARY LOGS")
+        last = cursor.fetchall()[-1][0]
+    pipe.run("other")
+    pipe.sql(f"PURGE BINARY LOGS TO '{last}'")
+    compact(pipe)
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_spool_that_does_not_reach_back_is_filled_from_the_binlog(pipe: Pipe) -> None:
+    """Compacted in mid-run, the table needs more than this run's spool has: the next run opens one that has it."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    pipe.sql(*CHANGES)
+    stop_after_merge(pipe)
+    shutil.rmtree(pipe.config.state)
+    pipe.sql("INSERT INTO orders VALUES (-1, 'new')")
+
+    def moved(event: Event) -> None:
+        if isinstance(event, Merged):
+            compact(pipe)
+
+    with pytest.raises(MainMoved):
+        pipe.run(observe=moved)
+    waves = len(pipe.seen(WaveCommitted))
+    pipe.run()
+    pipe.assert_equal()
+    assert len(pipe.seen(WaveCommitted)) == waves
+
+
+def test_a_data_file_that_someone_deleted_is_named(pipe: Pipe) -> None:
+    """The run says which; with the file back it goes on."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    pipe.sql(*CHANGES)
+    [gone, *_] = files_of(pipe, "data/*.parquet")
+    away = gone.with_suffix(".away")
+    gone.rename(away)
+    with pytest.raises(StateUnreadable, match=re.escape(gone.name)) as raised:
+        pipe.run()
+    assert "\n" not in str(raised.value)
+    away.rename(gone)
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_spool_that_executors_cannot_write_is_named(pipe: Pipe) -> None:
+    """Also in mid-run, on an executor: the line names the folder; with the folder back it goes on."""
+    pipe.sql(ORDERS, ROWS)
+    data, away = pipe.config.state / "spool" / "data", pipe.config.state / "spool" / "away"
+
+    def block(event: Event) -> None:
+        if isinstance(event, Spooled) and not away.exists():
+            data.rename(away)
+            data.touch()
+            pipe.sql("DELETE FROM orders WHERE id = 1")
+
+    with pytest.raises(StorageFailed, match=re.escape(str(pipe.config.state))) as raised:
+        pipe.run(observe=block)
+    assert "\n" not in str(raised.value)
+    data.unlink()
+    away.rename(data)
+    pipe.run()
+    pipe.assert_equal()

@@ -1,0 +1,169 @@
+"""Two writers on one Iceberg table, and answers that are lost: what lands where, and who finds out."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from lakeingest.config import CATALOG, Config
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.splits import Split
+from lakeingest.errors import Retryable, StaleWriter
+from lakeingest.lake.history import BUILDING, STAGING
+from lakeingest.lake.iceberg import IcebergTarget
+from tests.lake.steps import START, Lake, Raw
+
+pytestmark = pytest.mark.spark
+
+
+def zombie_merge(raw: Raw) -> None:
+    """What the MERGE of another Spark leaves: a commit on the tip of staging that has no progress."""
+    ours = {"spark.app.id": "another"}
+    with (
+        raw(BUILDING).transaction() as transaction,
+        transaction.update_snapshot(snapshot_properties=ours, branch=STAGING).fast_append(),
+    ):
+        pass
+
+
+def before(target: Any, method: str, call: int, act: Callable[[], object]) -> None:
+    """Let `act` happen before a call of a method of ours, the first being 1."""
+    real, calls = getattr(target, method), iter(range(1, 100))
+
+    def late(*arguments: object) -> object:
+        if next(calls) == call:
+            act()
+        return real(*arguments)
+
+    setattr(target, method, late)
+
+
+@pytest.mark.parametrize("moment", [("_table", 2), ("_commit", 1), ("_finish", 1)])
+def test_a_zombies_merge_between_ours_and_its_mark_is_not_marked(lake: Lake, raw: Raw, moment: tuple[str, int]) -> None:
+    """Whenever it lands: we stop, both are taken back, and our changes merged again are there once."""
+    staged = lake.copied((1, "a"))
+    target = lake.open()
+    before(target, *moment, lambda: zombie_merge(raw))
+    with pytest.raises(StaleWriter, match=str(lake.table)):
+        lake.merge(staged, (2, "b", False), target=target)
+    assert lake.loaded() == staged
+    assert lake.rows(lake.merge(lake.loaded(), (2, "b", False))) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("moment", [("_table", 2), ("_commit", 1), ("_finish", 1)])
+def test_a_merge_that_another_run_took_back_is_not_marked(lake: Lake, moment: tuple[str, int]) -> None:
+    """Loaded elsewhere between our MERGE and its mark, it is gone: its progress must not say that it is there."""
+    staged = lake.copied((1, "a"))
+    target = lake.open()
+    before(target, *moment, lake.loaded)
+    with pytest.raises(StaleWriter, match=str(lake.table)):
+        lake.merge(staged, (2, "b", False), target=target)
+    assert lake.loaded() == staged
+    assert lake.rows(staged) == [(1, "a")]
+
+
+def test_a_zombies_merge_after_our_mark_is_never_published(lake: Lake, raw: Raw, spark: SparkSession) -> None:
+    """We publish what we audited, without it; our next commit is refused, and the next load takes it back."""
+    staged = lake.merge(lake.copied((1, "a")), (2, "b", False))
+    spark.sql(f"INSERT INTO {CATALOG}.{lake.table}{BUILDING}.branch_{STAGING} VALUES (3, 'zombie')")
+    published = lake.publish(staged)
+    assert lake.seen() == [(1, "a"), (2, "b")]
+    with pytest.raises(StaleWriter, match=str(lake.table)):
+        lake.merge(published, (4, "d", False), pos=30)
+    assert lake.loaded().version == published.version
+    lake.publish(lake.merge(lake.loaded(), (4, "d", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b"), (4, "d")]
+
+
+def test_a_wave_that_lands_while_a_merge_runs_refuses_the_merge(lake: Lake, lake_config: Config) -> None:
+    """Spark itself notices that rows were added which the MERGE has not seen; that is another writer, not a failure."""
+    staged = lake.wave(lake.created(), [(1, "a")], upper=(5,))
+    file = lake.open().writer(lake.table).write(lake.arrow([(5, "e")]))
+    chunk = Split(KeyRange((5,), None), START, START)
+    progress, settings = staged.progress.wave_committed((chunk,), 1), lake_config.target
+
+    def land(value: str) -> str:
+        target = IcebergTarget(settings)  # on an executor, while Spark writes the MERGE's files
+        found = target.look(progress.table)
+        if found is not None and found.version == staged.version:
+            target.commit_wave(staged, [file], progress)
+        return value
+
+    changes = lake.changes((1, "zombie", False)).withColumn("v", F.udf(land)("v"))
+    with pytest.raises(StaleWriter):
+        lake.open().merge(staged, lake.spark, changes, lake.schema.key, lake.leveled(staged, 20))
+    assert lake.loaded().progress == progress
+    assert lake.rows(lake.loaded()) == [(1, "a"), (5, "e")]
+
+
+@contextmanager
+def lost_answer(nth: int = 1) -> Iterator[None]:
+    """The nth commit of the SQL catalog is made, and whoever made it sees an error."""
+    commits = iter(range(1, 100))
+
+    def lose(_: Session) -> None:
+        if next(commits) == nth:
+            raise OperationalError("COMMIT", None, Exception("disk I/O error"))
+
+    event.listen(Session, "after_commit", lose)
+    try:
+        yield
+    finally:
+        event.remove(Session, "after_commit", lose)
+    assert next(commits) > nth, "no answer was lost"
+
+
+def test_a_commit_whose_answer_is_lost_is_done(lake: Lake, raw: Raw) -> None:
+    """It is looked up, not made twice: a wave, a mark, the reset of staging, a publish, the first one too."""
+    made = lake.created()
+    with lost_answer():
+        staged = lake.wave(made, [(1, "a")])
+    assert lake.loaded() == staged
+    assert lake.rows(staged) == [(1, "a")]
+    with lost_answer():
+        staged = lake.merge(staged, (2, "b", False))
+    assert lake.loaded() == staged
+    zombie_merge(raw)
+    with lost_answer():
+        assert lake.loaded() == staged
+    assert lake.loaded() == staged
+    with lost_answer():
+        published = lake.publish(staged)
+    assert lake.loaded().published == published.version
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_a_creation_or_a_renaming_whose_answer_is_lost_is_found_by_the_next_run(lake: Lake) -> None:
+    """The run ends, and nothing has to be mended."""
+    lake.created()
+    lake.open().discard(lake.table)
+    with lost_answer(), pytest.raises(Exception, match="disk I/O error"):
+        lake.created()
+    staged = lake.wave(lake.loaded(), [(1, "a")])
+    staged = lake.open().mark(staged, lake.leveled(staged, 20))
+    with lost_answer(2), pytest.raises(Exception, match="disk I/O error"):
+        lake.publish(staged)
+    assert lake.loaded().visible
+    assert lake.seen() == [(1, "a")]
+
+
+def test_a_commit_that_failed_is_not_taken_for_done(lake: Lake) -> None:
+    """The catalog is held by another process: nothing is committed, and the error says what to do."""
+    staged = lake.copied((1, "a"))
+
+    def fail(_: Session) -> None:
+        raise OperationalError("COMMIT", None, Exception("database is locked"))
+
+    event.listen(Session, "before_commit", fail)
+    try:
+        with pytest.raises(Retryable, match="held by another process"):
+            lake.open().mark(staged, staged.progress)
+    finally:
+        event.remove(Session, "before_commit", fail)
+    assert lake.loaded() == staged

@@ -1,0 +1,224 @@
+"""What the lake is kept on fails: one line that names it, nothing half done, and it goes on when that is mended."""
+
+import os
+import resource
+import shutil
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeingest.config import CATALOG, Config
+from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
+from lakeingest.lake.history import BUILDING
+from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.storage import stored
+from lakeingest.lake.target import Staged
+from tests.lake.steps import Lake, Raw
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def own(lake: Lake, lake_config: Config, tmp_path: Path) -> Lake:
+    """A table in a warehouse of its own, which Spark does not know."""
+    settings = lake_config.target.model_copy(update={"warehouse": tmp_path / "warehouse"})
+    return replace(lake, open=lambda: IcebergTarget(settings))
+
+
+def catalog_of(tmp_path: Path) -> Path:
+    """The catalog's file."""
+    return tmp_path / "warehouse" / "catalog.db"
+
+
+@contextmanager
+def files_up_to(size: int, pid: int = 0) -> Iterator[None]:
+    """No file of a process (0: this one) may grow beyond so many bytes, as when a disk or a quota is full."""
+    kept = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, kept[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, kept)
+
+
+@contextmanager
+def without(file: Path) -> Iterator[None]:
+    """A file is gone, and comes back."""
+    away = file.with_suffix(".away")
+    file.rename(away)
+    try:
+        yield
+    finally:
+        away.rename(file)
+
+
+def named(error: type[LakeIngestError], text: str, act: Callable[[], object]) -> None:
+    """The act ends with this error; its one line says so."""
+    with pytest.raises(error, match=text) as raised:
+        act()
+    assert "\n" not in str(raised.value)
+    assert raised.value.exit_code in {3, 75}
+
+
+@pytest.mark.parametrize("size", [100, 2_000, 6_000])
+def test_no_space_in_a_step_of_ours_is_named(own: Lake, size: int, tmp_path: Path) -> None:
+    """Where data files, manifests or metadata cannot be written, the step is not done; with space it is."""
+    made = own.created()
+    rows = [(number, "x" * 1_000) for number in range(20)]
+
+    def wave() -> Staged:
+        return own.wave(own.loaded(), rows)
+
+    with files_up_to(size):
+        full = f"^(file://)?{tmp_path}/warehouse.* (File too large|disk I/O error)"
+        named(StorageFailed, full, wave)
+        named(StorageFailed, full, lambda: own.open().mark(made, made.progress))
+    assert own.loaded() == made
+    staged = wave()
+    assert own.loaded() == staged
+    assert staged.progress.rows == len(rows)
+
+
+def test_no_space_in_spark_is_named(lake: Lake, spark: SparkSession, lake_config: Config) -> None:
+    """In a MERGE's tasks and in its commit; staging is as it was, and the merge passes afterwards."""
+    staged = lake.merge(lake.copied((1, "a")), (2, "b", False))
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to ask
+    assert jvm is not None
+    pid = jvm.java.lang.ProcessHandle.current().pid()
+    for size in (100, 1_000, 4_500):
+        with files_up_to(size, pid):
+            named(
+                StorageFailed,
+                f"^{lake_config.target.warehouse}.* File too large",
+                lambda: lake.merge(staged, (3, "c", False), pos=30),
+            )
+        assert lake.loaded() == staged
+    assert lake.rows(lake.merge(staged, (3, "c", False), pos=30)) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_warehouse_that_cannot_be_made_is_named(lake_config: Config, tmp_path: Path) -> None:
+    """A file stands where it should be."""
+    (tmp_path / "warehouse").touch()
+    settings = lake_config.target.model_copy(update={"warehouse": tmp_path / "warehouse" / "lake"})
+    named(StorageFailed, f"^{settings.warehouse} cannot be read or written", lambda: IcebergTarget(settings))
+
+
+def test_a_catalog_that_is_none_is_named(own: Lake, tmp_path: Path) -> None:
+    """No database, no file, a broken one."""
+    made = own.created()
+    catalog = catalog_of(tmp_path)
+    with without(catalog):
+        catalog.write_text("this is no database " * 1_000)
+        named(StorageFailed, f"^{catalog} .*file is not a database", own.loaded)
+        catalog.unlink()
+        catalog.mkdir()
+        named(StorageFailed, f"^{catalog} .*unable to open database file", own.loaded)
+        catalog.rmdir()
+    with without(catalog):
+        shutil.copy(catalog.with_suffix(".away"), catalog)
+        with catalog.open("r+b") as file:
+            file.seek(100)  # behind the header
+            file.write(b"\xff" * (catalog.stat().st_size - 100))
+        named(StorageFailed, f"^{catalog} .*malformed", own.loaded)
+        catalog.unlink()
+    assert own.loaded() == made
+
+
+def test_a_read_only_catalog_is_named(own: Lake, tmp_path: Path) -> None:
+    """It can be looked at; nothing can be committed, nor is anything."""
+    made = own.created()
+    with catalog_of(tmp_path).open("r+b") as file:
+        file.seek(18)  # the version that is needed to write: SQLite lets a newer one be read only
+        kept = file.read(1)
+        file.seek(18)
+        file.write(b"\3")
+        file.flush()
+        named(
+            StorageFailed,
+            f"^{catalog_of(tmp_path)} .*attempt to write a readonly database",
+            lambda: own.open().mark(made, made.progress),
+        )
+        assert own.open().look(own.table) == made
+        file.seek(18)
+        file.write(kept)
+    assert own.open().mark(made, made.progress).progress == made.progress
+
+
+def test_a_catalog_that_others_hold_is_tried_again_later(lake: Lake, lake_config: Config) -> None:
+    """Longer than a commit waits, in Python and in Spark: exit 75, and nothing was done."""
+    staged = lake.merge(lake.copied((1, "a")), (2, "b", False))
+    catalog = lake_config.target.catalog_file
+    with closing(sqlite3.connect(catalog)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        named(Retryable, f"^{catalog} is held by another process", lambda: lake.open().mark(staged, staged.progress))
+        named(
+            Retryable,
+            f"^{catalog} is held by another process",
+            lambda: lake.merge(staged, (3, "c", False), pos=30),
+        )
+    assert lake.loaded() == staged
+
+
+@pytest.mark.parametrize("file", ["metadata/*.metadata.json", "metadata/snap-*.avro", "data/*.parquet"])
+def test_a_file_that_is_gone_is_named(lake: Lake, raw: Raw, file: str) -> None:
+    """Whoever meets it first, PyIceberg or Spark, says which; with the file back the same step passes."""
+    staged = lake.copied((1, "a"))
+    folder = Path(raw(BUILDING).location().removeprefix("file:"))
+    gone = max(folder.glob(file), key=lambda path: path.stat().st_mtime_ns)
+    with without(gone):
+        named(StateUnreadable, gone.name, lambda: lake.merge(staged, (1, "b", False)))
+        if "metadata" in file:
+            named(StateUnreadable, gone.name, lambda: lake.open().mark(staged, staged.progress))
+        if "json" in file:
+            named(StateUnreadable, gone.name, lake.loaded)
+    assert lake.loaded() == staged
+    assert lake.rows(lake.merge(staged, (1, "b", False))) == [(1, "b")]
+
+
+@pytest.mark.parametrize("file", ["metadata/*.metadata.json", "metadata/snap-*.avro", "data/*.parquet"])
+def test_a_file_that_is_cut_off_is_named(lake: Lake, raw: Raw, file: str) -> None:
+    """As a crash of the machine leaves it."""
+    staged = lake.copied((1, "a"))
+    folder = Path(raw(BUILDING).location().removeprefix("file:"))
+    damaged = max(folder.glob(file), key=lambda path: path.stat().st_mtime_ns)
+    with without(damaged):
+        shutil.copy(damaged.with_suffix(".away"), damaged)
+        os.truncate(damaged, 100)
+        named(StateUnreadable, "gone or damaged", lambda: lake.merge(staged, (1, "b", False)))
+        damaged.unlink()
+    assert lake.loaded() == staged
+
+
+def test_reads_that_spark_puts_off_are_named_where_they_happen(lake: Lake, raw: Raw, lake_config: Config) -> None:
+    """Whoever works with the rows of `read` does so within `stored`."""
+    staged = lake.copied((1, "a"))
+    [gone] = Path(raw(BUILDING).location().removeprefix("file:")).glob("data/*.parquet")
+
+    def read() -> None:
+        with stored(lake_config.target.warehouse):
+            lake.rows(staged)
+
+    with without(gone):
+        named(StateUnreadable, gone.name, read)
+    read()
+
+
+def test_what_is_no_matter_of_storage_keeps_its_own_name(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
+    """A worker that dies breaks its stream, a name that is unknown is a mistake of ours: neither is a broken disk."""
+    lake.created()
+    mistakes: list[Callable[[], object]] = [
+        lambda: spark.sparkContext.parallelize([1]).map(lambda _: os._exit(1)).collect(),
+        lambda: spark.table(f"{CATALOG}.nowhere.none"),
+        lambda: socket.create_connection(("127.0.0.1", 1), timeout=1),
+        lambda: int("none"),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(Exception) as raised, stored(tmp_path):  # noqa: PT011 - whatever it is, as it is
+            mistake()
+        assert not isinstance(raised.value, LakeIngestError)
