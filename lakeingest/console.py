@@ -4,15 +4,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from lakeingest.pipeline.check import CheckResult
 from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, Spooled, WaveCommitted
+from lakeingest.pipeline.plan import TablePlan
 from lakeingest.pipeline.run import RunResult
 from lakeingest.pipeline.verify import TableVerification
 
 KEYS_SHOWN = 20
+_UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 
 def line(event: Event) -> str | None:
@@ -63,6 +68,67 @@ def observer(console: Console) -> Iterator[Observer]:
         yield draw
 
 
+@dataclass(frozen=True, slots=True)
+class TableCommits:
+    """What a run has committed of one table: waves and their rows, then positions."""
+
+    table: str
+    waves: int = 0
+    rows: int = 0
+    merged: str | None = None
+    published: str | None = None
+
+    def __str__(self) -> str:
+        if self.published is not None:
+            return f"{self.table}: published as of {self.published}"
+        waves = f"{self.waves} wave{'s' if self.waves > 1 else ''}, {self.rows:,} rows" if self.waves else ""
+        merged = f"merged up to {self.merged}" if self.merged else ""
+        return f"{self.table}: {', '.join(filter(None, (waves, merged)))}"
+
+
+class Committed:
+    """What a run has committed so far, from its events."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, TableCommits] = {}
+        self._spooled = ""
+
+    @property
+    def tables(self) -> tuple[TableCommits, ...]:
+        """The tables of which something is committed."""
+        return tuple(self._tables.values())
+
+    def then(self, observe: Observer) -> Observer:
+        """An observer that notes what is committed before it tells the other one."""
+
+        def note(event: Event) -> None:
+            self._note(event)
+            observe(event)
+
+        return note
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Spooled):
+            self._spooled = event.stop
+        if not isinstance(event, WaveCommitted | Merged | Published):
+            return
+        name = str(event.table)
+        before = self._tables.get(name, TableCommits(name))
+        match event:
+            case WaveCommitted():
+                after = replace(before, waves=before.waves + 1, rows=before.rows + event.rows)
+            case Merged():
+                after = replace(before, merged=self._spooled)
+            case Published():
+                after = replace(before, published=event.position)
+        self._tables[name] = after
+
+    def __str__(self) -> str:
+        if not self._tables:
+            return "nothing new was committed"
+        return f"committed so far: {', '.join(map(str, self.tables))}"
+
+
 def run_lines(result: RunResult) -> Iterator[str]:
     """What a run came to, a line a table."""
     for table in result.tables:
@@ -71,6 +137,42 @@ def run_lines(result: RunResult) -> Iterator[str]:
         yield f"{table.table}: {table.rows:,} rows, {state}"
     if not result.caught_up:
         yield "the time was up before the end of the binlog; the same command goes on from here"
+
+
+def check_lines(result: CheckResult) -> Iterator[str]:
+    """A line a condition, the warnings after all others."""
+    for one in result.checked:
+        if one not in result.warnings:
+            yield f"{'ok' if one.finding is None else 'PROBLEM':<8} {one}"
+    for one in result.warnings:
+        yield f"{'warning':<8} {one}"
+
+
+def plan_lines(plans: Sequence[TablePlan]) -> Iterator[str]:
+    """What a run would do, a line a table and what is known of it below."""
+    for plan in plans:
+        yield f"{plan.table} → {plan.target}: {plan.state}"
+        yield from (f"  reason     {reason}" for reason in plan.reasons)
+        if plan.copy is None:
+            continue
+        copy, kept = plan.copy, "for good"
+        if plan.retention_seconds is not None and plan.margin_seconds is not None:
+            kept = f"for {_duration(plan.retention_seconds)}, a margin of {_duration(plan.margin_seconds)}"
+        yield f"  key        {', '.join(plan.key)}: {plan.key_path}"
+        if copy.chunks:
+            yield f"  copy       about {copy.rows:,} rows, {decimal(copy.bytes)}"
+            yield f"  chunks     about {copy.chunks:,} of {copy.chunk_rows:,} rows, in {copy.waves:,} waves"
+            yield f"  time       about {_duration(copy.seconds)}: an estimate from one chunk, {copy.at_once} at a time"
+        else:
+            yield "  copy       all of it is there; only the binlog is applied"
+        yield f"  retention  the source keeps its binlog {kept}"
+        yield f"  types      {', '.join(f'{one.name} {one.source_type} → {one.lake_type}' for one in plan.columns)}"
+        yield f"  lossy      {', '.join(plan.lossy) or 'none is built: every value arrives exact, or stops the run'}"
+
+
+def _duration(seconds: float) -> str:
+    size, unit = next((one for one in _UNITS if abs(seconds) >= one[0]), _UNITS[-1])
+    return f"{seconds / size:,.1f} {unit}"
 
 
 def verification_lines(results: Sequence[TableVerification]) -> Iterator[str]:

@@ -1,11 +1,13 @@
 """What every stage of one run shares."""
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pymysql
 
-from lakeingest.config import Config
+from lakeingest.config import Config, Source
+from lakeingest.control.lease import Lease
 from lakeingest.control.spool import Spool
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
@@ -16,11 +18,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def tasks_at_once(source: Source, slots: int | None = None) -> int:
+    """Tasks at a time on so many slots of Spark (None: on this machine's): each uses two connections, one is ours."""
+    return max(1, min(slots or os.cpu_count() or 1, (source.max_connections - 1) // 2))
+
+
 @dataclass(slots=True)
 class Context:
-    """The edges of one run, and where each table stands: `tables` is replaced entry by entry as commits are made."""
+    """The edges of one run, and where each table stands: `tables` is replaced entry by entry as commits are made.
+
+    Whoever commits, to the target or to the spool, asserts right before it that the lease is held.
+    """
 
     config: Config
+    lease: Lease
     connection: pymysql.Connection
     spark: "SparkSession"
     target: Target
@@ -35,9 +46,8 @@ class Context:
 
     @property
     def at_once(self) -> int:
-        """Tasks at a time: each uses two connections, one is the driver's."""
-        slots = self.spark.sparkContext.defaultParallelism
-        return max(1, min(slots, (self.config.source.max_connections - 1) // 2))
+        """Tasks at a time on this session."""
+        return tasks_at_once(self.config.source, self.spark.sparkContext.defaultParallelism)
 
     def advance(self, staged: Staged) -> None:
         """A commit was made: this is where the table stands now."""

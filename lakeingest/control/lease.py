@@ -1,0 +1,198 @@
+"""The lease: one run at a time works on a pipeline.
+
+lease.json   who holds it; its modification time is the last renewal
+lease.lock   locked while lease.json is judged and replaced, never longer; the kernel unlocks it when a process dies
+
+It keeps honest runs apart. A run that was paused for so long that another one took over finds out before its next
+commit; one that is paused within a commit is refused by what the commit itself asserts.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from lakeingest.errors import LeaseHeld, LeaseLost, StorageFailed
+
+RENEW_SECONDS = 10.0
+VOID_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds a lease.
+
+    `boot` and `started` tell its process from every other one with its number; they are None where there is no /proc.
+    """
+
+    token: str
+    host: str
+    pid: int
+    boot: str | None
+    started: int | None
+    since: str
+
+    @classmethod
+    def of_this_process(cls) -> Self:
+        """A new owner."""
+        pid, process = os.getpid(), _process(os.getpid())
+        since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return cls(uuid.uuid4().hex, socket.gethostname(), pid, _boot(), process[1] if process else None, since)
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `asdict`."""
+        return cls(str(doc["token"]), str(doc["host"]), int(doc["pid"]), doc["boot"], doc["started"], str(doc["since"]))
+
+    @property
+    def gone(self) -> bool:
+        """Whether its process is known to have ended; False for one that cannot be seen from here."""
+        if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot()):
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except PermissionError:  # there, and another user's
+            pass
+        process = _process(self.pid)
+        return process is not None and (process[0] in "ZX" or process[1] != self.started)
+
+
+class Lease:
+    """A lease that was taken; `held` renews it."""
+
+    def __init__(self, path: Path, token: str) -> None:
+        self._path = path
+        self._token = token
+        self._renewed = time.monotonic()
+
+    def assert_held(self) -> None:
+        """LeaseLost unless this run is still the only one: ask before every commit."""
+        if self._void:
+            raise LeaseLost(
+                f"this run was paused, or could not renew {self._path}, for more than {VOID_SECONDS:.0f} s: "
+                "another one may be at work; run the same command again"
+            )
+        with _usable(self._path):
+            if not self._ours():
+                raise LeaseLost(f"{self._path} is no longer this run's, another took over; run the same command again")
+
+    def renew_until(self, stop: threading.Event) -> None:
+        """Renew until told to stop; a lease that went void is not renewed, whether it was taken over or not."""
+        while not stop.wait(RENEW_SECONDS) and not self._void:
+            now = time.monotonic()
+            with suppress(OSError):  # a disk that stays away makes the lease void
+                if self._ours():
+                    os.utime(self._path)
+                    self._renewed = now
+
+    def release(self) -> None:
+        """Let the next run begin at once; a lease that is no longer ours is left alone."""
+        with suppress(OSError), _locked(self._path):  # with the end of the process it is void anyway
+            if self._ours():
+                self._path.unlink()
+
+    @property
+    def _void(self) -> bool:
+        return time.monotonic() - self._renewed > VOID_SECONDS
+
+    def _ours(self) -> bool:
+        owner = _owner(self._path)
+        return owner is not None and owner.token == self._token
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[Lease]:
+    """Hold the lease of the pipeline whose state is in `folder`, which is made where it is missing.
+
+    LeaseHeld while another run holds it. A lease is void, and taken over, 30 s after its last renewal, or at once when
+    its process was one of this machine and has ended.
+    """
+    path = folder / "lease.json"
+    with _usable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lease = _take(path)
+    stop = threading.Event()
+    renewal = threading.Thread(target=lease.renew_until, args=(stop,), name="lease", daemon=True)
+    renewal.start()
+    try:
+        yield lease
+    finally:
+        stop.set()
+        renewal.join()
+        lease.release()
+
+
+def _take(path: Path) -> Lease:
+    with _locked(path):
+        with suppress(FileNotFoundError):
+            age = time.time() - path.stat().st_mtime
+            owner = _owner(path)
+            if age <= VOID_SECONDS and not (owner and owner.gone):
+                who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
+                raise LeaseHeld(
+                    f"another run of this pipeline is at work: {who}; run the same command again when it has ended "
+                    f"({VOID_SECONDS:.0f} s later, if it was killed on another machine)"
+                )
+        mine = Owner.of_this_process()
+        lease = Lease(path, mine.token)
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(asdict(mine)))
+        new.replace(path)
+        return lease
+
+
+def _owner(path: Path) -> Owner | None:
+    """Who holds the lease; None for nobody, and for a file that says nothing: only its age counts."""
+    try:
+        return Owner.from_json(json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Nobody else judges or replaces the lease meanwhile.
+
+    Renaming a void lease away instead would let a late taker rename a fresh one, and a third take the gap.
+    """
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(f"the state folder cannot be used: {error.filename or path}: {error.strerror}") from error
+
+
+def _boot() -> str | None:
+    """Where a process number means one process: this boot of the machine, and in it this container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def _process(pid: int) -> tuple[str, int] | None:
+    """A process's state and when it started, in ticks since the boot; None for one that cannot be seen."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name, in parentheses, may hold anything
+    return fields[0], int(fields[19])

@@ -1,0 +1,46 @@
+"""What the console says of a run."""
+
+import pytest
+
+from lakeingest.console import Committed
+from lakeingest.core.schema import TableId
+from lakeingest.pipeline.events import Event, Merged, Planned, Published, Spooled, WaveCommitted
+
+ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
+
+
+def wave(number: int, rows: int) -> Event:
+    """A wave of orders."""
+    return WaveCommitted(ORDERS, number, 8, rows, 1.0, complete=False)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([], "nothing new was committed"),
+        ([Planned(ORDERS, 5), Spooled("binlog.000002:4", 1, 1, 1.0)], "nothing new was committed"),
+        ([wave(1, 20_000)], "committed so far: shop.orders: 1 wave, 20,000 rows"),
+        (
+            [wave(4, 20_000), wave(5, 0), Spooled("binlog.000002:1234", 1, 1, 1.0), Merged(ITEMS, 1, 1, 1, 0, 0, 1.0)],
+            "committed so far: shop.orders: 2 waves, 20,000 rows, shop.items: merged up to binlog.000002:1234",
+        ),
+        (
+            [
+                wave(1, 7),
+                Spooled("binlog.000002:1234", 1, 1, 1.0),
+                Merged(ORDERS, 1, 1, 1, 0, 0, 1.0),
+                Spooled("binlog.000003:4", 0, 0, 1.0),
+            ],
+            "committed so far: shop.orders: 1 wave, 7 rows, merged up to binlog.000002:1234",
+        ),
+        ([wave(1, 7), Published(ORDERS, 7, "binlog.000003:4", 1.0)], "committed so far: shop.orders: published as of "),
+    ],
+)
+def test_what_is_committed_is_told_from_the_events(events: list[Event], said: str) -> None:
+    """The last state of each table; events of nothing that stays say so; each is passed on."""
+    committed, passed = Committed(), list[Event]()
+    observe = committed.then(passed.append)
+    for event in events:
+        observe(event)
+    assert str(committed).startswith(said)
+    assert passed == events
