@@ -34,6 +34,8 @@ _AWAY = {
 }
 _DEFINITION_CHANGED = 1412
 _INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
+GREETING_SECONDS = 10  # to connect, and for each answer until the session is open
+READ_SECONDS = 600  # for an answer: a query on a busy server, the next packet of a long result
 FILE_START = 4  # the position of the first event of every binlog file
 # The order and the text of values must not depend on the server's defaults. Autocommit is set here, too: the driver
 # leaves it alone where the server's greeting says that it is on, which says nothing of the session. A connection may
@@ -60,11 +62,12 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
             charset="utf8mb4",
             autocommit=True,
             conv={},
-            connect_timeout=10,
-            read_timeout=600,
+            connect_timeout=GREETING_SECONDS,
+            read_timeout=GREETING_SECONDS,
             cursorclass=pymysql.cursors.SSCursor if stream else pymysql.cursors.Cursor,
             **_tls(source),
         )
+        connection._read_timeout = READ_SECONDS  # type: ignore[attr-defined]  # noqa: SLF001 - no public way to it
         try:
             if is_mariadb(connection.get_server_info()):  # type: ignore[no-untyped-call]
                 raise PreflightFailed(f"the source {source.host}:{source.port} is MariaDB, which is not built yet")

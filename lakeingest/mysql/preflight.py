@@ -1,17 +1,19 @@
-"""Preflight: the conditions without which the result could be wrong, each a function; all are reported together."""
+"""Preflight of the server: the conditions without which the result could be wrong, each a function; all are asked."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import pymysql
 
+from lakeingest.core.condition import Checked
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError, PreflightFailed
-from lakeingest.mysql.connection import binary_log_status, literal, query, query_dicts
+from lakeingest.errors import LakeIngestError
+from lakeingest.mysql.connection import binary_log_status, query, query_dicts
 
+DAY_SECONDS = 86_400
 _OLDEST = (8, 0, 22)
-_LOGGED_CASCADES = (9, 6)  # since then child rows of a cascade are in the binlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +21,29 @@ class Server:
     """What the conditions look at: the server's variables by lower-case name, and the tables to be copied."""
 
     connection: pymysql.Connection
-    variables: dict[str, str]
+    variables: Mapping[str, str]
     tables: tuple[TableId, ...]
+
+    @classmethod
+    def of(cls, connection: pymysql.Connection, tables: Iterable[TableId] = ()) -> Self:
+        """The server at the other end of a connection, as it is set now."""
+        rows = query(connection, "SHOW GLOBAL VARIABLES")
+        return cls(connection, {str(name).lower(): str(value) for name, value in rows}, tuple(tables))
 
     @property
     def version(self) -> tuple[int, ...]:
         """The version's numbers."""
         numbers = self.variables["version"].split("-")[0].split(".")
         return tuple(int(part) for part in numbers if part.isdigit())
+
+    @property
+    def retention_seconds(self) -> int | None:
+        """After how long the server drops a binlog file; None where it never does by itself."""
+        if not self.is_on("binlog_expire_logs_auto_purge", "ON"):
+            return None
+        seconds = int(self.variables.get("binlog_expire_logs_seconds", "0"))
+        days = float(self.variables.get("expire_logs_days", "0"))  # before 8.4
+        return seconds or round(days * DAY_SECONDS) or None
 
     def is_on(self, name: str, default: str = "OFF") -> bool:
         """Whether a switch is on."""
@@ -37,27 +54,31 @@ Finding = str | None  # what is wrong and its fix, or None
 Condition = Callable[[Server], Finding]
 
 
-def check_source(connection: pymysql.Connection, tables: Iterable[TableId]) -> None:
-    """Raise PreflightFailed with every condition that is not met."""
-    rows = query(connection, "SHOW GLOBAL VARIABLES")
-    server = Server(connection, {str(name).lower(): str(value) for name, value in rows}, tuple(tables))
-    findings = [finding for condition in CONDITIONS if (finding := _ask(condition, server))]
-    if findings:
-        raise PreflightFailed(f"the source is not ready: {'; '.join(findings)}")
+def ask(server: Server, conditions: Mapping[str, Condition]) -> tuple[Checked, ...]:
+    """What came of each condition. One that cannot be asked is not met."""
+    return tuple(Checked(name, _answer(name, condition, server)) for name, condition in conditions.items())
 
 
-def _ask(condition: Condition, server: Server) -> Finding:
+def _answer(name: str, condition: Condition, server: Server) -> Finding:
     try:
         return condition(server)
     except (LakeIngestError, pymysql.err.Error) as error:
-        return f"{condition.__name__.replace('_', ' ')}: {error.args[-1]}"
+        return f"{name} cannot be checked: {error.args[-1]}"
 
 
 def version(server: Server) -> Finding:
     """Full row metadata came with 8.0.1, CAST AS DOUBLE with 8.0.17, SHOW REPLICAS with 8.0.22."""
     if server.version >= _OLDEST:
         return None
-    return f"its version {server.variables['version']} is older than {'.'.join(map(str, _OLDEST))}"
+    oldest = ".".join(map(str, _OLDEST))
+    return f"its version {server.variables['version']} is older than {oldest}; upgrade, or copy from a newer replica"
+
+
+def galera(server: Server) -> Finding:
+    """Each node of a Galera cluster writes a binlog of its own, in its own order of commits."""
+    if not server.is_on("wsrep_on"):
+        return None
+    return "wsrep_on is ON: Galera is not built yet; copy from an asynchronous replica of the cluster"
 
 
 def binlog(server: Server) -> Finding:
@@ -69,22 +90,14 @@ def binlog(server: Server) -> Finding:
     return f"{' and '.join(left_out)} leave changes out of the binlog; remove them" if left_out else None
 
 
-def row_format(server: Server) -> Finding:
-    """Changes are logged as whole rows with their names, uncompressed."""
-    wanted = {
-        "binlog_format": "ROW",
-        "binlog_row_image": "FULL",
-        "binlog_row_metadata": "FULL",
-        "binlog_row_value_options": "",
-        "binlog_transaction_compression": "OFF",
-    }
-    found = {name: server.variables.get(name, value).upper() for name, value in wanted.items()}
-    wrong = [
-        f"{name} is '{found[name]}'; SET GLOBAL {name} = '{value}'"
-        for name, value in wanted.items()
-        if found[name] != value
-    ]
-    return "; ".join(wrong) or None
+def setting(name: str, wanted: str) -> Condition:
+    """A condition: the variable has this value, or is none of this server's."""
+
+    def has_it(server: Server) -> Finding:
+        found = server.variables.get(name, wanted).upper()
+        return None if found == wanted else f"{name} is '{found}'; SET GLOBAL {name} = '{wanted}'"
+
+    return has_it
 
 
 def commit_order(server: Server) -> Finding:
@@ -129,44 +142,28 @@ def prepared_xa(server: Server) -> Finding:
     return f"{len(pending)} XA transactions are prepared; XA is not built yet: end them first" if pending else None
 
 
-def engines(server: Server) -> Finding:
-    """Only InnoDB has read views."""
-    rows = query(
-        server.connection,
-        "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES"
-        f" WHERE ENGINE <> 'InnoDB' AND (TABLE_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})",
-    )
-    named = ", ".join(f"{database}.{name} ({engine})" for database, name, engine in rows)
-    return f"not InnoDB: {named}; convert or exclude them" if named else None
-
-
-def cascades(server: Server) -> Finding:
-    """Rows that a foreign key changes are in the binlog."""
-    if server.version >= _LOGGED_CASCADES and not server.is_on("innodb_native_foreign_keys"):
+def retention(server: Server, copy_seconds: float) -> Finding:
+    """A copy that is interrupted, and a run that is a day late, still find their binlog."""
+    kept, wanted = server.retention_seconds, max(DAY_SECONDS, round(copy_seconds))
+    if kept is None or kept >= wanted:
         return None
-    rows = query(
-        server.connection,
-        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS"
-        f" WHERE (CONSTRAINT_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})"
-        " AND (UPDATE_RULE IN ('CASCADE', 'SET NULL') OR DELETE_RULE IN ('CASCADE', 'SET NULL'))",
+    return (
+        f"the binlog is kept for {kept / 3600:,.1f} hours, the copy may take {copy_seconds / 3600:,.1f} and a run may"
+        f" be a day late; SET GLOBAL binlog_expire_logs_seconds = {wanted}"
     )
-    named = ", ".join(sorted({f"{database}.{name}" for database, name in rows}))
-    return f"foreign keys change rows of {named} outside the binlog; exclude these tables" if named else None
 
 
-def _pairs(tables: tuple[TableId, ...]) -> str:
-    pairs = (f"({literal(table.database)}, {literal(table.name)})" for table in tables)
-    return ", ".join(pairs) or "('', '')"
-
-
-CONDITIONS: tuple[Condition, ...] = (
-    version,
-    binlog,
-    row_format,
-    commit_order,
-    gtids,
-    replica,
-    prepared_xa,
-    engines,
-    cascades,
-)
+CONDITIONS: dict[str, Condition] = {
+    "server version": version,
+    "no Galera": galera,
+    "binary log": binlog,
+    "binlog_format": setting("binlog_format", "ROW"),
+    "binlog_row_image": setting("binlog_row_image", "FULL"),
+    "binlog_row_metadata": setting("binlog_row_metadata", "FULL"),
+    "binlog_row_value_options": setting("binlog_row_value_options", ""),
+    "binlog_transaction_compression": setting("binlog_transaction_compression", "OFF"),
+    "binlog_order_commits": commit_order,
+    "GTIDs": gtids,
+    "replica settings": replica,
+    "prepared XA": prepared_xa,
+}

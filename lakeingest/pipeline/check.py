@@ -1,0 +1,158 @@
+"""Check: every precondition of a run, asked together, each with its fix. Nothing is changed, no Spark is started.
+
+A run asks them too before it begins, but for the warnings, which need estimates, and for what it opens itself at once:
+the spool, and the copies that are there.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.control.folder import lacks_room, unwritable
+from lakeingest.control.spool import Spool
+from lakeingest.core.condition import Checked
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import LakeIngestError, NotOurTable, PreflightFailed, Retryable
+from lakeingest.lake.preflight import Copies, copies
+from lakeingest.mysql import preflight, table_preflight
+from lakeingest.mysql.chunk_reader import estimated_bytes
+from lakeingest.mysql.connection import connect
+from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline.context import tasks_at_once
+from lakeingest.spark.session import lacking
+
+LEAST_FREE = 1 << 30  # Spark's own files and a few waves
+BYTES_PER_SECOND = 2 << 20  # of one slot: what the reference decoder reads at least; `plan` measures it
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What came of every precondition."""
+
+    checked: tuple[Checked, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run may begin."""
+        return not self.problems
+
+    @property
+    def problems(self) -> tuple[Checked, ...]:
+        """What keeps a run from beginning."""
+        return tuple(one for one in self.checked if one.finding and one.fatal)
+
+    @property
+    def warnings(self) -> tuple[Checked, ...]:
+        """What a run may begin with, but not well."""
+        return tuple(one for one in self.checked if one.finding and not one.fatal)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document for programs."""
+        return {"ok": self.ok, "checked": [asdict(one) for one in self.checked]}
+
+
+def check(config: Config) -> CheckResult:
+    """Ask everything; where the source cannot be asked, that is one finding beside the others."""
+    try:
+        with connect(config.source) as connection:
+            checked, size = _source(config, connection)
+    except LakeIngestError as error:
+        checked, size = [Checked("connection", f"cannot connect: {error}"), *_target(copies(config.target, ()), ())], 0
+    checked += [*folders(config, size), _spool(config), Checked("Java and PySpark", lacking())]
+    return CheckResult(tuple(checked))
+
+
+def require(
+    config: Config,
+    connection: pymysql.Connection,
+    known: Sequence[TableId],
+    chosen: Collection[TableId],
+    *,
+    spark: bool,
+) -> dict[TableId, TableSchema]:
+    """The definitions of the tables that a run watches: those it is to bring up to date, and all that have a copy.
+
+    PreflightFailed with every precondition that is not met, Retryable when another process holds the catalog. `spark`
+    says whether a session has to be started.
+    """
+    held = copies(config.target, known)
+    if isinstance(held.unopened, Retryable):
+        raise held.unopened
+    foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
+    copied = {*held.there, *held.refused} - foreign
+    watched = [table for table in known if table in chosen or table in copied]
+    checked, schemas = _tables(preflight.Server.of(connection, watched))
+    checked += [*_target(held, foreign.intersection(chosen)), *folders(config)]
+    if spark:
+        checked.append(Checked("Java and PySpark", lacking()))
+    if problems := CheckResult(tuple(checked)).problems:
+        raise PreflightFailed(f"not ready: {' | '.join(one.finding or '' for one in problems)}")
+    return schemas
+
+
+def _source(config: Config, connection: pymysql.Connection) -> tuple[list[Checked], int]:
+    """What is asked of the source, and of the lake for its tables; and about how many bytes there are to copy."""
+    there = list_tables(connection)
+    tables = config.tables.select(there)
+    held = copies(config.target, tables)
+    server = preflight.Server.of(connection, tables)
+    checked, schemas = _tables(server)
+    progress = {table: held.there[table].progress for table in schemas if table in held.there}
+    missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
+    size = sum(estimated_bytes(connection, schemas[table]) for table in missing)
+    seconds = size / BYTES_PER_SECOND / tasks_at_once(config.source)
+    return [
+        Checked("connection", None),
+        _included(config, there),
+        *checked,
+        Checked("binlog retention", preflight.retention(server, seconds), fatal=False),
+        *_target(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
+        _unchanged([table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]),
+    ], size
+
+
+def _tables(server: preflight.Server) -> tuple[list[Checked], dict[TableId, TableSchema]]:
+    """The server and its tables, and the definitions of those that can be copied."""
+    schemas, usable = table_preflight.read_schemas(server.connection, server.tables)
+    return [*preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS), usable], schemas
+
+
+def _included(config: Config, there: Sequence[TableId]) -> Checked:
+    """Every pattern names a table; fatal only where none does."""
+    patterns = config.tables.include
+    alone = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
+    idle = [pattern for pattern in patterns if not alone[pattern].select(there)]
+    finding = f"no table that {config.source.user} may see matches tables.include {idle}; correct it, or GRANT SELECT"
+    return Checked("tables.include", finding if idle else None, fatal=len(idle) == len(patterns))
+
+
+def _unchanged(changed: Sequence[TableId]) -> Checked:
+    named = ", ".join(map(str, changed))
+    finding = f"DDL changed the definition of {named} since the copy; drop the copy, it must be made again"
+    return Checked("definitions as copied", finding if changed else None)
+
+
+def _target(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
+    """The catalog, and what stands there under the tables' names."""
+    reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
+    unopened = None if held.unopened is None else str(held.unopened)
+    return [Checked("catalog", unopened), Checked("target tables", reasons or None)]
+
+
+def folders(config: Config, size: int = 0) -> Iterator[Checked]:
+    """The folders that a run writes to, and whether they have room for about so many bytes."""
+    for name, folder in (("state folder", config.state), ("warehouse", config.target.warehouse)):
+        yield Checked(name, unwritable(name, folder))
+        full = lacks_room(folder, LEAST_FREE)
+        yield Checked(f"room in the {name}", full or lacks_room(folder, size), fatal=full is not None)
+
+
+def _spool(config: Config) -> Checked:
+    try:
+        Spool.load(config.state / "spool")
+    except (LakeIngestError, OSError) as error:
+        return Checked("spool", str(error))
+    return Checked("spool", None)

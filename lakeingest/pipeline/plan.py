@@ -1,0 +1,153 @@
+"""Plan: what a run would do with each table, from the source's estimates and one chunk that is really read.
+
+Nothing is changed and no Spark is started.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pymysql
+
+from lakeingest.config import CATALOG, Config
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import LakeIngestError, Retryable, SchemaChanged
+from lakeingest.lake.preflight import Copies, copies
+from lakeingest.lake.target import Staged
+from lakeingest.lake.types import iceberg_type
+from lakeingest.mysql.chunk_reader import read_chunk, server_state
+from lakeingest.mysql.connection import connect, named_errors
+from lakeingest.mysql.preflight import Server
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.pipeline.context import tasks_at_once
+from lakeingest.pipeline.opening import FIRST_EPOCH, choose
+from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """A column's type in MySQL, and in the lake."""
+
+    name: str
+    source_type: str
+    lake_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """What is left to copy of a table, all of it estimated: the server's rows and bytes, cut as the next wave is.
+
+    `seconds` are those of the first chunk for each of the others, `at_once` of them at a time; Spark's start, files and
+    merges come on top.
+    """
+
+    rows: int
+    bytes: int
+    chunk_rows: int
+    chunks: int
+    waves: int
+    at_once: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What a run would do with a table; `reasons` say why it cannot, and the rest is as far as it is known then.
+
+    `state` is `new`, `goes on` where there is a copy, or `cannot be copied`. `lossy` names the policies that change
+    values: none are built. `retention_seconds` is for how long the source keeps its binlog, None for good, and
+    `margin_seconds` what the copy leaves of it.
+    """
+
+    table: TableId
+    target: str
+    state: str
+    reasons: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    key_path: str = ""
+    columns: tuple[ColumnPlan, ...] = ()
+    lossy: tuple[str, ...] = ()
+    copy: CopyPlan | None = None
+    retention_seconds: int | None = None
+    margin_seconds: float | None = None
+
+
+def plan(config: Config, tables: Sequence[str] = ()) -> tuple[TablePlan, ...]:
+    """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
+    with connect(config.source) as connection:
+        chosen = choose(config, config.tables.select(list_tables(connection)), tables)
+        held = copies(config.target, chosen)
+        retention = Server.of(connection).retention_seconds
+        return tuple(_plan(config, connection, table, held, retention) for table in chosen)
+
+
+def _plan(
+    config: Config, connection: pymysql.Connection, table: TableId, held: Copies, retention: int | None
+) -> TablePlan:
+    target, staged = ".".join((CATALOG, *config.target.identifier(table))), held.there.get(table)
+    refusal = held.unopened or held.refused.get(table)
+    if isinstance(refusal, Retryable):
+        raise refusal
+    reasons = [str(refusal)] if refusal else []
+    try:
+        with named_errors(config.source):
+            schema = read_schema(connection, table)
+            if staged and staged.progress.fingerprint != schema.fingerprint:
+                raise SchemaChanged(f"{table}: DDL changed its definition since it was copied; it must be copied again")
+            planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
+            key_path = _key_path(schema, planner)
+            copy = _copy(config, connection, schema, planner, staged)
+    except Retryable:
+        raise
+    except LakeIngestError as error:
+        reasons.append(str(error))
+    else:
+        columns = tuple(ColumnPlan(one.name, one.source_type, str(iceberg_type(one))) for one in schema.columns)
+        if not reasons:
+            return TablePlan(
+                table,
+                target,
+                "goes on" if staged else "new",
+                (),
+                schema.key,
+                key_path,
+                columns,
+                copy=copy,
+                retention_seconds=retention,
+                margin_seconds=None if retention is None else retention - copy.seconds,
+            )
+    return TablePlan(table, target, "cannot be copied", tuple(reasons), retention_seconds=retention)
+
+
+def _key_path(schema: TableSchema, planner: Planner) -> str:
+    if len(schema.key) > 1:
+        return "composite key: boundaries asked from the server"
+    if planner.by_arithmetic:
+        return "integer key, even: cut by arithmetic"
+    return "integer key, gappy or without rows: boundaries asked from the server"
+
+
+def _copy(
+    config: Config, connection: pymysql.Connection, schema: TableSchema, planner: Planner, staged: Staged | None
+) -> CopyPlan:
+    at_once = tasks_at_once(config.source)
+    lower = None
+    rows, size = planner.estimated_rows, planner.estimated_bytes
+    if staged is not None:
+        if staged.progress.splits.complete:
+            return CopyPlan(0, 0, planner.chunk_rows, 0, 0, at_once, 0.0)
+        lower = staged.progress.splits.copied_up_to
+        left = max(0, rows - staged.progress.rows)
+        rows, size = left, size * left // max(rows, 1)
+    wave = planner.next_wave(lower)
+    began = time.monotonic()
+    read = read_chunk(config.source, schema, wave[0], server_state(connection).uuid, FIRST_EPOCH)
+    seconds = time.monotonic() - began
+    if wave[0].range.upper is None:
+        rows = read.rows.num_rows  # all that is left
+    chunks = len(wave)
+    if wave[-1].range.upper is not None:
+        chunks = max(chunks + 1, math.ceil(rows / planner.chunk_rows))
+    waves = math.ceil(chunks / (CHUNKS_PER_SLOT * at_once))
+    return CopyPlan(rows, size, planner.chunk_rows, chunks, waves, at_once, seconds * math.ceil(chunks / at_once))
