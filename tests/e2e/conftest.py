@@ -12,6 +12,22 @@ from lakeingest.config import Config, Source, TableOptions, Tables
 from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
 
+FAULTS: list[tuple[str, int, str]] = []  # of this session: what was done to a run, its exit code and its line
+
+
+@pytest.fixture(scope="session")
+def record() -> Callable[[str, int, str], None]:
+    """Call it with a fault, the exit code and the line that users saw: a row of the table that the session prints."""
+    return lambda fault, code, line: FAULTS.append((fault, code, line))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table of faults."""
+    if FAULTS:
+        terminalreporter.section("faults: exit code, and the one line that users see")
+    for fault, code, line in FAULTS:
+        terminalreporter.write_line(f"{fault:<40} {code:>4}  {line}")
+
 
 @pytest.fixture
 def pipe_on(

@@ -1,0 +1,109 @@
+"""`lakeingest` as a scheduler runs it: processes on a pipeline.yml, a warehouse and a state of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+from pyiceberg.catalog.sql import SqlCatalog
+
+from lakeingest.config import CATALOG, Config, load_config
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
+from lakeingest.lake.iceberg import IcebergTarget
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pipeline, and a database of its own on a server."""
+
+    folder: Path
+    server: LocalServer
+    database: str
+    chunk_rows: int | None = None
+
+    def write(self) -> "Job":
+        """Write pipeline.yml, make the database."""
+        options = {} if self.chunk_rows is None else {"*.*": {"chunk_rows": self.chunk_rows}}
+        server = self.server
+        source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
+        tables = {"include": [f"{self.database}.*"], "options": options}
+        doc = {"name": "job", "source": source, "tables": tables}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "pipeline.yml").write_text(json.dumps(doc))
+        self.sql(f"CREATE DATABASE {self.database}")
+        return self
+
+    @property
+    def config(self) -> Config:
+        """The pipeline as the processes load it."""
+        return load_config(self.folder / "pipeline.yml", (), {"JOB_PASSWORD": self.server.password})
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return self.folder / "state"
+
+    def start(self, *arguments: str, before: Sequence[str] = (), **options: Any) -> "subprocess.Popen[str]":
+        """Start `lakeingest` with these arguments, in the job's folder; `before` is a command that starts it."""
+        return subprocess.Popen(
+            [*before, sys.executable, "-m", "lakeingest", *arguments],
+            cwd=self.folder,
+            env=os.environ | {"JOB_PASSWORD": self.server.password, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            **options,
+        )
+
+    def run(self, **options: Any) -> tuple[int, list[str]]:
+        """One run to its end: its exit code and all lines."""
+        process = self.start("run", **options)
+        said, _ = process.communicate(timeout=300)
+        return process.returncode, said.splitlines()
+
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements on the source, the rows of the last one."""
+        with closing(self.connection()) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def connection(self) -> pymysql.Connection:
+        """A connection to the source."""
+        server = self.server
+        return pymysql.connect(
+            host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+        )
+
+    def progress(self, table: str) -> Progress | None:
+        """What the table's last marked commit says; nothing is changed."""
+        staged = IcebergTarget(self.config.target).look(TableId(self.database, table))
+        return None if staged is None else staged.progress
+
+    def published(self, table: str) -> list[tuple[Any, ...]]:
+        """The rows that a reader sees, sorted; read by PyIceberg alone."""
+        catalog = SqlCatalog(CATALOG, **self.config.target.pyiceberg_properties())
+        rows: pa.Table = catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
+        return sorted(tuple(row.values()) for row in rows.to_pylist())
+
+    def source(self, table: str) -> list[tuple[Any, ...]]:
+        """The rows of the source, sorted."""
+        return sorted(self.sql(f"SELECT * FROM {self.database}.{table}"))
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """A process and all that it started, and they."""
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield from descendants(int(child))

@@ -1,0 +1,402 @@
+"""What production does to a run: one clear line, the right exit code, nothing lost, and the next run goes on.
+
+Each fault meets a table that is copied and published, with changes waiting. All of them stand in a table at the end
+of the test output.
+"""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pymysql
+import pytest
+from pydantic import SecretStr
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from lakeingest import cli
+from lakeingest.config import CATALOG, Config
+from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.errors import LakeIngestError
+from lakeingest.pipeline.events import Event, Spooled, WaveCommitted
+from lakeingest.pipeline.run import run
+from tests.e2e.job import Job, descendants
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+Broken = Callable[[Pipe], AbstractContextManager[Config]]
+Record = Callable[[str, int, str], None]
+
+ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40))"
+
+
+class Stop(Exception):
+    """Ends a run where a crash could."""
+
+
+def with_source(pipe: Pipe, **keys: object) -> Config:
+    """The pipeline's config with other keys of the source."""
+    return pipe.config.model_copy(update={"source": pipe.config.source.model_copy(update=keys)})
+
+
+@contextmanager
+def wrong_password(pipe: Pipe) -> Iterator[Config]:
+    """The password was changed."""
+    yield with_source(pipe, password=SecretStr("wrong"))
+
+
+@contextmanager
+def missing_grant(pipe: Pipe) -> Iterator[Config]:
+    """The user may read tables, but not the binlog."""
+    user = f"u{pipe.database}"
+    pipe.sql(f"CREATE USER {user} IDENTIFIED BY 'secret'", f"GRANT SELECT ON {pipe.database}.* TO {user}")
+    yield with_source(pipe, user=user, password=SecretStr("secret"))
+    pipe.sql(f"DROP USER {user}")
+
+
+@contextmanager
+def refused_connection(pipe: Pipe) -> Iterator[Config]:
+    """Nobody listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    yield with_source(pipe, port=port)
+
+
+@contextmanager
+def no_such_table(pipe: Pipe) -> Iterator[Config]:
+    """The patterns match nothing."""
+    tables = pipe.config.tables.model_copy(update={"include": ("nowhere.*",)})
+    yield pipe.config.model_copy(update={"tables": tables})
+
+
+@contextmanager
+def state_is_a_file(pipe: Pipe) -> Iterator[Config]:
+    """A file stands where the state folder should be made."""
+    file = pipe.config.state.with_name("file")
+    file.touch()
+    yield pipe.config.model_copy(update={"state": file / "state"})
+
+
+@contextmanager
+def warehouse_is_a_file(pipe: Pipe) -> Iterator[Config]:
+    """A file stands where the warehouse should be made."""
+    file = pipe.config.state.with_name("warehouse")
+    file.touch()
+    target = pipe.config.target.model_copy(update={"warehouse": file / "warehouse"})
+    yield pipe.config.model_copy(update={"target": target})
+
+
+@contextmanager
+def catalog_is_no_database(pipe: Pipe) -> Iterator[Config]:
+    """Something else stands where the catalog's file was."""
+    folder = pipe.config.state.with_name("elsewhere")
+    folder.mkdir()
+    (folder / "catalog.db").write_text("this is no database, but it is long enough to look like one " * 100)
+    target = pipe.config.target.model_copy(update={"warehouse": folder})
+    yield pipe.config.model_copy(update={"target": target})
+
+
+def damaged(name: str, damage: Callable[[Path], object], *, interrupted: bool) -> Broken:
+    """A file of the spool is damaged; it is back afterwards, as from a backup. Some exist only in mid-run."""
+
+    @contextmanager
+    def broken(pipe: Pipe) -> Iterator[Config]:
+        def stop(event: Event) -> None:
+            if isinstance(event, Spooled):
+                raise Stop
+
+        if interrupted:
+            with pytest.raises(Stop):
+                pipe.run(observe=stop)
+        spool = pipe.config.state / "spool"
+        backup = spool.with_name("backup")
+        shutil.copytree(spool, backup)
+        [file, *_] = sorted(spool.glob(name), key=lambda path: -path.stat().st_size)
+        damage(file)
+        yield pipe.config
+        shutil.rmtree(spool)
+        backup.rename(spool)
+
+    return broken
+
+
+def truncate(path: Path) -> None:
+    """What a crash of the machine leaves of a file."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def another_server(path: Path) -> None:
+    """The state of a pipeline on another server."""
+    doc = json.loads(path.read_text())
+    path.write_text(json.dumps(doc | {"server_uuid": "3e11fa47-71ca-11e1-9e33-c80aa9429562"}))
+
+
+@contextmanager
+def newer_progress(pipe: Pipe) -> Iterator[Config]:
+    """A newer version has worked on the table."""
+    catalog = SqlCatalog(CATALOG, **pipe.config.target.pyiceberg_properties())
+    table = catalog.load_table(f"{pipe.database}.orders")
+    ours = table.metadata.refs["lakeingest"].snapshot_id
+    marks = {"lakeingest.progress": json.dumps({"format": 99})}
+    with (
+        table.transaction() as transaction,
+        transaction.update_snapshot(snapshot_properties=marks, branch="lakeingest").fast_append(),
+    ):
+        pass
+    yield pipe.config
+    with catalog.load_table(f"{pipe.database}.orders").transaction() as transaction:
+        branches = ManageSnapshots(transaction=transaction)
+        branches.remove_branch("lakeingest").create_branch(ours, "lakeingest").commit()
+
+
+@contextmanager
+def foreign_row(pipe: Pipe) -> Iterator[Config]:
+    """Someone wrote to the table that readers see; it is rolled back."""
+    name = f"{CATALOG}.{pipe.database}.orders"
+    before = pipe.spark.sql(f"SELECT snapshot_id FROM {name}.refs WHERE name = 'main'").collect()[0][0]
+    pipe.spark.sql(f"INSERT INTO {name} VALUES (999, 'foreign')")
+    yield pipe.config
+    pipe.spark.sql(f"CALL {CATALOG}.system.rollback_to_snapshot('{pipe.database}.orders', {before})")
+
+
+@contextmanager
+def commit_order_off(pipe: Pipe) -> Iterator[Config]:
+    """The server no longer commits in binlog order."""
+    pipe.sql("SET GLOBAL binlog_order_commits = OFF")
+    yield pipe.config
+    pipe.sql("SET GLOBAL binlog_order_commits = ON")
+
+
+MANIFEST, DATA = "segments/*.json", "data/*.parquet"
+FAULTS: dict[str, tuple[Broken, int, str]] = {
+    "wrong password": (wrong_password, 3, "refuses user"),
+    "missing grant": (missing_grant, 3, "REPLICATION"),
+    "source away": (refused_connection, 75, "is away"),
+    "no table matches": (no_such_table, 3, "no table of the source matches"),
+    "binlog_order_commits off": (commit_order_off, 3, "binlog_order_commits"),
+    "state folder cannot be made": (state_is_a_file, 3, "state folder"),
+    "warehouse cannot be made": (warehouse_is_a_file, 3, "warehouse"),
+    "catalog is no database": (catalog_is_no_database, 3, "catalog.db"),
+    "spool's beginning truncated": (damaged("opened.json", truncate, interrupted=False), 3, "cannot be read"),
+    "spool's beginning empty": (
+        damaged("opened.json", lambda path: path.write_text(""), interrupted=False),
+        3,
+        "spool",
+    ),
+    "spool of another server": (damaged("opened.json", another_server, interrupted=False), 3, "another server"),
+    "spool's manifest truncated": (damaged(MANIFEST, truncate, interrupted=True), 3, "cannot be read"),
+    "spool's data truncated": (damaged(DATA, truncate, interrupted=True), 3, "spool"),
+    "spool's data gone": (damaged(DATA, Path.unlink, interrupted=True), 3, "spool"),
+    "progress of a newer version": (newer_progress, 3, "format 99"),
+    "someone else wrote to the table": (foreign_row, 3, "someone else wrote"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_line_and_the_next_run_goes_on(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], record: Record, fault: str
+) -> None:
+    """The line names it, readers see what they saw, and without the fault the same command makes it equal."""
+    broken, code, said = FAULTS[fault]
+    pipe = pipe_on(mysql_server_with(server_id="92"), chunk_rows=10)
+    pipe.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    pipe.run()
+    seen = pipe.rows("orders")
+    pipe.sql("UPDATE orders SET v = 'changed' WHERE id = 1", "DELETE FROM orders WHERE id = 2")
+    with broken(pipe) as config:
+        with pytest.raises(LakeIngestError) as raised:
+            run(config, spark=pipe.spark)
+        assert [row for row in pipe.rows("orders") if row != (999, "foreign")] == seen
+    line = cli.message(raised.value)
+    record(fault, cli.exit_code(raised.value), line)
+    assert (cli.exit_code(raised.value), said in line, "\n" in line) == (code, True, False), line
+    pipe.run()
+    pipe.assert_equal()
+    assert pipe.rows("orders") == [(1, "changed"), (3, "c")]
+
+
+def test_a_target_that_is_not_ours_is_left_alone(pipe: Pipe, record: Record) -> None:
+    """A table of that name that someone else made is refused, unchanged; under another name the run goes on."""
+    pipe.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a')")
+    name = f"{CATALOG}.{pipe.database}.orders"
+    pipe.spark.sql(f"CREATE NAMESPACE {CATALOG}.{pipe.database}")
+    pipe.spark.sql(f"CREATE TABLE {name} AS SELECT 7 AS id, 'theirs' AS v")
+    with pytest.raises(LakeIngestError) as raised:
+        pipe.run()
+    record("target is not ours", cli.exit_code(raised.value), cli.message(raised.value))
+    assert raised.value.exit_code == 3
+    assert f"{pipe.database}.orders is there" in str(raised.value)
+    assert pipe.rows("orders") == [(7, "theirs")]
+    pipe.spark.sql(f"DROP TABLE {name}")
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_table_that_was_not_asked_for_is_a_usage_error(pipe: Pipe, record: Record) -> None:
+    """A name that the config does not include is named, before anything is made."""
+    pipe.sql(ORDERS)
+    with pytest.raises(LakeIngestError, match="orderz is not among") as raised:
+        pipe.run("orderz")
+    record("unknown table", cli.exit_code(raised.value), cli.message(raised.value))
+    assert raised.value.exit_code == 2
+    assert not pipe.config.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    {
+        "empty table": [],
+        "one-row table": [5],
+        "min = max, at the type's end": [-(2**31)],
+        "both ends of the type": [-(2**31), 2**31 - 1],
+        "several chunks": list(range(45)),
+    }.items(),
+)
+def test_a_table_of_any_size_is_copied(pipe: Pipe, record: Record, kind: str, keys: list[int]) -> None:
+    """Published once, equal to the source, and still equal after a change."""
+    pipe.sql(ORDERS, *(f"INSERT INTO orders VALUES ({key}, 'v')" for key in keys))
+    result = pipe.run()
+    assert [(table.rows, table.published) for table in result.tables] == [(len(keys), True)]
+    pipe.assert_equal()
+    pipe.sql("DELETE FROM orders", "INSERT INTO orders VALUES (0, 'new')")
+    pipe.run()
+    pipe.assert_equal()
+    record(kind, 0, f"{len(keys)} rows, published, equal, also after a change of all rows")
+
+
+class Mortal:
+    """A server that can be killed, and started again on its data."""
+
+    def __init__(self, server: LocalServer) -> None:
+        assert server.pid is not None
+        self.server = server
+        self._pid = server.pid
+        self._command = Path(f"/proc/{self._pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        self._folder = Path(f"/proc/{self._pid}/cwd").readlink()
+        self._again: subprocess.Popen[bytes] | None = None
+
+    def die(self) -> None:
+        """Kill -9."""
+        os.kill(self._pid, signal.SIGKILL)
+        while Path(f"/proc/{self._pid}/exe").exists():
+            time.sleep(0.05)
+
+    def rise(self) -> pymysql.Connection:
+        """Start it again; a connection to it."""
+        self._again = subprocess.Popen(
+            self._command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        server, deadline = self.server, time.monotonic() + 60
+        while True:
+            try:
+                return pymysql.connect(
+                    host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+                )
+            except pymysql.err.OperationalError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+    def end(self) -> None:
+        """Nothing runs any more."""
+        if self._again is not None:
+            self._again.kill()
+            self._again.wait()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Mortal]:
+    """A server of the test's own."""
+    with local_server(tmp_path / "server") as server:
+        mortal = Mortal(server)
+        yield mortal
+        mortal.end()
+
+
+def test_a_server_that_dies_in_mid_run_comes_back(mortal: Mortal, pipe_on: Callable[..., Pipe], record: Record) -> None:
+    """Kill -9 of the source while waves are copied: one line; started again, the same command goes on, equal."""
+    pipe = pipe_on(mortal.server, chunk_rows=10)
+    pipe.sql(ORDERS, f"INSERT INTO orders VALUES {', '.join(f'({i}, {i})' for i in range(300))}")
+
+    def die(event: Event) -> None:
+        if isinstance(event, WaveCommitted) and event.wave == 2:
+            pipe.sql("DELETE FROM orders WHERE id % 7 = 0")
+            mortal.die()
+
+    with pytest.raises(LakeIngestError) as raised:
+        pipe.run(observe=die)
+    record("source dies in mid-run", cli.exit_code(raised.value), cli.message(raised.value))
+    assert raised.value.exit_code == 75
+    pipe.connection = mortal.rise()
+    assert len(pipe.seen(WaveCommitted)) == 2
+    pipe.run()
+    assert sum(event.rows for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)) <= 300
+    pipe.assert_equal()
+
+
+@pytest.fixture
+def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
+    """A pipeline with a table of many waves, for processes."""
+    job = Job(tmp_path / "job", mysql_server, "faults_job", 200).write()
+    values = ", ".join(f"({i}, REPEAT('{i} ', 20))" for i in range(12_000))
+    job.sql(
+        f"USE {job.database}", "CREATE TABLE items (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO items VALUES {values}"
+    )
+    yield job
+    job.sql(f"DROP DATABASE {job.database}")
+
+
+def test_processes_that_are_stopped_go_on(job: Job, record: Record) -> None:
+    """One pipeline, and one fault after the other: each says one line, and the last run is equal."""
+    without_override = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+    job.state.mkdir()
+    job.state.chmod(0o500)
+    outcome = job.start("run", before=without_override)
+    stopped("read-only state folder", outcome, 3, "state folder", record)
+    job.state.chmod(0o700)
+
+    def little(size: int) -> Callable[[], None]:
+        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    outcome = job.start("run", preexec_fn=little(4_096))
+    stopped("no space (RLIMIT_FSIZE) at the start", outcome, 3, "", record)
+    for fault, size in (("no space for a data file", 1_000), ("no space for metadata", 6_000)):
+        process = job.start("run")
+        until_wave(process)
+        for pid in descendants(process.pid):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        stopped(f"{fault} in mid-run", process, 3, "", record)
+    for name, number, code in (("SIGTERM", signal.SIGTERM, 75), ("Ctrl-C", signal.SIGINT, 130)):
+        process = job.start("run")
+        until_wave(process)
+        process.send_signal(number)
+        stopped(f"{name} in mid-run", process, code, "committed", record)
+    code, said = job.run()
+    assert code == 0, said
+    assert job.published("items") == job.source("items")
+
+
+def until_wave(process: "subprocess.Popen[str]") -> None:
+    """Wait until one more wave is committed."""
+    assert process.stdout is not None
+    while ": wave " not in (line := process.stdout.readline()):
+        assert process.poll() is None, line
+
+
+def stopped(fault: str, process: "subprocess.Popen[str]", code: int, said: str, record: Record) -> None:
+    """The process ends with this code, its last line says why, and it is no trace."""
+    output, _ = process.communicate(timeout=120)
+    lines = output.splitlines()
+    record(fault, process.returncode, lines[-1])
+    assert process.returncode == code, output[-2000:]
+    assert lines[-1].startswith("lakeingest: ")
+    assert said in lines[-1]
+    assert not [line for line in lines if "Traceback" in line or "Exception" in line], output[-2000:]

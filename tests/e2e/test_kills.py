@@ -1,0 +1,190 @@
+"""`kill -9` at random moments of a bootstrap and of a catch-up: the next run makes it equal, and repeats nothing.
+
+LAKEINGEST_KILLS sets the number of kills of each kind; the suite's own number is small, since each costs two runs.
+"""
+
+import os
+import random
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from tests.e2e.job import Job
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+KILLS = int(os.environ.get("LAKEINGEST_KILLS", "3"))
+ROWS, CHUNK_ROWS = 16_000, 200
+TABLE = "CREATE TABLE items (id INT PRIMARY KEY, v VARCHAR(40), n DECIMAL(12,2), KEY (n))"
+
+
+@pytest.fixture
+def job_in(
+    tmp_path: Path, mysql_server_with: Callable[..., LocalServer], request: pytest.FixtureRequest
+) -> Callable[[str], Job]:
+    """Call it with a name: a job with a filled table, on a server that logs every query."""
+    server = mysql_server_with(general_log="ON", log_output="TABLE", server_id="91")
+
+    def make(name: str) -> Job:
+        job = Job(tmp_path / name, server, f"kills_{abs(hash(request.node.nodeid)) % 10**6}_{name}", CHUNK_ROWS).write()
+        job.sql(f"USE {job.database}", TABLE)
+        job.sql(
+            f"INSERT INTO {job.database}.items WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k"
+            f" WHERE i < {ROWS}) SELECT /*+ SET_VAR(cte_max_recursion_depth = 1000000) */ i, CONCAT('v', i), i / 3"
+            " FROM k"
+        )
+        return job
+
+    return make
+
+
+@contextmanager
+def written_to(job: Job, chance: random.Random) -> Iterator[None]:
+    """A writer inserts, updates, deletes and moves keys, everywhere, while the block runs."""
+    stop = threading.Event()
+
+    def write() -> None:
+        connection = job.connection()
+        with connection, connection.cursor() as cursor:
+            cursor.execute(f"USE {job.database}")
+            while not stop.is_set():
+                change(cursor.execute, chance)
+                time.sleep(0.005)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def change(execute: Callable[[str], object], chance: random.Random) -> None:
+    """One transaction of a few changes, now and then rolled back."""
+    a, b, new = (chance.randint(1, ROWS * 2) for _ in range(3))
+    execute("BEGIN")
+    execute(f"UPDATE items SET n = n + 1, v = CONCAT('u', {new}) WHERE id BETWEEN {a} AND {a + 5}")
+    execute(f"DELETE FROM items WHERE id = {b}")
+    execute(f"INSERT IGNORE INTO items VALUES ({new}, 'new', 1)")
+    execute(f"UPDATE IGNORE items SET id = {b} WHERE id = {a + 2}")
+    execute("ROLLBACK" if chance.random() < 0.1 else "COMMIT")
+
+
+def killed(job: Job, begun: Callable[[], bool], within: float, chance: random.Random) -> bool:
+    """Start a run and kill it -9, up to `within` seconds after it has begun its work; whether it was alive still."""
+    process = job.start("run")
+    deadline = time.monotonic() + 120
+    while process.poll() is None and not begun():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(chance.uniform(0, within))
+    alive = process.poll() is None
+    process.kill()
+    process.communicate(timeout=60)
+    return alive
+
+
+def made(job: Job) -> Callable[[], bool]:
+    """Whether the table's first files are in the warehouse."""
+    return lambda: any((job.folder / "warehouse").glob(f"{job.database}*/*"))
+
+
+def chunk_reads(job: Job) -> list[int]:
+    """The lower bounds of the chunks that were read since the log was emptied."""
+    reads = job.sql(
+        "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query'"
+        f" AND argument LIKE 'SELECT /*+ MAX_EXECUTION_TIME%{job.database}%'"
+    )
+    return [int(found[1]) if (found := re.search(r"`id` >= (-?\d+)", text)) else -(10**9) for (text,) in reads]
+
+
+def finish(job: Job) -> list[str]:
+    """Run to the end; source and lake are equal then, and no key is there twice."""
+    code, said = job.run()
+    assert code == 0, said
+    published = job.published("items")
+    assert published == job.source("items")
+    assert len({row[0] for row in published}) == len(published)
+    return said
+
+
+def test_kills_in_a_bootstrap(job_in: Callable[[str], Job], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whenever it is killed, the next run is equal, and reads no chunk that was committed."""
+    moments = []
+    for number in range(KILLS):
+        chance = random.Random(number)
+        job = job_in(f"b{number}")
+        with written_to(job, chance):
+            alive = killed(job, made(job), 12, chance)
+        before = job.progress("items")
+        job.sql("TRUNCATE mysql.general_log")
+        finish(job)
+        reads = chunk_reads(job)
+        copied_up_to = before.splits.copied_up_to if before else None
+        if before is not None and before.splits.complete:
+            assert reads == []
+        elif copied_up_to is not None:
+            assert min(reads) == copied_up_to[0]
+        assert len(reads) == len(set(reads))
+        waves = "not created" if before is None else f"{before.wave} waves, {before.phase}"
+        moments.append(f"kill {number + 1}: {waves}{'' if alive else ', after its end'}; then {len(reads)} chunks")
+        job.sql(f"DROP DATABASE {job.database}")
+    with capsys.disabled():
+        print(f"\n{KILLS} kills in a bootstrap, equal after each:\n  " + "\n  ".join(moments))  # noqa: T201 - a report
+
+
+def test_kills_in_a_catch_up(job_in: Callable[[str], Job], capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch of changes, a run that is killed, and the next run is equal; no chunk is read again, no row doubled."""
+    job = job_in("c")
+    finish(job)
+    job.sql("TRUNCATE mysql.general_log")
+    moments = []
+    for number in range(KILLS):
+        chance = random.Random(100 + number)
+        connection = job.connection()
+        with connection, connection.cursor() as cursor:
+            cursor.execute(f"USE {job.database}")
+            for _ in range(300):
+                change(cursor.execute, chance)
+        segments = set((job.state / "spool" / "segments").glob("*.json"))
+
+        def begun(before: set[Path] = segments) -> bool:
+            return bool(set((job.state / "spool" / "data").glob("*")) - before)
+
+        with written_to(job, chance):
+            alive = killed(job, begun, 9, chance)
+        before = job.progress("items")
+        assert before is not None
+        finish(job)
+        moments.append(f"kill {number + 1}: {before.phase}{'' if alive else ', after its end'}")
+    assert chunk_reads(job) == []
+    with capsys.disabled():
+        print(f"\n{KILLS} kills in a catch-up, equal after each:\n  " + "\n  ".join(moments))  # noqa: T201 - a report
+
+
+def test_a_killed_run_leaves_no_process(job_in: Callable[[str], Job]) -> None:
+    """Spark's JVM and its workers end with the run that started them."""
+    job = job_in("p")
+    process = job.start("run")
+    deadline = time.monotonic() + 120
+    while not (job.state / "spool" / "opened.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(5)
+    process.kill()
+    process.communicate(timeout=60)
+
+    def left() -> str:
+        return subprocess.run(["pgrep", "-f", str(job.folder)], capture_output=True, text=True, check=False).stdout
+
+    while left():
+        assert time.monotonic() < deadline, left()
+        time.sleep(0.2)
