@@ -22,7 +22,7 @@ from tests.core.logged import log_of
 ORDERS, SERVER = TableId("shop", "orders"), "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 CHUNK_KEYS, WAVE_CHUNKS = 2, 2
 SEGMENT_TRANSACTIONS = 3
-TRANSACTIONS_MAX, CRASHES_MAX = 25, 3
+TRANSACTIONS_MAX, CRASHES_MAX, COMPACTIONS_MAX = 25, 3, 3
 CALM = (  # the order in which a job ends when nothing else happens
     *("engine_commit", "gtid_add", "open_spool", "forward", "mark", "merge"),
     *("commit_wave", "read", "plan_wave", "plan_merge", "audit", "publish"),
@@ -110,7 +110,8 @@ class Lake:
     rows: tuple[Row, ...] = ()  # a multiset: an append can duplicate
     doc: str | None = ""  # None: a commit without our properties
     marked: tuple[tuple[Row, ...], str] = ((), "")
-    main: tuple[tuple[Row, ...], Place] | None = None
+    main: tuple[tuple[Row, ...], str] | None = None  # what readers see, and the progress that it was published with
+    compacted: bool = False  # main was rewritten by someone else, so that staging does not descend from it any more
 
     def commit(self, rows: tuple[Row, ...], progress: Progress) -> None:
         """A marked commit."""
@@ -136,11 +137,17 @@ class World:
     def __init__(self, rows: Table, *, gtids: bool) -> None:
         self.source, self.lake = Source(rows, gtids=gtids), Lake()
         self.spool: tuple[int, int] | None = None  # the transactions after the first, through the second
-        self.crashes = self.publishes = 0
+        self.crashes = self.publishes = self.compactions = 0
         self.begin()
 
     def begin(self) -> None:
-        """What a run does first: a tip without our properties is reset, and all else is read from the tip."""
+        """What a run does first: a tip without our properties is reset, and all else is read from the tip.
+
+        Where main was compacted, staging is branched from it again, with the progress that main has.
+        """
+        if self.lake.compacted:
+            assert self.lake.main is not None
+            self.lake.marked, self.lake.compacted = self.lake.main, False
         self.lake.rows, self.lake.doc = self.lake.marked
         self.progress = Progress.from_json(json.loads(self.lake.doc)) if self.lake.doc else None
         self.reads, self.merged = list[Read](), (0, 0)
@@ -155,6 +162,7 @@ class World:
             "gtid_add": source.executed < source.visible,
             "open_spool": self.progress is None,
             "crash": self.crashes < CRASHES_MAX,
+            "compact": self.lake.main is not None and self.compactions < COMPACTIONS_MAX,
         }
         if self.progress and self.spool:
             splits, phase = self.progress.splits, self.progress.phase
@@ -169,6 +177,7 @@ class World:
                 "mark": not marked,
                 "audit": marked and phase is Phase.LEVEL,
                 "publish": marked and phase is Phase.AUDITED,
+                "forget": marked and phase is Phase.PUBLISHED,
             }
         return [step for step, now in steps.items() if now]
 
@@ -206,6 +215,11 @@ class World:
         """The spool takes up to some more transactions, none that is not executed."""
         begin, end = self.spooled
         self.spool = begin, min(end + 1 + some, self.source.executed)
+
+    def forget(self) -> None:
+        """The spool drops what is merged; what readers see is all there is, so nobody needs it again."""
+        begin, end = self.spooled
+        self.spool = max(begin, self.source.places.index(self.place)), end
 
     # Waves.
 
@@ -262,7 +276,8 @@ class World:
         before = GtidSet.of_gtids(transaction.gtid for transaction in self.source.log[:begin])
         cuts = range(SEGMENT_TRANSACTIONS, len(known), SEGMENT_TRANSACTIONS)
         log = log_of(known, before if self.source.gtids else GtidSet(), cuts)
-        self.plan = plan_merge(self.state.splits, self.source.places[stop], log, self.state.covered_from)
+        covered_from = max(self.state.covered_from, self.source.places[begin])
+        self.plan = plan_merge(self.state.splits, self.source.places[stop], log, covered_from)
 
     def start(self, plan: MergePlan) -> Place:
         """Where the merge begins to read the spool."""
@@ -312,16 +327,23 @@ class World:
         self.store(self.lake.rows, self.state.audited())
 
     def publish(self) -> None:
-        """Main moves to the audited rows, and they are the source's table at its position."""
-        progress, before = self.state, self.lake.main
-        assert progress.position is not None
-        place = progress.position.place
-        assert before is None or before[1] <= place, "the position went down"
+        """Main moves to the audited rows, and they are the source's table at its position; not over a compaction."""
+        if self.lake.compacted:
+            self.begin()
+            return
+        progress, place = self.state, self.place
+        before = None if self.lake.main is None else Progress.from_json(json.loads(self.lake.main[1])).splits.stop
+        assert before is None or before <= place, "the position went down"
         expected = self.source.tables[self.source.places.index(place)]
         assert Counter(self.lake.rows) == Counter(expected.items()), f"not the table at {place}"
-        self.lake.main = self.lake.rows, place
         self.publishes += 1
         self.store(self.lake.rows, progress.published())
+        self.lake.main = self.lake.marked
+
+    def compact(self) -> None:
+        """Someone rewrites the files that readers see."""
+        self.lake.compacted = True
+        self.compactions += 1
 
     # The job.
 
@@ -343,6 +365,12 @@ class World:
         return self.progress
 
     @property
+    def place(self) -> Place:
+        """Where the table stands, after a merge."""
+        assert self.state.position is not None
+        return self.state.position.place
+
+    @property
     def spooled(self) -> tuple[int, int]:
         """The spool, which is open."""
         assert self.spool is not None
@@ -360,4 +388,4 @@ class World:
         while steps := [step for step in CALM if step in self.possible()]:
             getattr(self, steps[0])(*([0] if steps[0] in {"forward", "read", "plan_merge"} else []))
         assert self.lake.main is not None, "nothing was published"
-        assert self.lake.main[1] == self.source.places[-1], "stuck before the end"
+        assert self.place == self.source.places[-1], "stuck before the end"
