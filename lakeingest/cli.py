@@ -15,12 +15,12 @@ from rich.table import Table
 
 from lakeingest import __version__, console
 from lakeingest.config import Config, load_config
-from lakeingest.errors import LakeIngestError, NotBuiltYet, Retryable, UsageError, VerificationFailed
+from lakeingest.errors import CheckFailed, LakeIngestError, NotBuiltYet, Retryable, UsageError, VerificationFailed
 
 EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
 # fmt: off
 LATER = (
-    "init", "check", "plan", "resnapshot", "pause", "resume", "cancel", "changelog", "maintain", "submit",
+    "resnapshot", "pause", "resume", "cancel", "changelog", "maintain", "submit",
     "approve", "points", "quarantine", "explain", "doctor", "wait",
 )
 # fmt: on
@@ -82,6 +82,57 @@ def demo(
 
 
 @app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = PIPELINE,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from-source",
+            metavar="URL",
+            help="For the tables of mysql://user:password@host:port/database; $MYSQL_PASSWORD where it has none.",
+        ),
+    ] = None,
+) -> None:
+    """Write a commented pipeline.yml; a file that is there is never overwritten."""
+    from lakeingest.pipeline import init as stage
+
+    written = stage.init(path, source, os.environ)
+    if source is None:
+        typer.echo(f"{path}: an example; set source and tables in it")
+    else:
+        left_out = f", left out: {len(written.refused)} (it says why)" if written.refused else ""
+        typer.echo(f"{path}: tables to copy: {len(written.tables)}{left_out}")
+    typer.echo(f"next: export {stage.PASSWORD}, then lakeingest check -c {path}")
+
+
+@app.command()
+def check(
+    parity: Annotated[bool, typer.Option("--parity", callback=_not_built, help="Not built yet.")] = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Ask every precondition of a run; exit 1 where one is not met. Changes nothing."""
+    from lakeingest.pipeline import check as stage
+
+    result = stage.check(load_config(config, overrides or ()))
+    _print(result, as_json, console.check_lines(result))
+    if not result.ok:
+        raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
+
+
+@app.command()
+def plan(
+    tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
+) -> None:
+    """Show what a run would do with each table; reads one chunk of each, changes nothing."""
+    from lakeingest.pipeline import plan as stage
+
+    plans = stage.plan(load_config(config, overrides or ()), tables or ())
+    _print(plans, as_json, console.plan_lines(plans))
+
+
+@app.command()
 def run(
     tables: Names = None,
     max_minutes: Annotated[float | None, typer.Option(min=0, help="Stop at a commit after this long.")] = None,
@@ -94,12 +145,17 @@ def run(
     from lakeingest.pipeline import run as stage
 
     loaded = load_config(config, overrides or ())
+    committed = console.Committed()
     try:
-        with console.observer(Console(stderr=True)) as observe:
-            result = stage.run(loaded, tables or (), max_minutes, observe)
+        with console.observer(Console(stderr=True)) as draw:
+            result = stage.run(loaded, tables or (), max_minutes, committed.then(draw))
     except BaseException as error:
-        _record(loaded, {"exit": exit_code(error), "error": message(error), "caught_up": False})
-        raise
+        stopped = _stopped(error, committed)
+        failed = {"exit": exit_code(stopped), "error": message(stopped), "caught_up": False}
+        _record(loaded, {**failed, "tables": _plain(committed.tables)})
+        if stopped is error:
+            raise
+        raise stopped from error
     _record(loaded, {"exit": 0, "error": None, **_plain(result)})
     _print(result, as_json, console.run_lines(result))
 
@@ -222,16 +278,26 @@ def message(error: BaseException) -> str:
         told = error.format_message() or "no command given"  # type: ignore[attr-defined]
         text = f"{told} (lakeingest --help)"
     elif code == EXIT_INTERRUPTED:
-        text = "interrupted; what was committed stays, the same command goes on from there"
-    elif code == EXIT_INTERNAL:
-        text = f"internal error: {type(error).__name__}: {error}".splitlines()[0] + " (--debug shows the trace)"
+        text = str(error) or "interrupted; what was committed stays, the same command goes on from there"
+    elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:
+        text = f"{error} (runbook: {error.runbook})"
     else:
-        text = str(error)
+        told = f"internal error: {type(error).__name__}: {error}".splitlines()[0]
+        text = f"{told} (--debug shows the trace; runbook: InternalError)"
     return " ".join(text.splitlines())
 
 
 def _terminated(*_: object) -> NoReturn:
     raise Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
+
+
+def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
+    """What ended a run; where the same command goes on, with what it goes on from."""
+    if isinstance(error, KeyboardInterrupt):  # Typer would drop what it says
+        return typer.Abort(f"interrupted; {committed}; the same command goes on from there")
+    if isinstance(error, Retryable) and (committed.tables or type(error) is Retryable):
+        return type(error)(f"{error}; {committed}")
+    return error
 
 
 def _stop_spark() -> None:

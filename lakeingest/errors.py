@@ -10,6 +10,11 @@ class LakeIngestError(Exception):
 
     exit_code = 70
 
+    @property
+    def runbook(self) -> str:
+        """The name of its page in infra/runbooks."""
+        return type(self).__name__
+
 
 class UsageError(LakeIngestError):
     """The command line or pipeline.yml cannot be used as it is."""
@@ -66,7 +71,7 @@ class LeaseHeld(Retryable):
 
 
 class LeaseLost(Retryable):
-    """This run was paused for so long that its lease went void, and another run may have taken over."""
+    """Paused for so long that the lease went void: another run may have taken over."""
 
 
 class SplitUnstable(Retryable):
@@ -107,6 +112,10 @@ class StorageFailed(OperatorNeeded):
 
 class ChunkTooSlow(OperatorNeeded):
     """The server gave up a chunk that took longer than its cap; a smaller chunk is read faster."""
+
+
+class ChunkTooLarge(OperatorNeeded):
+    """A chunk of several rows has more bytes than an executor should hold at once; a smaller chunk has fewer."""
 
 
 class PreflightFailed(OperatorNeeded):

@@ -11,18 +11,16 @@ from pathlib import Path
 
 import pymysql
 import pytest
+import typer
 
 from lakeingest import __version__
-from lakeingest.cli import LATER, app, exit_code
+from lakeingest.cli import LATER, app, exit_code, message
 from lakeingest.demo.server import LocalServer
+from lakeingest.errors import BinlogGone, ConfigError, LakeIngestError
 
 # The commands of the interface, with arguments of theirs, that this version refuses.
 NOT_BUILT = [
-    "init",
-    "init here/pipeline.yml --from-source mysql://lake@db:3306/",
-    "check",
     "check --parity",
-    "plan shop.orders shop.items",
     "resnapshot shop.orders",
     "resnapshot shop.orders --where id=5",
     "resnapshot shop.orders --from [1] --to [9] --no-wait",
@@ -168,7 +166,7 @@ def test_the_version_is_shown(lakeingest: Command) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"lakeingest {__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", ["", "demo", "run", "verify", "status", *LATER])
+@pytest.mark.parametrize("command", ["", "demo", "init", "check", "plan", "run", "verify", "status", *LATER])
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_every_command_has_help(command: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Help is on stdout and no error, also for what is not built yet, which says so."""
@@ -238,6 +236,22 @@ def test_a_wrong_config_is_one_line(lakeingest: Command, pipeline: Callable[...,
     assert_error(lakeingest("run", "--set", "two\nlines"), 2, "wanted key=value")
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (BinlogGone("purged"), "purged (runbook: BinlogGone)"),
+        (ConfigError("two\nlines"), "two lines (runbook: ConfigError)"),
+        (LakeIngestError("x"), "internal error: LakeIngestError: x (--debug shows the trace; runbook: InternalError)"),
+        (OSError("x"), "internal error: OSError: x (--debug shows the trace; runbook: InternalError)"),
+        (typer.BadParameter("x"), "Invalid value: x (lakeingest --help)"),
+        (KeyboardInterrupt(), "interrupted; what was committed stays, the same command goes on from there"),
+    ],
+)
+def test_an_error_of_ours_ends_with_its_runbook(error: BaseException, told: str) -> None:
+    """One line; what was typed wrong, and Ctrl-C, need none."""
+    assert message(error) == told
+
+
 @pytest.mark.mysql
 def test_an_unknown_table_is_usage(lakeingest: Command, on_server: Path, database: str) -> None:
     """A table that the source or the patterns do not have is named; `database.table` is the only form."""
@@ -255,7 +269,12 @@ def test_a_source_that_is_away_is_retried_later(
     done = lakeingest("run")
     assert_error(done, 75, f"127.0.0.1:{port}", "away")
     told = json.loads((tmp_path / "state" / "last_run.json").read_text())
-    assert told == {"exit": 75, "error": done.stderr.removeprefix("lakeingest: ").strip(), "caught_up": False}
+    assert told == {
+        "exit": 75,
+        "error": done.stderr.removeprefix("lakeingest: ").strip(),
+        "caught_up": False,
+        "tables": [],
+    }
 
 
 @pytest.mark.mysql

@@ -1,8 +1,11 @@
-"""What the README and the sources say is so."""
+"""What the README, the runbooks and the sources say is so."""
 
+import ast
 import inspect
 import re
+import shlex
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,8 @@ from lakeingest.errors import LakeIngestError
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+RUNBOOKS = {path.stem: path.read_text() for path in (ROOT / "infra" / "runbooks").glob("*.md")}
+INDEX = RUNBOOKS.pop("README")
 SOURCES = sorted(path for path in (ROOT / "lakeingest").rglob("*") if path.suffix in {".py", ".sql", ".yml"})
 ERRORS = [
     error
@@ -24,9 +29,13 @@ ERRORS = [
 ]
 
 
-def blocks(language: str) -> str:
-    """All code blocks of README in one language."""
-    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE))
+CODES = {error.__name__: error.exit_code for error in ERRORS} | {"InternalError": cli.EXIT_INTERNAL}
+
+
+def blocks(language: str, text: str = README) -> str:
+    """All code blocks of a text in one language."""
+    found = re.findall(rf"^ *```{language}(?: exit=\d+)?\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
+    return textwrap.dedent("\n".join(found))
 
 
 def group() -> TyperGroup:
@@ -36,17 +45,19 @@ def group() -> TyperGroup:
     return built
 
 
-def test_every_command_of_the_readme_exists() -> None:
+@pytest.mark.parametrize("text", [README, INDEX, *RUNBOOKS.values()], ids=["README", "index", *RUNBOOKS])
+def test_every_command_of_a_text_exists(text: str) -> None:
     """Each `lakeingest` line of a shell block, and each `lakeingest …` in the text, is a command that is built."""
     commands = group().commands
-    lines = re.findall(r"^lakeingest ([^#\n]+)", blocks("sh"), re.MULTILINE)
-    lines += re.findall(r"`lakeingest ([a-z][^`]*)`", README)
+    told = re.sub(r"^```text\n.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)  # messages name what is not built too
+    lines = re.findall(r"^ *lakeingest ([a-z][^#\n|>]*)", blocks("sh", told), re.MULTILINE)
+    lines += re.findall(r"`lakeingest ([a-z][^`]*)`", told)
     assert lines
     for line in lines:
-        name, *arguments = line.split()
+        name, *arguments = shlex.split(line)
         assert name in commands, line
         assert name not in cli.LATER, line
-        known = {option for parameter in commands[name].params for option in parameter.opts}
+        known = {option for parameter in commands[name].params for option in parameter.opts} | {"--debug"}
         assert {argument for argument in arguments if argument.startswith("-")} <= known, line
 
 
@@ -102,8 +113,51 @@ def test_nothing_unfinished_or_local_is_in_the_sources(pattern: str) -> None:
     """No note to oneself and no path of one machine is left."""
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in [*SOURCES, ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"]
+        for path in [
+            *SOURCES,
+            *(ROOT / "infra").rglob("*.md"),
+            ROOT / "README.md",
+            ROOT / "Makefile",
+            ROOT / "pyproject.toml",
+        ]
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if re.search(pattern, line)
     ]
     assert found == []
+
+
+def test_every_error_that_is_raised_has_its_runbook() -> None:
+    """Each class has one, a class of classes where it is raised itself; no other runbook is there."""
+    made = {
+        node.func.id
+        for path in SOURCES
+        if path.suffix == ".py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    bases = {base.__name__ for error in ERRORS for base in error.__bases__}
+    wanted = {error.__name__ for error in ERRORS if error.__name__ in made or error.__name__ not in bases}
+    assert set(RUNBOOKS) == wanted - {LakeIngestError.__name__} | {"InternalError"}
+
+
+@pytest.mark.parametrize("name", sorted(RUNBOOKS))
+def test_a_runbook_has_its_exit_code_and_its_four_sections(name: str) -> None:
+    """In this order, and the way out ends with what is healthy."""
+    title, _, code, *_ = RUNBOOKS[name].splitlines()
+    assert title == f"# {name}"
+    assert code.startswith(f"Exit code {CODES[name]}. Acts: ")
+    headings = re.findall(r"^## (.*)$", RUNBOOKS[name], re.MULTILINE)
+    assert headings == ["Meaning", "Impact", "Diagnosis", "Way out"]
+    assert "Healthy is " in RUNBOOKS[name].partition("## Way out")[2]
+
+
+def test_the_index_has_every_runbook_with_its_exit_code() -> None:
+    """One line each, by exit code and name, with a link that leads to it."""
+    rows = re.findall(r"^\| (\d+) \| \[(\w+)\]\((\w+)\.md\) \| \S.* \| \S.* \|$", INDEX, re.MULTILINE)
+    assert rows == [(str(code), name, name) for code, name in sorted((CODES[name], name) for name in RUNBOOKS)]
+
+
+def test_runbooks_lead_to_runbooks_that_exist() -> None:
+    """Wherever one names another."""
+    named = {found for text in [INDEX, *RUNBOOKS.values()] for found in re.findall(r"(\w+)\.md", text)}
+    assert named == set(RUNBOOKS)
