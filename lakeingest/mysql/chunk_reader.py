@@ -1,19 +1,18 @@
 """One chunk, read under its own watermarks: the four steps of DBLog's and Flink CDC's snapshot, without a lock.
 
 1. low: `gtid_executed`, which any read view opened after it contains (without GTIDs: the start of the current file,
-because a
-   rotation waits for earlier commits).
+   because a rotation waits for earlier commits).
 2. the read view opens: START TRANSACTION WITH CONSISTENT SNAPSHOT.
 3. high: the written position, which contains whatever the view sees. Read here, not after the rows: the view is
-fixed, so
-   the window is milliseconds.
+   fixed, so the window is milliseconds.
 4. the table's lock and its definition under it, then its rows, in the same transaction.
 
 Rows, low, high and definition travel together: a retried task must never meet the marks of another attempt.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pymysql
@@ -25,7 +24,7 @@ from lakeingest.core.keys import Key, quote
 from lakeingest.core.position import FilePosition, GtidSet, Low
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.splits import Split
-from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable
+from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
 from lakeingest.mysql.connection import FILE_START, connect, literal, query, written_position
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire import arrow
@@ -199,11 +198,7 @@ def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str, cap: Ca
     with connection.cursor() as cursor:
         cursor.execute(sql)
         while rows := cursor.fetchmany(fetch):
-            columns = [
-                arrow.from_text(column, values)
-                for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
-            ]
-            batch = pa.record_batch(columns, schema=types)
+            batch = pa.record_batch(_columns(schema, rows), schema=types)
             batches.append(batch)
             size += batch.nbytes
             if cap.bytes is not None and size > cap.bytes:
@@ -213,3 +208,13 @@ def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str, cap: Ca
             fitting = FETCH_BYTES * len(rows) // max(batch.nbytes, 1)
             fetch = max(1, min(fetch * FETCH_GROWTH, FETCH_ROWS, fitting))
     return pa.Table.from_batches(batches, types)
+
+
+def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
+    try:
+        return [
+            arrow.from_text(column, values)
+            for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
+        ]
+    except UnsupportedValue as error:
+        raise UnsupportedValue(f"{schema.table}: {error}") from error
