@@ -40,9 +40,7 @@ class Context:
     observe: Observer
     chosen: tuple[TableId, ...]  # of the watched tables, those that this run is to bring up to date
     tables: dict[TableId, Staged] = field(default_factory=dict)
-    boundaries: list[FilePosition] = field(
-        default_factory=list
-    )  # ends of transactions that were seen: places to cut at
+    boundaries: list[FilePosition] = field(default_factory=list)  # ends of transactions, where the binlog may be cut
 
     @property
     def at_once(self) -> int:
