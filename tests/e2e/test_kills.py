@@ -20,7 +20,7 @@ from tests.e2e.job import Job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
-KILLS = int(os.environ.get("LAKEINGEST_KILLS", "3"))
+KILLS = int(os.environ.get("LAKEINGEST_KILLS", "2"))
 ROWS, CHUNK_ROWS = 16_000, 200
 TABLE = "CREATE TABLE items (id INT PRIMARY KEY, v VARCHAR(40), n DECIMAL(12,2), KEY (n))"
 
@@ -78,18 +78,37 @@ def change(execute: Callable[[str], object], chance: random.Random) -> None:
     execute("ROLLBACK" if chance.random() < 0.1 else "COMMIT")
 
 
-def killed(job: Job, begun: Callable[[], bool], within: float, chance: random.Random) -> bool:
-    """Start a run and kill it -9, up to `within` seconds after it has begun its work; whether it was alive still."""
+def begun(job: Job, sign: Callable[[], bool]) -> "subprocess.Popen[str]":
+    """Start a run; it has begun its work, as the sign says, when this returns."""
     process = job.start("run")
     deadline = time.monotonic() + 120
-    while process.poll() is None and not begun():
+    while process.poll() is None and not sign():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    time.sleep(chance.uniform(0, within))
-    alive = process.poll() is None
+    return process
+
+
+def worked(job: Job, sign: Callable[[], bool]) -> float:
+    """How long the work of a run takes that nobody kills."""
+    process = begun(job, sign)
+    began = time.monotonic()
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+    return time.monotonic() - began
+
+
+def killed(job: Job, sign: Callable[[], bool], after: float) -> None:
+    """Kill a run -9, this long after it began its work."""
+    process = begun(job, sign)
+    time.sleep(after)
     process.kill()
     process.communicate(timeout=60)
-    return alive
+
+
+def moments(seconds: float, chance: random.Random) -> Iterator[float]:
+    """As many random moments as there are kills, one in each equal part of the work."""
+    for number in range(KILLS):
+        yield (number + chance.random()) * seconds / KILLS
 
 
 def made(job: Job) -> Callable[[], bool]:
@@ -118,12 +137,13 @@ def finish(job: Job) -> list[str]:
 
 def test_kills_in_a_bootstrap(job_in: Callable[[str], Job], capsys: pytest.CaptureFixture[str]) -> None:
     """Whenever it is killed, the next run is equal, and reads no chunk that was committed."""
-    moments = []
-    for number in range(KILLS):
-        chance = random.Random(number)
+    chance, told = random.Random(1), []
+    whole = job_in("whole")
+    seconds = worked(whole, made(whole))
+    for number, after in enumerate(moments(seconds, chance), start=1):
         job = job_in(f"b{number}")
         with written_to(job, chance):
-            alive = killed(job, made(job), 12, chance)
+            killed(job, made(job), after)
         before = job.progress("items")
         job.sql("TRUNCATE mysql.general_log")
         finish(job)
@@ -134,40 +154,53 @@ def test_kills_in_a_bootstrap(job_in: Callable[[str], Job], capsys: pytest.Captu
         elif copied_up_to is not None:
             assert min(reads) == copied_up_to[0]
         assert len(reads) == len(set(reads))
-        waves = "not created" if before is None else f"{before.wave} waves, {before.phase}"
-        moments.append(f"kill {number + 1}: {waves}{'' if alive else ', after its end'}; then {len(reads)} chunks")
+        state = "not created" if before is None else f"{before.wave} waves, {before.phase}"
+        told.append(f"kill {number} after {after:.1f} s: {state}; then {len(reads)} chunks")
         job.sql(f"DROP DATABASE {job.database}")
-    with capsys.disabled():
-        print(f"\n{KILLS} kills in a bootstrap, equal after each:\n  " + "\n  ".join(moments))  # noqa: T201 - a report
+    report(capsys, f"{KILLS} kills in a bootstrap of {seconds:.1f} s, equal after each", told)
 
 
 def test_kills_in_a_catch_up(job_in: Callable[[str], Job], capsys: pytest.CaptureFixture[str]) -> None:
     """A batch of changes, a run that is killed, and the next run is equal; no chunk is read again, no row doubled."""
+    chance, told = random.Random(2), []
     job = job_in("c")
     finish(job)
     job.sql("TRUNCATE mysql.general_log")
-    moments = []
-    for number in range(KILLS):
-        chance = random.Random(100 + number)
-        connection = job.connection()
-        with connection, connection.cursor() as cursor:
-            cursor.execute(f"USE {job.database}")
-            for _ in range(300):
-                change(cursor.execute, chance)
-        segments = set((job.state / "spool" / "segments").glob("*.json"))
-
-        def begun(before: set[Path] = segments) -> bool:
-            return bool(set((job.state / "spool" / "data").glob("*")) - before)
-
+    batch(job, chance)
+    seconds = worked(job, spooling(job))
+    for number, after in enumerate(moments(seconds, chance), start=1):
+        batch(job, chance)
+        before, sign = job.progress("items"), spooling(job)
         with written_to(job, chance):
-            alive = killed(job, begun, 9, chance)
-        before = job.progress("items")
-        assert before is not None
+            killed(job, sign, after)
+        stopped = "merged" if job.progress("items") != before else "not merged"
+        spooled = len(list((job.state / "spool" / "segments").glob("*.json")))
         finish(job)
-        moments.append(f"kill {number + 1}: {before.phase}{'' if alive else ', after its end'}")
+        told.append(f"kill {number} after {after:.1f} s: {spooled} segments spooled, {stopped}")
     assert chunk_reads(job) == []
+    report(capsys, f"{KILLS} kills in a catch-up of {seconds:.1f} s, equal after each", told)
+
+
+def batch(job: Job, chance: random.Random) -> None:
+    """Some hundred transactions."""
+    connection = job.connection()
+    with connection, connection.cursor() as cursor:
+        cursor.execute(f"USE {job.database}")
+        for _ in range(300):
+            change(cursor.execute, chance)
+
+
+def spooling(job: Job) -> Callable[[], bool]:
+    """Whether the spool has files that it has not now."""
+    folder = job.state / "spool" / "data"
+    before = set(folder.glob("*"))
+    return lambda: bool(set(folder.glob("*")) - before)
+
+
+def report(capsys: pytest.CaptureFixture[str], title: str, lines: list[str]) -> None:
+    """Show what was killed, also where all is well."""
     with capsys.disabled():
-        print(f"\n{KILLS} kills in a catch-up, equal after each:\n  " + "\n  ".join(moments))  # noqa: T201 - a report
+        print(f"\n{title}:", *lines, sep="\n  ")  # noqa: T201 - a report
 
 
 def test_a_killed_run_leaves_no_process(job_in: Callable[[str], Job]) -> None:
