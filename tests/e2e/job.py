@@ -29,6 +29,7 @@ class Job:
     server: LocalServer
     database: str
     chunk_rows: int | None = None
+    warehouse: Path = Path("warehouse")  # one of a Spark session that is there, or of its own
 
     def write(self) -> "Job":
         """Write pipeline.yml, make the database."""
@@ -36,7 +37,7 @@ class Job:
         server = self.server
         source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
-        doc = {"name": "job", "source": source, "tables": tables}
+        doc = {"name": "job", "source": source, "tables": tables, "target": {"warehouse": str(self.warehouse)}}
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "pipeline.yml").write_text(json.dumps(doc))
         self.sql(f"CREATE DATABASE {self.database}")

@@ -1,6 +1,7 @@
 """`kill -9` at random moments of a bootstrap and of a catch-up: the next run makes it equal, and repeats nothing.
 
-LAKEINGEST_KILLS sets the number of kills of each kind; the suite's own number is small, since each costs two runs.
+LAKEINGEST_KILLS sets the number of kills of each kind. What is killed is a process with a Spark of its own, as a
+scheduler starts it; the next run works in the session of the tests, which saves half of the time.
 """
 
 import os
@@ -14,8 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from lakeingest.config import Config
 from lakeingest.demo.server import LocalServer
+from lakeingest.pipeline.run import run
 from tests.e2e.job import Job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -27,13 +31,17 @@ TABLE = "CREATE TABLE items (id INT PRIMARY KEY, v VARCHAR(40), n DECIMAL(12,2),
 
 @pytest.fixture
 def job_in(
-    tmp_path: Path, mysql_server_with: Callable[..., LocalServer], request: pytest.FixtureRequest
+    tmp_path: Path,
+    mysql_server_with: Callable[..., LocalServer],
+    lake_config: Config,
+    request: pytest.FixtureRequest,
 ) -> Callable[[str], Job]:
     """Call it with a name: a job with a filled table, on a server that logs every query."""
     server = mysql_server_with(general_log="ON", log_output="TABLE", server_id="91")
 
     def make(name: str) -> Job:
-        job = Job(tmp_path / name, server, f"kills_{abs(hash(request.node.nodeid)) % 10**6}_{name}", CHUNK_ROWS).write()
+        database = f"kills_{abs(hash(request.node.nodeid)) % 10**6}_{name}"
+        job = Job(tmp_path / name, server, database, CHUNK_ROWS, lake_config.target.warehouse).write()
         job.sql(f"USE {job.database}", TABLE)
         job.sql(
             f"INSERT INTO {job.database}.items WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k"
@@ -113,7 +121,7 @@ def moments(seconds: float, chance: random.Random) -> Iterator[float]:
 
 def made(job: Job) -> Callable[[], bool]:
     """Whether the table's first files are in the warehouse."""
-    return lambda: any((job.folder / "warehouse").glob(f"{job.database}*/*"))
+    return lambda: any(job.warehouse.glob(f"{job.database}*/*"))
 
 
 def chunk_reads(job: Job) -> list[int]:
@@ -125,17 +133,17 @@ def chunk_reads(job: Job) -> list[int]:
     return [int(found[1]) if (found := re.search(r"`id` >= (-?\d+)", text)) else -(10**9) for (text,) in reads]
 
 
-def finish(job: Job) -> list[str]:
+def finish(job: Job, spark: SparkSession) -> None:
     """Run to the end; source and lake are equal then, and no key is there twice."""
-    code, said = job.run()
-    assert code == 0, said
+    assert run(job.config, spark=spark).caught_up
     published = job.published("items")
     assert published == job.source("items")
     assert len({row[0] for row in published}) == len(published)
-    return said
 
 
-def test_kills_in_a_bootstrap(job_in: Callable[[str], Job], capsys: pytest.CaptureFixture[str]) -> None:
+def test_kills_in_a_bootstrap(
+    job_in: Callable[[str], Job], spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whenever it is killed, the next run is equal, and reads no chunk that was committed."""
     chance, told = random.Random(1), []
     whole = job_in("whole")
@@ -146,7 +154,7 @@ def test_kills_in_a_bootstrap(job_in: Callable[[str], Job], capsys: pytest.Captu
             killed(job, made(job), after)
         before = job.progress("items")
         job.sql("TRUNCATE mysql.general_log")
-        finish(job)
+        finish(job, spark)
         reads = chunk_reads(job)
         copied_up_to = before.splits.copied_up_to if before else None
         if before is not None and before.splits.complete:
@@ -160,11 +168,13 @@ def test_kills_in_a_bootstrap(job_in: Callable[[str], Job], capsys: pytest.Captu
     report(capsys, f"{KILLS} kills in a bootstrap of {seconds:.1f} s, equal after each", told)
 
 
-def test_kills_in_a_catch_up(job_in: Callable[[str], Job], capsys: pytest.CaptureFixture[str]) -> None:
+def test_kills_in_a_catch_up(
+    job_in: Callable[[str], Job], spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A batch of changes, a run that is killed, and the next run is equal; no chunk is read again, no row doubled."""
     chance, told = random.Random(2), []
     job = job_in("c")
-    finish(job)
+    finish(job, spark)
     job.sql("TRUNCATE mysql.general_log")
     batch(job, chance)
     seconds = worked(job, spooling(job))
@@ -175,7 +185,7 @@ def test_kills_in_a_catch_up(job_in: Callable[[str], Job], capsys: pytest.Captur
             killed(job, sign, after)
         stopped = "merged" if job.progress("items") != before else "not merged"
         spooled = len(list((job.state / "spool" / "segments").glob("*.json")))
-        finish(job)
+        finish(job, spark)
         told.append(f"kill {number} after {after:.1f} s: {spooled} segments spooled, {stopped}")
     assert chunk_reads(job) == []
     report(capsys, f"{KILLS} kills in a catch-up of {seconds:.1f} s, equal after each", told)
