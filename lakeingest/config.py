@@ -172,6 +172,10 @@ class Target(_Frozen):
         namespace, _, name = self.table.format(database=table.database, table=table.name).partition(".")
         return namespace, name
 
+    def name(self, table: TableId) -> str:
+        """The table's name as users query it."""
+        return ".".join((CATALOG, *self.identifier(table)))
+
     def pyiceberg_properties(self) -> dict[str, str]:
         """What PyIceberg's SqlCatalog is opened with."""
         return {"uri": f"sqlite:///{self.catalog_file}", "warehouse": self.warehouse.as_uri()}

@@ -224,10 +224,6 @@ class IcebergTarget:
         """The table's properties, for `status`."""
         return self._table(table).properties
 
-    def name(self, table: TableId) -> str:
-        """The table's name as users query it."""
-        return ".".join((config.CATALOG, *self._name(table)))
-
     def _find(self, table: TableId) -> Table | None:
         """The table under its own name, else the one that is being built."""
         for name in (self._name(table), self._building(table)):

@@ -7,7 +7,7 @@ from lakeingest.core.checksum import Checksum
 from lakeingest.core.keys import Key, KeyRange, quote
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.errors import OperatorNeeded
-from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.connection import connect, query, table_name
 
 _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
@@ -37,7 +37,7 @@ def row_checksums(source: Source, schema: TableSchema, keys: KeyRange, limit: in
 
 
 def _from(schema: TableSchema, keys: KeyRange) -> str:
-    table = f"{quote(schema.table.database)}.{quote(schema.table.name)}"
+    table = table_name(schema.table)
     return f"{table} WHERE {keys.predicate(schema.key)}"
 
 

@@ -22,10 +22,10 @@ from lakeingest.core import keys
 from lakeingest.core.chunks import SECONDS_MAX, Chunk
 from lakeingest.core.keys import Key, quote
 from lakeingest.core.position import FilePosition, GtidSet, Low
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
-from lakeingest.mysql.connection import FILE_START, connect, literal, query, written_position
+from lakeingest.mysql.connection import FILE_START, connect, literal, query, table_name, written_position
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire import arrow
 
@@ -94,7 +94,7 @@ def read_chunk(
         high = written_position(beside)
         _same_server(beside, server_uuid)
         hooks.after_high()
-        table = f"{quote(chunk.table.database)}.{quote(chunk.table.name)}"
+        table = table_name(chunk.table)
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
         # on the other connection: in the view's transaction, information_schema is as old as the view
         if read_schema(beside, chunk.table).fingerprint != schema.fingerprint:
@@ -138,13 +138,14 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 def key_bounds(connection: pymysql.Connection, schema: TableSchema) -> tuple[int, int] | None:
     """Least and greatest key of a table with a key of one column; None when it is empty."""
     column = quote(schema.key[0])
-    [(least, greatest)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {_name(schema.table)}")
+    [(least, greatest)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)}")
     return None if least is None else (int(least), int(greatest))
 
 
 def estimated_rows(connection: pymysql.Connection, schema: TableSchema) -> int:
     """The optimizer's estimate of the table's rows."""
-    [row] = query(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {quote(schema.key[0])} FROM {_name(schema.table)}")
+    key, table = quote(schema.key[0]), table_name(schema.table)
+    [row] = query(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}")
     return int(row[9] or 0)
 
 
@@ -166,13 +167,9 @@ def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Ke
     where = "TRUE" if lower is None else keys.KeyRange(lower).predicate(schema.key)
     found = query(
         connection,
-        f"SELECT {columns} FROM {_name(schema.table)} WHERE {where} ORDER BY {columns} LIMIT 1 OFFSET {rows}",
+        f"SELECT {columns} FROM {table_name(schema.table)} WHERE {where} ORDER BY {columns} LIMIT 1 OFFSET {rows}",
     )
     return tuple(int(part) for part in found[0]) if found else None
-
-
-def _name(table: TableId) -> str:
-    return f"{quote(table.database)}.{quote(table.name)}"
 
 
 def _selected(schema: TableSchema) -> str:

@@ -11,10 +11,12 @@ import pymysql.cursors
 from pymysql.constants import CR, ER
 
 from lakeingest.config import Source
+from lakeingest.core.keys import quote
 from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import TableId
 from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, PreflightFailed, SourceAway, SplitUnstable
 
-_DENIED = {
+DENIED = {
     ER.ACCESS_DENIED_ERROR,
     ER.DBACCESS_DENIED_ERROR,
     ER.TABLEACCESS_DENIED_ERROR,
@@ -104,6 +106,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
+def table_name(table: TableId) -> str:
+    """A table's name in SQL."""
+    return f"{quote(table.database)}.{quote(table.name)}"
+
+
 def written_position(connection: pymysql.Connection) -> FilePosition:
     """The end of the binlog as written: it contains every transaction that any read view opened before can see."""
     row = binary_log_status(connection)
@@ -155,7 +162,7 @@ def _named(error: Exception, source: Source) -> LakeIngestError:
         return OperatorNeeded(f"the source {where} shows a certificate that source.tls does not trust: {text}")
     if code in _AWAY or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
-    if code in _DENIED:
+    if code in DENIED:
         return OperatorNeeded(
             f"the source {where} refuses user {source.user}: {text}; "
             "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT"

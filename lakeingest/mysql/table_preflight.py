@@ -3,23 +3,16 @@
 from collections.abc import Iterable
 
 import pymysql
-from pymysql.constants import ER
 
 from lakeingest.core.condition import Checked
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import OperatorNeeded
-from lakeingest.mysql.connection import literal, query
+from lakeingest.mysql.connection import DENIED, literal, query, table_name
 from lakeingest.mysql.preflight import Condition, Finding, Server
 from lakeingest.mysql.schema_reader import read_schema
 
 _LOGGED_CASCADES = (9, 6)  # since then child rows of a cascade are in the binlog
-_DENIED = {
-    ER.SPECIFIC_ACCESS_DENIED_ERROR,
-    ER.DBACCESS_DENIED_ERROR,
-    ER.TABLEACCESS_DENIED_ERROR,
-    ER.COLUMNACCESS_DENIED_ERROR,
-}
 _READS_BINLOG = {"REPLICATION CLIENT": "SHOW REPLICA STATUS", "REPLICATION SLAVE": "SHOW REPLICAS"}
 
 
@@ -28,7 +21,7 @@ def grants(server: Server) -> Finding:
     user, _, host = str(query(server.connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
     account = f"{literal(user)}@{literal(host)}"
     rights = [right for right, sql in _READS_BINLOG.items() if _denied(server, sql)]
-    tables = [table for table in server.tables if _denied(server, f"SELECT * FROM {_name(table)} LIMIT 0")]
+    tables = [table for table in server.tables if _denied(server, f"SELECT * FROM {table_name(table)} LIMIT 0")]
     lacking = [*rights, *(f"SELECT on {table}" for table in tables)]
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
     databases = sorted({table.database for table in tables})
@@ -78,14 +71,10 @@ def _denied(server: Server, sql: str) -> bool:
     try:
         query(server.connection, sql)
     except pymysql.err.Error as error:
-        if error.args[0] in _DENIED:
+        if error.args[0] in DENIED:
             return True
         raise
     return False
-
-
-def _name(table: TableId) -> str:
-    return f"{quote(table.database)}.{quote(table.name)}"
 
 
 def _pairs(tables: tuple[TableId, ...]) -> str:

@@ -11,7 +11,7 @@ from lakeingest.control.lease import held
 from lakeingest.control.spool import Spool
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
 from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.lake.target import Staged, Target
@@ -44,10 +44,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             target = IcebergTarget(config.target)
             loaded = {table: target.load(table) for table in schemas}
             for table, staged in loaded.items():
-                if staged and staged.progress.fingerprint != schemas[table].fingerprint:
-                    raise SchemaChanged(
-                        f"{table}: DDL changed its definition since it was copied; it must be copied again"
-                    )
+                if staged:
+                    assert_unchanged(staged, schemas[table])
             spool = _spool(config, connection, target, loaded)
             session = spark or open_session(config)
             context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))
@@ -60,6 +58,12 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                     staged = target.create(schema, progress.created())
                 context.advance(staged)
             yield context
+
+
+def assert_unchanged(staged: Staged, schema: TableSchema) -> None:
+    """SchemaChanged unless the table is still defined as its copy was made."""
+    if staged.progress.fingerprint != schema.fingerprint:
+        raise SchemaChanged(f"{schema.table}: DDL changed its definition since it was copied; it must be copied again")
 
 
 def choose(config: Config, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pymysql
 
-from lakeingest.config import CATALOG, Config
+from lakeingest.config import Config
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import LakeIngestError, Retryable, SchemaChanged
+from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged
 from lakeingest.lake.types import iceberg_type
@@ -21,7 +21,7 @@ from lakeingest.mysql.connection import connect, named_errors
 from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.context import tasks_at_once
-from lakeingest.pipeline.opening import FIRST_EPOCH, choose
+from lakeingest.pipeline.opening import FIRST_EPOCH, assert_unchanged, choose
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
 
 
@@ -85,7 +85,7 @@ def plan(config: Config, tables: Sequence[str] = ()) -> tuple[TablePlan, ...]:
 def _plan(
     config: Config, connection: pymysql.Connection, table: TableId, held: Copies, retention: int | None
 ) -> TablePlan:
-    target, staged = ".".join((CATALOG, *config.target.identifier(table))), held.there.get(table)
+    target, staged = config.target.name(table), held.there.get(table)
     refusal = held.unopened or held.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal
@@ -93,8 +93,8 @@ def _plan(
     try:
         with named_errors(config.source):
             schema = read_schema(connection, table)
-            if staged and staged.progress.fingerprint != schema.fingerprint:
-                raise SchemaChanged(f"{table}: DDL changed its definition since it was copied; it must be copied again")
+            if staged:
+                assert_unchanged(staged, schema)
             planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
             copy = _copy(config, connection, schema, planner, staged)

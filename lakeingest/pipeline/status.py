@@ -44,16 +44,16 @@ def _status(target: IcebergTarget, table: TableId, written: FilePosition, sizes:
     try:
         staged = target.look(table)
     except LakeIngestError as error:
-        return TableStatus(table, target.name(table), f"stopped: {error}", 0, 0, None, None, None)
+        return TableStatus(table, target.settings.name(table), f"stopped: {error}", 0, 0, None, None, None)
     if staged is None:
-        return TableStatus(table, target.name(table), "not copied yet", 0, 0, None, None, None)
+        return TableStatus(table, target.settings.name(table), "not copied yet", 0, 0, None, None, None)
     progress = staged.progress
     state = "published" if staged.visible else progress.phase.value
     gate = target.properties(table).get(GATE)
     lag = None if progress.position is None else _lag(progress.position.at, written, sizes)
     return TableStatus(
         table,
-        target.name(table),
+        target.settings.name(table),
         state,
         progress.rows,
         progress.wave,

@@ -16,7 +16,7 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import GtidSet, Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import Retryable, SchemaChanged, SourceMoved
+from lakeingest.errors import Retryable, SourceMoved
 from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.lake.storage import stored
 from lakeingest.lake.target import Staged
@@ -25,7 +25,7 @@ from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import next_boundary
 from lakeingest.mysql.connection import connect, free_server_id, written_position
 from lakeingest.mysql.schema_reader import list_tables, read_schema
-from lakeingest.pipeline.opening import choose
+from lakeingest.pipeline.opening import assert_unchanged, choose
 from lakeingest.quality import reconciliation as target_side
 from lakeingest.spark.changes import ranges, within
 from lakeingest.spark.scatter import scatter
@@ -93,8 +93,7 @@ def _published(target: IcebergTarget, schema: TableSchema) -> Staged:
     staged = target.look(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
-    if staged.progress.fingerprint != schema.fingerprint:
-        raise SchemaChanged(f"{schema.table}: DDL changed its definition since it was copied; it must be copied again")
+    assert_unchanged(staged, schema)
     if not staged.visible:
         raise Retryable(f"{schema.table}: a run is under way or was interrupted; run `lakeingest run` first")
     return staged

@@ -102,6 +102,13 @@ class Job:
         return sorted(self.sql(f"SELECT * FROM {self.database}.{table}"))
 
 
+def until(process: "subprocess.Popen[str]", text: str) -> None:
+    """Wait until a process says a line with this in it."""
+    assert process.stdout is not None
+    while text not in (line := process.stdout.readline()):
+        assert process.poll() is None, line
+
+
 def descendants(pid: int) -> Iterator[int]:
     """A process and all that it started, and they."""
     yield pid

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakeingest.demo.server import LocalServer
+from tests.e2e.job import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -82,9 +83,7 @@ def test_the_lines_to_query_work(played: tuple[Path, str], tool: str) -> None:
 def test_ctrl_c_ends_the_demo_and_its_server(tmp_path: Path, mysql_server: LocalServer, moment: str) -> None:
     """While Spark starts and while it works: one line, exit code 130, and nothing keeps running."""
     process = demo(tmp_path / "lake")
-    assert process.stdout is not None
-    while moment not in process.stdout.readline():
-        assert process.poll() is None
+    until(process, moment)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 130, said

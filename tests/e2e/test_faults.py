@@ -28,7 +28,7 @@ from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import LakeIngestError
 from lakeingest.pipeline.events import Event, Spooled, WaveCommitted
 from lakeingest.pipeline.run import run
-from tests.e2e.job import Job, descendants
+from tests.e2e.job import Job, descendants, until
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -266,6 +266,7 @@ def test_a_table_of_any_size_is_copied(pipe: Pipe, record: Record, kind: str, ke
     pipe.sql(ORDERS, *(f"INSERT INTO orders VALUES ({key}, 'v')" for key in keys))
     result = pipe.run()
     assert [(table.rows, table.published) for table in result.tables] == [(len(keys), True)]
+    assert result.caught_up
     pipe.assert_equal()
     pipe.sql("DELETE FROM orders", "INSERT INTO orders VALUES (0, 'new')")
     pipe.run()
@@ -370,25 +371,18 @@ def test_processes_that_are_stopped_go_on(job: Job, record: Record) -> None:
     stopped("no space (RLIMIT_FSIZE) at the start", outcome, 3, "", record)
     for fault, size in (("no space for a data file", 1_000), ("no space for metadata", 6_000)):
         process = job.start("run")
-        until_wave(process)
+        until(process, ": wave ")
         for pid in descendants(process.pid):
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         stopped(f"{fault} in mid-run", process, 3, "", record)
     for name, number, code in (("SIGTERM", signal.SIGTERM, 75), ("Ctrl-C", signal.SIGINT, 130)):
         process = job.start("run")
-        until_wave(process)
+        until(process, ": wave ")
         process.send_signal(number)
         stopped(f"{name} in mid-run", process, code, "committed", record)
     code, said = job.run()
     assert code == 0, said
     assert job.published("items") == job.source("items")
-
-
-def until_wave(process: "subprocess.Popen[str]") -> None:
-    """Wait until one more wave is committed."""
-    assert process.stdout is not None
-    while ": wave " not in (line := process.stdout.readline()):
-        assert process.poll() is None, line
 
 
 def stopped(fault: str, process: "subprocess.Popen[str]", code: int, said: str, record: Record) -> None:

@@ -24,18 +24,6 @@ def fill(pipe: Pipe, count: int, start: int = 0) -> None:
     pipe.sql(f"INSERT INTO orders VALUES {values}")
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, 45])
-def test_a_table_of_any_size_is_copied(pipe: Pipe, rows: int) -> None:
-    """Empty, one row, and several chunks: published once, equal to the source."""
-    pipe.sql(ORDERS)
-    if rows:
-        fill(pipe, rows)
-    result = pipe.run()
-    assert [(table.rows, table.published) for table in result.tables] == [(rows, True)]
-    assert result.caught_up
-    pipe.assert_equal()
-
-
 def test_changes_between_runs_are_applied(pipe: Pipe) -> None:
     """Inserts, updates, deletes, key moves and rolled back work between two runs; a third run finds nothing to do."""
     pipe.sql(ORDERS)

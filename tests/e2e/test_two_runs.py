@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LeaseLost
 from lakeingest.pipeline.events import Event, WaveCommitted
 from lakeingest.pipeline.status import status
-from tests.e2e.job import Job
+from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -35,13 +34,6 @@ def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
     job.sql(f"DROP DATABASE {job.database}")
 
 
-def until_wave(process: "subprocess.Popen[str]", wave: int) -> None:
-    """Wait until a process says that the wave is committed."""
-    assert process.stdout is not None
-    while f"wave {wave}," not in (line := process.stdout.readline()):
-        assert process.poll() is None, line
-
-
 def test_of_two_runs_at_once_one_is_refused(job: Job) -> None:
     """Started together on one table: one copies it, the other ends with 75 and names the first one's process."""
     runs = [job.start("run"), job.start("run")]
@@ -58,7 +50,7 @@ def test_of_two_runs_at_once_one_is_refused(job: Job) -> None:
 def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
     """`kill -9` leaves a lease that was just renewed: the next run does not wait for its end, and goes on."""
     run = job.start("run")
-    until_wave(run, 2)
+    until(run, "wave 2,")
     run.kill()
     run.communicate(timeout=60)
     assert time.time() - (job.state / "lease.json").stat().st_mtime < 20
@@ -76,7 +68,7 @@ def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
 def test_a_run_that_is_stopped_says_what_is_committed(job: Job, sent: signal.Signals, code: int, begins: str) -> None:
     """Its last line has the waves and rows that stay, and that the same command goes on; last_run.json has it too."""
     run = job.start("run")
-    until_wave(run, 2)
+    until(run, "wave 2,")
     run.send_signal(sent)
     said, _ = run.communicate(timeout=120)
     last = said.splitlines()[-1]

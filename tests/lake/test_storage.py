@@ -165,12 +165,20 @@ def test_a_catalog_that_others_hold_is_tried_again_later(lake: Lake, lake_config
     assert lake.loaded() == staged
 
 
-@pytest.mark.parametrize("file", ["metadata/*.metadata.json", "metadata/snap-*.avro", "data/*.parquet"])
+FILES = ["metadata/*.metadata.json", "metadata/snap-*.avro", "data/*.parquet"]
+
+
+def newest(raw: Raw, pattern: str) -> Path:
+    """The last written of such files of the table that is being built."""
+    folder = Path(raw(BUILDING).location().removeprefix("file:"))
+    return max(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("file", FILES)
 def test_a_file_that_is_gone_is_named(lake: Lake, raw: Raw, file: str) -> None:
     """Whoever meets it first, PyIceberg or Spark, says which; with the file back the same step passes."""
     staged = lake.copied((1, "a"))
-    folder = Path(raw(BUILDING).location().removeprefix("file:"))
-    gone = max(folder.glob(file), key=lambda path: path.stat().st_mtime_ns)
+    gone = newest(raw, file)
     with without(gone):
         named(StateUnreadable, gone.name, lambda: lake.merge(staged, (1, "b", False)))
         if "metadata" in file:
@@ -181,12 +189,11 @@ def test_a_file_that_is_gone_is_named(lake: Lake, raw: Raw, file: str) -> None:
     assert lake.rows(lake.merge(staged, (1, "b", False))) == [(1, "b")]
 
 
-@pytest.mark.parametrize("file", ["metadata/*.metadata.json", "metadata/snap-*.avro", "data/*.parquet"])
+@pytest.mark.parametrize("file", FILES)
 def test_a_file_that_is_cut_off_is_named(lake: Lake, raw: Raw, file: str) -> None:
     """As a crash of the machine leaves it."""
     staged = lake.copied((1, "a"))
-    folder = Path(raw(BUILDING).location().removeprefix("file:"))
-    damaged = max(folder.glob(file), key=lambda path: path.stat().st_mtime_ns)
+    damaged = newest(raw, file)
     with without(damaged):
         shutil.copy(damaged.with_suffix(".away"), damaged)
         os.truncate(damaged, 100)
