@@ -41,7 +41,7 @@ clean: ## remove what make built and the tools' caches, but no lake
 	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' pyproject.toml --extra spark
+	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' pyproject.toml --extra spark --extra aws
 
 # The runtime holds only what runs; what lint and test need is added to it, so PySpark is fetched once.
 .venv/runtime.stamp: requirements.lock
