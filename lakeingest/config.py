@@ -10,12 +10,24 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
+from lakeingest.place import Place, below, uri
+from lakeingest.services import EmrServerless, Submit
 
 CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' queries
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
@@ -35,17 +47,10 @@ _NOT_BUILT = (
     "points",
     "quality",
     "throttle",
-    "submit",
+    "submit.emr",
+    "submit.dataproc",
+    "submit.dataproc-serverless",
 )
-
-
-def _local(path: Path) -> Path:
-    text = str(path)  # in which a path has lost the second slash of a URI
-    if text.startswith("file:/"):
-        return Path(text.removeprefix("file:"))
-    if re.match(r"[a-z][a-z0-9]+:/", text):
-        raise NotBuiltYet(f"{path}: only paths of the local file system are built yet")
-    return path
 
 
 def _secret(secret: SecretStr) -> SecretStr:
@@ -65,7 +70,6 @@ def _pattern(text: str) -> str:
 
 
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
-LocalPath = Annotated[Path, AfterValidator(_local)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
@@ -149,9 +153,9 @@ class Tables(_Frozen):
 
 
 class Catalog(_Frozen):
-    """The Iceberg catalog: SQLite under the warehouse unless another is named."""
+    """Where tables are found by name; `type` None: for Iceberg SQLite under the warehouse, for Hudi folders of it."""
 
-    type: Literal["sql", "rest", "glue", "hive", "path"] = "sql"
+    type: Literal["sql", "rest", "glue", "hive", "path"] | None = None
 
 
 class Target(_Frozen):
@@ -159,7 +163,7 @@ class Target(_Frozen):
 
     format: Literal["iceberg", "hudi"] = "iceberg"
     catalog: Catalog = Catalog()
-    warehouse: LocalPath = Path("./warehouse")
+    warehouse: Place = Field(default=Path("./warehouse"), validate_default=True)
     table: str = "{database}.{table}"
 
     @property
@@ -172,8 +176,14 @@ class Target(_Frozen):
         namespace, _, name = self.table.format(database=table.database, table=table.name).partition(".")
         return namespace, name
 
+    def folder(self, table: TableId) -> Path:
+        """Where a table is that is found by its folder; a sign that no file name may have is percent-encoded."""
+        return self.warehouse.joinpath(*(quote(part, safe=" ") for part in self.identifier(table)))
+
     def name(self, table: TableId) -> str:
-        """The table's name as users query it."""
+        """The table's name as users query it, or the folder that they load."""
+        if self.format == "hudi":
+            return str(self.folder(table))
         return ".".join((CATALOG, *self.identifier(table)))
 
     def pyiceberg_properties(self) -> dict[str, str]:
@@ -181,14 +191,33 @@ class Target(_Frozen):
         return {"uri": f"sqlite:///{self.catalog_file}", "warehouse": self.warehouse.as_uri()}
 
     def spark_properties(self) -> dict[str, str]:
-        """The Spark settings of the same catalog. Uncached: PyIceberg's commits must be seen at once."""
+        """The Spark settings of the format; in one session two formats' extensions spoil each other's tables."""
+        if self.format == "hudi":
+            return {
+                "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+                "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+                "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+                # days and times as they are, also those before 1582
+                "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+                "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+                "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+            }
+        catalog = {
+            "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "uri": f"jdbc:sqlite:{self.catalog_file}",
+        }
+        if self.catalog.type == "glue":
+            catalog = {
+                "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
+                "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            }
         prefix = f"spark.sql.catalog.{CATALOG}"
         return {
             prefix: "org.apache.iceberg.spark.SparkCatalog",
-            f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-            f"{prefix}.uri": f"jdbc:sqlite:{self.catalog_file}",
-            f"{prefix}.warehouse": self.warehouse.as_uri(),
-            f"{prefix}.cache-enabled": "false",
+            **{f"{prefix}.{key}": value for key, value in catalog.items()},
+            f"{prefix}.warehouse": uri(self.warehouse),
+            f"{prefix}.cache-enabled": "false",  # PyIceberg's commits must be seen at once
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         }
 
@@ -208,18 +237,21 @@ class Config(_Frozen):
     source: Source
     tables: Tables
     target: Target = Target()
-    state: LocalPath = Path("./state")
+    state: Place = Field(default=Path("./state"), validate_default=True)
     spark: Spark = Spark()
+    submit: Submit = Submit()
 
     @model_validator(mode="after")
-    def _only_what_is_built(self) -> Self:
+    def _only_what_is_built(self, info: ValidationInfo) -> Self:
+        default = "path" if self.target.format == "hudi" else "sql"
+        catalog = "glue" if default == "sql" and info.context else default  # SQLite is a file of one machine
         for key, value, built in (
             ("tables.startup", self.tables.startup, "initial"),
-            ("target.format", self.target.format, "iceberg"),
-            ("target.catalog.type", self.target.catalog.type, "sql"),
+            ("target.catalog.type", self.target.catalog.type or default, catalog),
         ):
             if value != built:
-                raise NotBuiltYet(f"{key}: {value} is not built yet; this version has {built}")
+                where = " on a cluster" if info.context else ""
+                raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {built}")
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
@@ -227,7 +259,7 @@ class Config(_Frozen):
 
     def below(self, folder: Path) -> Self:
         """The same with relative paths taken from `folder`."""
-        target = self.target.model_copy(update={"warehouse": (folder / self.target.warehouse).resolve()})
+        target = self.target.model_copy(update={"warehouse": below(folder, self.target.warehouse)})
         tls, spark = self.source.tls, self.spark
         if tls.ca is not None:
             tls = tls.model_copy(update={"ca": folder / tls.ca})
@@ -235,12 +267,21 @@ class Config(_Frozen):
             jars = tuple(jar if "://" in jar else str(folder / jar) for jar in spark.jars)
             spark = spark.model_copy(update={"jars": jars})
         source = self.source.model_copy(update={"tls": tls})
-        state = (folder / self.state).resolve()
+        state = below(folder, self.state)
         return self.model_copy(update={"source": source, "target": target, "state": state, "spark": spark})
 
 
-def load_config(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Config:
-    """Read pipeline.yml. `overrides` are `dotted.key=value`; ConfigError names the key, the variable or the file."""
+def load_config(
+    path: Path,
+    overrides: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+    *,
+    cluster: bool = False,
+) -> Config:
+    """Read pipeline.yml. `overrides` are `dotted.key=value`; ConfigError names the key, the variable or the file.
+
+    `cluster`: for a Spark that is not here, so that warehouse and state are URIs.
+    """
     try:
         doc = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -251,17 +292,19 @@ def load_config(path: Path, overrides: Iterable[str] = (), environment: Mapping[
         raise ConfigError(f"{path} holds no keys")
     for override in overrides:
         _set(doc, override)
-    return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment)
+    return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment, cluster=cluster)
 
 
-def parse_config(doc: Mapping[str, Any], folder: Path, environment: Mapping[str, str]) -> Config:
+def parse_config(
+    doc: Mapping[str, Any], folder: Path, environment: Mapping[str, str], *, cluster: bool = False
+) -> Config:
     """Validate a document; relative paths are taken from `folder`."""
     filled = _fill(doc, environment)
     for key in _keys(filled):
         if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT):
             raise NotBuiltYet(f"{key.replace(_DOT, '.')} is not built yet; leave it out")
     try:
-        return Config.model_validate(filled).below(folder)
+        return Config.model_validate(filled, context=cluster).below(folder)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(detail) for detail in error.errors())) from None
 
@@ -337,6 +380,8 @@ def _names_beside(loc: tuple[Any, ...]) -> list[str]:
         "target": Target,
         "target.catalog": Catalog,
         "spark": Spark,
+        "submit": Submit,
+        "submit.emr-serverless": EmrServerless,
     }
     parent = ".".join(str(part) for part in loc[:-1])
-    return sorted(models.get(parent, TableOptions).model_fields)
+    return sorted(field.alias or name for name, field in models.get(parent, TableOptions).model_fields.items())

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, parse_config
@@ -40,16 +41,35 @@ def mysql_server(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
     return mysql_server_with()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that use a lake run on Iceberg; those marked `formats` on each format, one after the other."""
+    if "lake_format" in metafunc.fixturenames:
+        each = metafunc.definition.get_closest_marker("formats")
+        metafunc.parametrize("lake_format", ["iceberg", "hudi"] if each else ["iceberg"], scope="session")
+
+
 @pytest.fixture(scope="session")
-def lake_config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+def lake_config(lake_format: str, tmp_path_factory: pytest.TempPathFactory) -> Config:
     """A config whose warehouse all suites share, since Spark has one catalog; its source answers nowhere."""
-    doc = {"name": "tests", "source": {"host": "127.0.0.1", "user": "nobody"}, "tables": {"include": ["none.*"]}}
+    doc = {
+        "name": "tests",
+        "source": {"host": "127.0.0.1", "user": "nobody"},
+        "tables": {"include": ["none.*"]},
+        "target": {"format": lake_format},
+    }
     return parse_config(doc, tmp_path_factory.mktemp("lake"), {})
 
 
 @pytest.fixture(scope="session")
 def spark(lake_config: Config) -> Iterator[SparkSession]:
-    """The one Spark session, on the catalog of `lake_config`."""
+    """The one Spark session of a format, on the catalog of `lake_config`."""
     session = open_session(lake_config)
     yield session
     session.stop()
+    # jars are given to a JVM when it starts: the next format needs another one
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark keeps it for ever
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=60)
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001

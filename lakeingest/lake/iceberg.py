@@ -10,9 +10,10 @@ import functools
 import json
 import pickle
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -26,12 +27,12 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest import config
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
-from lakeingest.lake.storage import stored
+from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Staged
-from lakeingest.lake.types import iceberg_schema
+from lakeingest.lake.types import iceberg_schema, iceberg_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,22 +47,6 @@ _PROPERTIES = {
     "commit.retry.num-retries": "0",
 }
 _CHANGES = "lakeingest_changes"
-
-Given = ParamSpec("Given")
-Answer = TypeVar("Answer")
-
-
-def _kept(
-    method: Callable[Concatenate["IcebergTarget", Given], Answer],
-) -> Callable[Concatenate["IcebergTarget", Given], Answer]:
-    """A method of the target with what fails in the warehouse and the catalog under our names."""
-
-    @functools.wraps(method)
-    def named(self: "IcebergTarget", /, *given: Given.args, **options: Given.kwargs) -> Answer:
-        with stored(self.settings.warehouse, self.settings.catalog_file):
-            return method(self, *given, **options)
-
-    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +71,22 @@ class IcebergTarget:
 
     def __init__(self, settings: config.Target) -> None:
         self.settings = settings
-        with stored(settings.warehouse, settings.catalog_file):
-            settings.warehouse.mkdir(parents=True, exist_ok=True)
-            self._catalog: Catalog = SqlCatalog(config.CATALOG, **settings.pyiceberg_properties())
 
-    @_kept
+    @functools.cached_property
+    def _catalog(self) -> Catalog:
+        with self.stored():
+            self.settings.warehouse.mkdir(parents=True, exist_ok=True)
+            return SqlCatalog(config.CATALOG, **self.settings.pyiceberg_properties())
+
+    def exists(self) -> bool:
+        """Whether the catalog does."""
+        return self.settings.catalog_file.exists() and bool(self._catalog)
+
+    def stored(self) -> AbstractContextManager[None]:
+        """Names what fails in the warehouse and the catalog."""
+        return stored(self.settings.warehouse, self.settings.catalog_file)
+
+    @kept
     def load(self, table: TableId) -> Staged | None:
         """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
 
@@ -113,13 +109,13 @@ class IcebergTarget:
         self._finish(transaction, table, STAGING, version)
         return replace(staged, version=version)
 
-    @_kept
+    @kept
     def look(self, table: TableId) -> Staged | None:
         """What `load` would answer; nothing is changed."""
         loaded = self._find(table)
         return None if loaded is None else standing(table, loaded)
 
-    @_kept
+    @kept
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Build the table aside, in one commit: an empty main to branch from, and its first progress on the branch."""
         table, name = schema.table, self._building(schema.table)
@@ -143,7 +139,7 @@ class IcebergTarget:
             raise _stale(table)
         return Staged(progress, version, None)
 
-    @_kept
+    @kept
     def discard(self, table: TableId) -> None:
         """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
         if shown(self._table(table)) is not None:
@@ -153,17 +149,17 @@ class IcebergTarget:
         except NoSuchTableError as error:
             raise _stale(table) from error
 
-    @_kept
+    @kept
     def writer(self, table: TableId) -> IcebergWriter:
         """For the executors."""
         return IcebergWriter(self._table(table).metadata)
 
-    @_kept
+    @kept
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
         return self._commit(staged, staged.version, files, progress)
 
-    @_kept
+    @kept
     def merge(
         self, staged: Staged, spark: "SparkSession", changes: "DataFrame", key: Sequence[str], progress: Progress
     ) -> Staged:
@@ -187,18 +183,23 @@ class IcebergTarget:
             raise _stale(progress.table)
         return self._commit(staged, merged.snapshot_id, (), progress)
 
-    @_kept
+    @kept
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of nothing but progress."""
         return self._commit(staged, staged.version, (), progress)
 
-    @_kept
+    @kept
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
         return spark.read.format("iceberg").option("snapshot-id", version).load(self._spark_name(table))
 
-    @_kept
-    def publish(self, staged: Staged, properties: Mapping[str, str]) -> Staged:
+    @kept
+    def publish(
+        self,
+        staged: Staged,
+        spark: "SparkSession",  # noqa: ARG002 - for formats whose publish is a job
+        properties: Mapping[str, str],
+    ) -> Staged:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""
         table = staged.progress.table
         loaded = self._table(table)
@@ -219,10 +220,14 @@ class IcebergTarget:
             self._show(table)
         return Staged(staged.progress, staged.version, staged.version)
 
-    @_kept
+    @kept
     def properties(self, table: TableId) -> Mapping[str, str]:
-        """The table's properties, for `status`."""
+        """The table's properties."""
         return self._table(table).properties
+
+    def type_of(self, column: Column) -> str:
+        """The name of the Iceberg type."""
+        return str(iceberg_type(column))
 
     def _find(self, table: TableId) -> Table | None:
         """The table under its own name, else the one that is being built."""

@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakeingest import config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
-from lakeingest.lake.iceberg import IcebergTarget
-from lakeingest.lake.target import Staged
+from lakeingest.lake.target import Staged, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +20,11 @@ class Copies:
     unopened: LakeIngestError | None = None
 
 
-def copies(settings: config.Target, tables: Iterable[TableId]) -> Copies:
-    """What the catalog holds of the tables; one that is not there yet holds nothing."""
-    if not settings.catalog_file.exists():  # opening it would make it
-        return Copies()
+def copies(target: Target, tables: Iterable[TableId]) -> Copies:
+    """What the lake holds of the tables; one that is not there yet holds nothing."""
     try:
-        target = IcebergTarget(settings)
+        if not target.exists():
+            return Copies()
     except LakeIngestError as error:
         return Copies(unopened=error)
     there: dict[TableId, Staged] = {}

@@ -1,17 +1,35 @@
 """What the lake is kept on can fail: errors of the file system, SQLite and the JVM get one of our names."""
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pyiceberg.exceptions import ValidationError
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakeingest.errors import LakeIngestError, Retryable, StaleWriter, StateUnreadable, StorageFailed
+from lakeingest.lake.target import Target
 
 _ICEBERG = "org.apache.iceberg.exceptions."
 _REFUSED = {_ICEBERG + name for name in ("CommitFailedException", "CommitStateUnknownException", "ValidationException")}
+
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+Format = TypeVar("Format", bound=Target)
+
+
+def kept(method: Callable[Concatenate[Format, Given], Answer]) -> Callable[Concatenate[Format, Given], Answer]:
+    """A method of a target with what fails in its storage under our names."""
+
+    @functools.wraps(method)
+    def named(self: Format, /, *given: Given.args, **options: Given.kwargs) -> Answer:
+        with self.stored():
+            return method(self, *given, **options)
+
+    return named
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """What the pipeline asks of a lake format; one file implements it for each, its functions in this order."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import Column, TableId, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +45,14 @@ class Target(Protocol):
     Every commit asserts that staging is where the given `Staged` left it and
     carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then.
     A process may die anywhere: `load` finds each step done or not begun. What fails where tables are kept is a
-    StorageFailed, a file that is gone a StateUnreadable.
+    StorageFailed, a file that is gone a StateUnreadable. Opening one makes nothing.
     """
+
+    def exists(self) -> bool:
+        """Whether there is anything yet to look for tables in; it is opened then."""
+
+    def stored(self) -> AbstractContextManager[None]:
+        """Names what fails in the storage of the tables within the block: rows are read late."""
 
     def load(self, table: TableId) -> Staged | None:
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
@@ -80,9 +87,15 @@ class Target(Protocol):
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
 
-    def publish(self, staged: Staged, properties: Mapping[str, str]) -> Staged:
+    def publish(self, staged: Staged, spark: "SparkSession", properties: Mapping[str, str]) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically.
 
         Refused when they no longer see `staged.published`: MainMoved when someone compacted it, ForeignWrite when
         someone changed its rows, StaleWriter when another run of ours published.
         """
+
+    def properties(self, table: TableId) -> Mapping[str, str]:
+        """Those that the last publish was given."""
+
+    def type_of(self, column: Column) -> str:
+        """The format's own name for the type that holds every value of the column exactly."""

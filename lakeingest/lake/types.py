@@ -1,9 +1,12 @@
-"""The Iceberg type of every kind of column."""
+"""The type of every kind of column, in each format."""
+
+import re
 
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
 from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.errors import UnsupportedTable
 
 _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.INT32: iceberg.IntegerType(),
@@ -16,6 +19,19 @@ _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.TIMESTAMP: iceberg.TimestamptzType(),
     Kind.STRING: iceberg.StringType(),
     Kind.BINARY: iceberg.BinaryType(),
+}
+
+_SPARK_TYPES = {
+    Kind.INT32: "int",
+    Kind.INT64: "bigint",
+    Kind.UINT64: "decimal(20,0)",
+    Kind.FLOAT: "float",
+    Kind.DOUBLE: "double",
+    Kind.DATE: "date",
+    Kind.DATETIME: "timestamp_ntz",
+    Kind.TIMESTAMP: "timestamp",
+    Kind.STRING: "string",
+    Kind.BINARY: "binary",
 }
 
 
@@ -34,3 +50,17 @@ def iceberg_schema(schema: TableSchema) -> Schema:
     ]
     key = [field.field_id for field in fields if field.name in schema.key]
     return Schema(*fields, identifier_field_ids=key)
+
+
+def hudi_type(column: Column) -> str:
+    """Spark's name for the type that holds every value of the column exactly.
+
+    UnsupportedTable for a name that Hudi, whose schemas are Avro's, cannot have.
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column.name) or column.name.startswith("_hoodie_"):
+        raise UnsupportedTable(
+            f"column {column.name!r}: Hudi has only names of letters, digits and _; use Iceberg, or tables.exclude"
+        )
+    if column.kind is Kind.DECIMAL:
+        return f"decimal({column.precision},{column.scale})"
+    return _SPARK_TYPES[column.kind]

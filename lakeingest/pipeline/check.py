@@ -16,6 +16,7 @@ from lakeingest.control.spool import Spool
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, NotOurTable, PreflightFailed, Retryable
+from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.chunk_reader import estimated_bytes
@@ -60,7 +61,8 @@ def check(config: Config) -> CheckResult:
         with connect(config.source) as connection:
             checked, size = _source(config, connection)
     except LakeIngestError as error:
-        checked, size = [Checked("connection", f"cannot connect: {error}"), *_target(copies(config.target, ()), ())], 0
+        lake = _target(copies(open_target(config), ()), ())
+        checked, size = [Checked("connection", f"cannot connect: {error}"), *lake], 0
     checked += [*folders(config, size), _spool(config), Checked("Java and PySpark", lacking())]
     return CheckResult(tuple(checked))
 
@@ -78,7 +80,7 @@ def require(
     PreflightFailed with every precondition that is not met, Retryable when another process holds the catalog. `spark`
     says whether a session has to be started.
     """
-    held = copies(config.target, known)
+    held = copies(open_target(config), known)
     if isinstance(held.unopened, Retryable):
         raise held.unopened
     foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
@@ -97,7 +99,7 @@ def _source(config: Config, connection: pymysql.Connection) -> tuple[list[Checke
     """What is asked of the source, and of the lake for its tables; and about how many bytes there are to copy."""
     there = list_tables(connection)
     tables = config.tables.select(there)
-    held = copies(config.target, tables)
+    held = copies(open_target(config), tables)
     server = preflight.Server.of(connection, tables)
     checked, schemas = _tables(server)
     progress = {table: held.there[table].progress for table in schemas if table in held.there}

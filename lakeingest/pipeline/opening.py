@@ -13,7 +13,7 @@ from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
-from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_starts, written_position
@@ -41,7 +41,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         # the spool goes on for every table that has a copy, also where only others were asked for
         schemas = require(config, connection, known, chosen, spark=spark is None)
         with held(config.state) as lease:
-            target = IcebergTarget(config.target)
+            target = open_target(config)
             loaded = {table: target.load(table) for table in schemas}
             for table, staged in loaded.items():
                 if staged:

@@ -13,9 +13,9 @@ import pymysql
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
+from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import Copies, copies
-from lakeingest.lake.target import Staged
-from lakeingest.lake.types import iceberg_type
+from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, named_errors
 from lakeingest.mysql.preflight import Server
@@ -77,15 +77,16 @@ def plan(config: Config, tables: Sequence[str] = ()) -> tuple[TablePlan, ...]:
     """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
     with connect(config.source) as connection:
         chosen = choose(config, config.tables.select(list_tables(connection)), tables)
-        held = copies(config.target, chosen)
+        target = open_target(config)
+        held = copies(target, chosen)
         retention = Server.of(connection).retention_seconds
-        return tuple(_plan(config, connection, table, held, retention) for table in chosen)
+        return tuple(_plan(config, connection, target, table, held, retention) for table in chosen)
 
 
 def _plan(
-    config: Config, connection: pymysql.Connection, table: TableId, held: Copies, retention: int | None
+    config: Config, connection: pymysql.Connection, target: Target, table: TableId, held: Copies, retention: int | None
 ) -> TablePlan:
-    target, staged = config.target.name(table), held.there.get(table)
+    name, staged = config.target.name(table), held.there.get(table)
     refusal = held.unopened or held.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal
@@ -103,11 +104,11 @@ def _plan(
     except LakeIngestError as error:
         reasons.append(str(error))
     else:
-        columns = tuple(ColumnPlan(one.name, one.source_type, str(iceberg_type(one))) for one in schema.columns)
+        columns = tuple(ColumnPlan(one.name, one.source_type, target.type_of(one)) for one in schema.columns)
         if not reasons:
             return TablePlan(
                 table,
-                target,
+                name,
                 "goes on" if staged else "new",
                 (),
                 schema.key,
@@ -117,7 +118,7 @@ def _plan(
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
             )
-    return TablePlan(table, target, "cannot be copied", tuple(reasons), retention_seconds=retention)
+    return TablePlan(table, name, "cannot be copied", tuple(reasons), retention_seconds=retention)
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:

@@ -29,7 +29,7 @@ def publish(context: Context, table: TableId) -> None:
         raise GateFailed(f"{table} was not published: {'; '.join(report.failures)}; readers keep the last good commit")
     audited = replace(staged, progress=staged.progress.audited())
     context.lease.assert_held()
-    published = context.target.publish(audited, {GATE: json.dumps(asdict(report))})
+    published = context.target.publish(audited, context.spark, {GATE: json.dumps(asdict(report))})
     published = replace(published, progress=audited.progress.published())
     context.advance(published)
     position = published.progress.position

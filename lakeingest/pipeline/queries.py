@@ -22,7 +22,7 @@ def queries(config: Config, table: TableId) -> tuple[str, str, str]:
     home = Path(pyspark.__file__).parent
     java = java_home()
     environment = f"SPARK_HOME={home}" + ("" if java is None else f" JAVA_HOME={java}")
-    spark_sql = f"env {environment} {home}/bin/spark-sql --packages {','.join(JARS)} {settings}"
+    spark_sql = f"env {environment} {home}/bin/spark-sql --packages {','.join(JARS[config.target.format])} {settings}"
     return (
         f'{sys.executable} -c "{opened}; print(scan.to_arrow().num_rows)"',
         f'{spark_sql} -e "SELECT COUNT(*) FROM {CATALOG}.{name}"',

@@ -9,7 +9,6 @@ from lakeingest.config import Config
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved
-from lakeingest.lake.storage import stored
 from lakeingest.lake.target import Staged
 from lakeingest.pipeline.binlog_ingest import merge, spool_to_now
 from lakeingest.pipeline.bootstrap import bootstrap
@@ -61,9 +60,7 @@ def run(
     def out_of_time() -> bool:
         return max_minutes is not None and time.monotonic() - began > max_minutes * 60
 
-    # Spark's reads are lazy: what fails in them is named here
-    named = stored(config.target.warehouse, config.target.catalog_file)
-    with opened(config, tables, observe, spark) as context, named:
+    with opened(config, tables, observe, spark) as context, context.target.stored():  # Spark's reads are lazy
         for table in context.chosen:
             bootstrap(context, table, out_of_time)
         complete = all(context.tables[table].progress.splits.complete for table in context.chosen)

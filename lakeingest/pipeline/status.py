@@ -9,7 +9,8 @@ from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
-from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.target import Target
 from lakeingest.mysql.connection import connect, query_dicts, written_position
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.opening import choose
@@ -32,28 +33,30 @@ class TableStatus:
 
 def status(config: Config, tables: Sequence[str] = ()) -> tuple[TableStatus, ...]:
     """The state of the given tables, or of all that the config includes."""
-    target = IcebergTarget(config.target)
+    target = open_target(config)
     with connect(config.source) as connection:
         chosen = choose(config, config.tables.select(list_tables(connection)), tables)
         written = written_position(connection)
         sizes = {row["log_name"]: int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}
-    return tuple(_status(target, table, written, sizes) for table in chosen)
+    return tuple(_status(target, table, config.target.name(table), written, sizes) for table in chosen)
 
 
-def _status(target: IcebergTarget, table: TableId, written: FilePosition, sizes: dict[str, int]) -> TableStatus:
+def _status(
+    target: Target, table: TableId, name: str, written: FilePosition, sizes: dict[str, int]
+) -> TableStatus:
     try:
         staged = target.look(table)
     except LakeIngestError as error:
-        return TableStatus(table, target.settings.name(table), f"stopped: {error}", 0, 0, None, None, None)
+        return TableStatus(table, name, f"stopped: {error}", 0, 0, None, None, None)
     if staged is None:
-        return TableStatus(table, target.settings.name(table), "not copied yet", 0, 0, None, None, None)
+        return TableStatus(table, name, "not copied yet", 0, 0, None, None, None)
     progress = staged.progress
     state = "published" if staged.visible else progress.phase.value
     gate = target.properties(table).get(GATE)
     lag = None if progress.position is None else _lag(progress.position.at, written, sizes)
     return TableStatus(
         table,
-        target.settings.name(table),
+        name,
         state,
         progress.rows,
         progress.wave,

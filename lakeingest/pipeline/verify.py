@@ -17,9 +17,8 @@ from lakeingest.core.position import GtidSet, Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import Retryable, SourceMoved
-from lakeingest.lake.iceberg import IcebergTarget
-from lakeingest.lake.storage import stored
-from lakeingest.lake.target import Staged
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import next_boundary
@@ -77,19 +76,19 @@ def verify(
 
     Retryable when a table is not published yet; SourceMoved when a table was changed since its published position.
     """
-    target = IcebergTarget(config.target)
+    target = open_target(config)
     with connect(config.source) as connection:
         chosen = choose(config, config.tables.select(list_tables(connection)), tables)
         schemas = {table: read_schema(connection, table) for table in chosen}
         staged = {table: _published(target, schemas[table]) for table in chosen}
         session = spark or open_session(config)
-        with stored(config.target.warehouse, config.target.catalog_file):  # Spark's reads are lazy
+        with target.stored():  # Spark's reads are lazy
             return tuple(
                 _verify_table(config, connection, target, session, schemas[table], staged[table]) for table in chosen
             )
 
 
-def _published(target: IcebergTarget, schema: TableSchema) -> Staged:
+def _published(target: Target, schema: TableSchema) -> Staged:
     staged = target.look(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
@@ -102,7 +101,7 @@ def _published(target: IcebergTarget, schema: TableSchema) -> Staged:
 def _verify_table(
     config: Config,
     connection: "pymysql.Connection",
-    target: IcebergTarget,
+    target: Target,
     spark: "SparkSession",
     schema: TableSchema,
     staged: Staged,

@@ -20,10 +20,10 @@ from lakeingest.errors import OperatorNeeded, StorageFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JARS = (
-    "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",
-    "org.xerial:sqlite-jdbc:3.50.3.0",
-)
+JARS = {
+    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0", "org.xerial:sqlite-jdbc:3.50.3.0"),
+    "hudi": ("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",),
+}
 JAVA = "17"
 
 
@@ -68,7 +68,7 @@ def settings(config: Config) -> dict[str, str]:
         "spark.sql.warehouse.dir": (config.state / "spark-warehouse").as_uri(),
     }
     if config.spark.jars == "auto":
-        ours["spark.jars.packages"] = ",".join(JARS)
+        ours["spark.jars.packages"] = ",".join(JARS[config.target.format])
         ours["spark.jars.ivy"] = str(_ivy_folder(config.state))
     elif config.spark.jars != "provided":
         ours["spark.jars"] = ",".join(config.spark.jars)

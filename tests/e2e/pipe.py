@@ -6,9 +6,11 @@ import pymysql
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
+from lakeingest.core.schema import TableId
 from lakeingest.pipeline.events import Event, Observer
 from lakeingest.pipeline.run import RunResult, run
 from lakeingest.pipeline.verify import TableVerification, verify
+from tests.shown import shown
 
 
 @dataclass
@@ -54,5 +56,5 @@ class Pipe:
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
         """What a reader of the lake sees, sorted."""
-        found = self.spark.table(f"lake.{self.database}.{table}").collect()
+        found = shown(self.spark, self.config.target, TableId(self.database, table)).collect()
         return sorted(tuple(row) for row in found)

@@ -13,7 +13,7 @@ from lakeingest.pipeline.run import run
 from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
 ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40), n DECIMAL(10,2), d DOUBLE)"
 

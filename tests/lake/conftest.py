@@ -10,22 +10,20 @@ from pyspark.sql import SparkSession
 from lakeingest import config
 from lakeingest.config import Config
 from lakeingest.core.schema import Column, TableId, TableSchema
-from lakeingest.lake.iceberg import IcebergTarget
-from lakeingest.lake.target import Target
+from lakeingest.lake.formats import open_target
 from tests.lake.steps import PLAIN, Lake, Raw
 
-TARGETS: dict[str, Callable[[config.Target], Target]] = {"iceberg": IcebergTarget}
-BOUNDARIES = {"iceberg": {"commit": "_commit", "rename": "_show"}}
+BOUNDARIES = {"commit": "_commit", "rename": "_show"}
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(params=TARGETS)
-def lake_of(request: pytest.FixtureRequest, lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
-    """Call it with columns and a key: a table's name of its own, in each format."""
+@pytest.fixture
+def lake_of(lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
+    """Call it with columns and a key: a table's name of its own."""
 
     def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Lake:
         schema = TableSchema(TableId("contract", f"t{next(_numbers)}"), columns, key)
-        return Lake(lambda: TARGETS[request.param](lake_config.target), spark, schema, BOUNDARIES[request.param])
+        return Lake(lake_config.target, lambda: open_target(lake_config), spark, schema, BOUNDARIES)
 
     return make
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeingest.config import CATALOG
+from lakeingest import config
 from lakeingest.core.keys import Key, KeyRange, quote
 from lakeingest.core.position import FilePosition, GtidSet, Place, Position
 from lakeingest.core.progress import Progress
@@ -20,6 +20,7 @@ from lakeingest.core.wave import plan_merge
 from lakeingest.lake.target import Staged, Target
 from lakeingest.spark.changes import DELETED
 from lakeingest.wire.arrow import table_schema
+from tests.shown import shown
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 START = Place(1, 1, 4)
@@ -37,6 +38,7 @@ class Crash(Exception):
 class Lake:
     """One table of a target, and the steps that a pipeline takes with it."""
 
+    settings: config.Target
     open: Callable[[], Target]
     spark: SparkSession
     schema: TableSchema
@@ -50,7 +52,7 @@ class Lake:
     def dying_before(self, boundary: str) -> Target:
         """A process that ends there."""
 
-        def crash(*_: object) -> NoReturn:
+        def crash(*_: object, **__: object) -> NoReturn:
             raise Crash
 
         target = self.open()
@@ -106,7 +108,7 @@ class Lake:
     def publish(self, staged: Staged, target: Target | None = None) -> Staged:
         """Through the gates, and visible."""
         audited = replace(staged, progress=staged.progress.audited())
-        return (target or self.open()).publish(audited, {"lakeingest.gate": "{}"})
+        return (target or self.open()).publish(audited, self.spark, {"lakeingest.gate": "{}"})
 
     def rows(self, staged: Staged) -> list[Row]:
         """What a commit holds."""
@@ -115,7 +117,7 @@ class Lake:
 
     def seen(self) -> list[Row]:
         """What readers see, by the name that users query."""
-        return sorted(tuple(row) for row in self.spark.table(f"{CATALOG}.{self.table}").collect())
+        return sorted(tuple(row) for row in shown(self.spark, self.settings, self.schema.table).collect())
 
     def loaded(self) -> Staged:
         """The table as another process finds it."""

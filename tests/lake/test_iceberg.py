@@ -100,7 +100,7 @@ def test_a_publish_between_look_and_publish_is_noticed(
     current = lake.publish(lake.merge(stale, (3, "c", False), pos=40))
     monkeypatch.setattr(zombie, "_table", lambda _: early)
     with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
-        zombie.publish(stale, {})
+        zombie.publish(stale, lake.spark, {})
     assert lake.loaded().published == current.version
     assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
 
@@ -235,3 +235,11 @@ def test_values_are_read_back_by_three_engines(
     # Spark's Python rows have local times; in Arrow they are instants
     batches = spark.table(f"{CATALOG}.{lake.table}").orderBy("id")._collect_as_arrow()  # noqa: SLF001
     assert pa.Table.from_batches(batches).cast(lake.arrow(rows).schema) == lake.arrow(rows)
+
+
+def test_columns_have_any_name(lake_of: Callable[..., Lake]) -> None:
+    """Odd names are quoted wherever they stand."""
+    columns = (Column("a`b c", Kind.INT32, "int", nullable=False), Column("Größe", Kind.STRING, "text"))
+    lake = lake_of(columns, ("a`b c",))
+    merged = lake.merge(lake.copied((1, "a"), (2, "b")), (1, None, True), (2, "B", False), (3, "c", False))
+    assert lake.rows(merged) == [(2, "B"), (3, "c")]

@@ -1,0 +1,382 @@
+"""Hudi: copy-on-write tables. Without branches, staging is a folder of our own, and a publish is one commit of Hudi's.
+
+Properties of that commit (its metadata), always complete: `lakeingest.progress` all that the next step depends on ·
+`lakeingest.version` the commit of staging that it made visible · `lakeingest.base` the version that readers saw before
+· `lakeingest.table`, `.key`, `.buckets` what the next publish must repeat · `lakeingest.position`, `.epoch` for people.
+A commit cannot be taken back unseen, so the gates run before it, on the rows that it will hold.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING
+from urllib.parse import quote as encode
+
+import pyarrow as pa
+
+from lakeingest import config
+from lakeingest.core.keys import quote
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.errors import NotOurTable, StaleWriter
+from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
+from lakeingest.lake.storage import kept, stored
+from lakeingest.lake.target import Staged
+from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest
+from lakeingest.lake.types import hudi_type
+from lakeingest.wire.arrow import table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
+KEY = "lakeingest.key"
+BUCKETS = "lakeingest.buckets"
+DELETED = "_lakeingest_deleted"
+_META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
+_BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge writes the files that it touches anew
+_BUCKETS_MIN = 4
+_OPTIONS = {
+    "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+    "hoodie.index.type": "BUCKET",  # a key is looked for in one file only
+    "hoodie.metadata.enable": "false",  # a table of files beside the table, which a local listing does not need
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.table.timeline.timezone": "UTC",
+    "hoodie.datasource.write.commitmeta.key.prefix": f"{PREFIX}lakeingest.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HudiWriter:
+    """Writes Parquet files into staging."""
+
+    folder: StagingFolder
+
+    def write(self, rows: pa.Table) -> bytes:
+        """The file's name. Every call names its own, so a retried or speculative task harms nobody."""
+        with stored(self.folder.path):
+            return self.folder.write(rows).encode()
+
+
+class HudiTarget:
+    """`lake.target.Target` on Hudi tables that are found by their folders; `staging` is a folder of ours."""
+
+    def __init__(self, settings: config.Target, staging: Path) -> None:
+        self.settings, self._folder = settings, staging
+
+    def exists(self) -> bool:
+        """Whether there is a warehouse, or staging."""
+        return self.settings.warehouse.exists() or self._folder.exists()
+
+    def stored(self) -> AbstractContextManager[None]:
+        """Names what fails in the warehouse."""
+        return stored(self.settings.warehouse)
+
+    @kept
+    def load(self, table: TableId) -> Staged | None:
+        """The last commit of staging; an interrupted first publish is finished.
+
+        Staging that does not build on what readers see is dropped, and begun again from that.
+        """
+        staged, staging = self._standing(table), self._staging(table)
+        if staged is not None and staged.published is not None and not self.settings.folder(table).exists():
+            self._show(table)
+        if staged is None or not staging.commits(staged.version):
+            if staging.path.exists():
+                staging.drop()
+            shown = self._shown(table)
+            if staged is not None and shown is not None:
+                staging.resume(staged.progress, json.loads(shown.properties[KEY]), staged.version)
+        return staged
+
+    @kept
+    def look(self, table: TableId) -> Staged | None:
+        """What `load` would answer; nothing is changed."""
+        return self._standing(table)
+
+    @kept
+    def create(self, schema: TableSchema, progress: Progress) -> Staged:
+        """Begin staging; the table itself is made by the first publish."""
+        for column in schema.columns:
+            self.type_of(column)
+        if self._shown(schema.table) is not None:
+            raise stale(schema.table)
+        made = self._staging(schema.table).begin(progress, schema.key, table_schema(schema).empty_table())
+        return Staged(progress, made.version, None)
+
+    @kept
+    def discard(self, table: TableId) -> None:
+        """Drop staging; StaleWriter when another run has published or dropped it."""
+        if self._shown(table) is not None:
+            raise stale(table)
+        self._staging(table).drop()
+
+    @kept
+    def writer(self, table: TableId) -> HudiWriter:
+        """For the executors."""
+        staging = self._staging(table)
+        if not staging.commits():
+            raise stale(table)
+        return HudiWriter(staging)
+
+    @kept
+    def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
+        """One commit of staging with a wave's files and its progress."""
+        return self._commit(staged, progress, rows=[name.decode() for name in files])
+
+    @kept
+    def merge(
+        self,
+        staged: Staged,
+        spark: "SparkSession",  # noqa: ARG002 - of the changes
+        changes: "DataFrame",
+        key: Sequence[str],  # noqa: ARG002 - staging knows it
+        progress: Progress,
+    ) -> Staged:
+        """One commit of staging with the changes, laid over the rows from now on; MERGE INTO is the publish."""
+        staging = self._staging(progress.table)
+        name = staging.new_file()
+        changes.write.parquet(str(staging.path / name))
+        return self._commit(staged, progress, changes=name)
+
+    @kept
+    def mark(self, staged: Staged, progress: Progress) -> Staged:
+        """A commit of staging with nothing but progress."""
+        return self._commit(staged, progress)
+
+    @kept
+    def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
+        """The rows of one commit: the visible ones or those of the waves, under the changes since then."""
+        shown = self._shown(table)
+        if shown is not None and shown.version == version:
+            return self._visible(table, shown, spark)
+        commits = self._since(table, shown, version)
+        names, folders = files_of(commits)
+        if shown is not None:
+            rows = self._visible(table, shown, spark)
+        else:
+            rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
+        changes = self._changes(table, folders, commits[-1].key, spark)
+        if changes is None:
+            return rows
+        kept_rows = rows.join(changes.select(*map(quote, commits[-1].key)), on=list(commits[-1].key), how="left_anti")
+        return kept_rows.unionByName(changes.where(f"NOT {DELETED}").drop(DELETED)).select(*map(quote, rows.columns))
+
+    @kept
+    def publish(self, staged: Staged, spark: "SparkSession", properties: Mapping[str, str]) -> Staged:
+        """One commit of Hudi's: a bulk insert of all rows at first, then MERGE INTO of the changes since the last.
+
+        Whoever publishes holds a lock of the JVM that commits: it is free when that is gone, and not before.
+        """
+        table = staged.progress.table
+        with self._publishing(table, spark):
+            shown = self._shown(table)
+            if staged.published != (None if shown is None else shown.version):
+                raise StaleWriter(f"{table}: another writer published it; run the same command again")
+            commits = self._since(table, shown, staged.version)
+            try:
+                self._write(table, shown, commits, spark, properties)
+            except Exception:
+                if not self._is_shown(table, staged.version):  # else only the answer was lost
+                    raise
+            if not self._is_shown(table, staged.version):
+                raise stale(table)
+            if shown is None:
+                self._show(table)
+        self._staging(table).sweep(staged.version)
+        return Staged(staged.progress, staged.version, staged.version)
+
+    @kept
+    def properties(self, table: TableId) -> Mapping[str, str]:
+        """Those of the commit that readers see."""
+        shown = self._shown(table)
+        return {} if shown is None else shown.properties
+
+    def type_of(self, column: Column) -> str:
+        """The name of the Spark type; UnsupportedTable where Hudi has no such column."""
+        return hudi_type(column)
+
+    def _standing(self, table: TableId) -> Staged | None:
+        """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see."""
+        shown, staging = self._shown(table), self._staging(table)
+        if shown is None:
+            commits = staging.commits()
+            if not commits or commits[0].base is not None:  # it stood on a table that was dropped
+                return None
+            return Staged(commits[-1].progress, commits[-1].version, None)
+        commits = staging.commits(shown.version)
+        if commits:
+            return Staged(commits[-1].progress, commits[-1].version, shown.version)
+        return Staged(shown.progress(table), shown.version, shown.version)
+
+    def _shown(self, table: TableId) -> Instant | None:
+        """The commit that readers see, or will when the first publish is finished."""
+        shown = newest(table, self.settings.folder(table))
+        if shown is None and (self._building(table) / ".hoodie").is_dir():
+            return newest(table, self._building(table))
+        return shown
+
+    def _is_shown(self, table: TableId, version: int) -> bool:
+        shown = self._shown(table)
+        return shown is not None and shown.version == version
+
+    def _since(self, table: TableId, shown: Instant | None, version: int) -> list[Staging]:
+        """The commits of staging after what readers see, up to a version; StaleWriter when that is not one of them."""
+        commits = self._staging(table).commits(None if shown is None else shown.version)
+        found = [commit.version for commit in commits]
+        if version not in found:
+            raise stale(table)
+        return commits[0 if shown is None else 1 : found.index(version) + 1]
+
+    def _commit(
+        self, staged: Staged, progress: Progress, rows: Sequence[str] = (), changes: str | None = None
+    ) -> Staged:
+        commit = self._staging(progress.table).append(staged.version, progress, rows, changes)
+        return Staged(progress, commit.version, staged.published)
+
+    def _visible(self, table: TableId, shown: Instant, spark: "SparkSession") -> "DataFrame":
+        read = spark.read.format("hudi").option("as.of.instant", shown.time).option("hoodie.metadata.enable", "false")
+        return read.load(str(self._place(table))).drop(*(f"_hoodie_{name}" for name in _META))
+
+    def _changes(
+        self, table: TableId, folders: Sequence[str], key: Sequence[str], spark: "SparkSession"
+    ) -> "DataFrame | None":
+        """The last change of each key in these folders, which stand in the order of their commits."""
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+        path = self._staging(table).path
+        parts = [spark.read.parquet(str(path / name)) for name in folders]
+        if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
+            return parts[0] if parts else None
+        numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]
+        keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
+        last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))
+        return last.select("change.*")
+
+    def _write(
+        self,
+        table: TableId,
+        shown: Instant | None,
+        commits: Sequence[Staging],
+        spark: "SparkSession",
+        properties: Mapping[str, str],
+    ) -> None:
+        last, staging = commits[-1], self._staging(table)
+        names, folders = files_of(commits)
+        if shown is None:
+            size = sum((staging.path / name).stat().st_size for name in names)
+            buckets = str(max(_BUCKETS_MIN, math.ceil(size / _BUCKET_BYTES)))
+        else:
+            buckets = shown.properties[BUCKETS]
+        position = last.progress.position
+        marks = {
+            OWNER: str(table),
+            PROGRESS: json.dumps(last.progress.to_json(), separators=(",", ":")),
+            VERSION: str(last.version),
+            "lakeingest.base": "" if shown is None else str(shown.version),
+            KEY: json.dumps(last.key),
+            BUCKETS: buckets,
+            "lakeingest.epoch": str(last.progress.epoch),
+            "lakeingest.position": "" if position is None else str(position.place),
+            **properties,
+        }
+        options = _OPTIONS | {"hoodie.bucket.index.num.buckets": buckets}
+        options |= {PREFIX + name: value for name, value in marks.items()}
+        if shown is None:
+            rmtree(self._building(table), ignore_errors=True)  # of a first publish that was broken off
+            options["hoodie.table.name"] = table.name
+            options["hoodie.datasource.write.recordkey.field"] = ",".join(last.key)
+            options["hoodie.datasource.write.operation"] = "bulk_insert"
+            rows = self.read(table, last.version, spark)
+            rows.write.format("hudi").options(**options).mode("append").save(str(self._building(table)))
+            return
+        changes = self._changes(table, folders, last.key, spark)
+        if changes is None:  # the commit is for its progress: nothing is merged into nothing
+            changes = self._visible(table, shown, spark).where("false").selectExpr("*", f"false AS {DELETED}")
+        with _configured(spark, options):
+            _merge_into(self._place(table), changes, last.key, spark)
+
+    @contextmanager
+    def _publishing(self, table: TableId, spark: "SparkSession") -> Iterator[None]:
+        """Alone; StaleWriter where another process, or a thread of this one, is at it."""
+        from py4j.protocol import Py4JJavaError
+
+        path = self._building(table).with_name(self.settings.folder(table).name + ".lakeingest.lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
+        channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001
+        try:
+            try:
+                held = channel.tryLock() is not None
+            except Py4JJavaError:  # OverlappingFileLockException
+                held = False
+            if not held:
+                raise stale(table)
+            yield
+        finally:
+            channel.close()
+
+    def _show(self, table: TableId) -> None:
+        """Give a table its own name, unless another run has."""
+        try:
+            self._building(table).rename(self.settings.folder(table))
+        except FileNotFoundError:
+            if self._shown(table) is None:
+                raise stale(table) from None
+        except OSError as error:
+            raise NotOurTable(f"{self.settings.folder(table)} was made by someone else; rename it") from error
+
+    def _staging(self, table: TableId) -> StagingFolder:
+        return StagingFolder(table, self._folder / encode(str(table), safe=" "))
+
+    def _building(self, table: TableId) -> Path:
+        final = self.settings.folder(table)
+        return final.with_name(final.name + BUILDING)
+
+    def _place(self, table: TableId) -> Path:
+        """The folder that the table is in."""
+        final = self.settings.folder(table)
+        return final if final.exists() else self._building(table)
+
+
+def _merge_into(folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession") -> None:
+    """MERGE INTO names its table; the clauses exclude one another: of two that hold, Hudi drops the delete."""
+    columns = [quote(name) for name in changes.columns if name != DELETED]
+    on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
+    target = f"lakeingest_{folder.name.encode().hex()}"
+    changes.createOrReplaceTempView("lakeingest_changes")
+    spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
+    spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{folder.as_uri()}'")
+    try:
+        spark.sql(
+            f"MERGE INTO {target} t USING lakeingest_changes c ON {on}"
+            f" WHEN MATCHED AND c.{DELETED} THEN DELETE"
+            f" WHEN MATCHED AND NOT c.{DELETED} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
+            f" WHEN NOT MATCHED AND NOT c.{DELETED} THEN INSERT ({', '.join(columns)})"
+            f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
+        )
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {target}")
+
+
+@contextmanager
+def _configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings; SQL has no other way to give them to Hudi."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -1,0 +1,167 @@
+"""Staging for a format without branches: a folder of files, and of numbered commits that say which of them count.
+
+A commit is one JSON file that is whole when it exists and that only one writer can make, so commits are serial. It
+carries the complete progress and names its base. The rows at a commit are those of the version that readers see, or
+of all waves, with the changes of the merges since then laid over them.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.errors import StaleWriter, StateUnreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """One commit: the files of a wave's rows, the folder of a merge's changes, or neither."""
+
+    number: int
+    version: int
+    base: int | None  # the version that it builds on; None for the first of a new table
+    progress: Progress
+    key: tuple[str, ...]
+    rows: tuple[str, ...] = ()
+    changes: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        return {
+            "version": self.version,
+            "base": self.base,
+            "key": self.key,
+            "rows": self.rows,
+            "changes": self.changes,
+            "progress": self.progress.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, number: int, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; StateUnreadable for anything else."""
+        try:
+            progress = Progress.from_json(doc["progress"])
+            rows, changes = tuple(doc["rows"]), doc["changes"]
+            return cls(number, doc["version"], doc["base"], progress, tuple(doc["key"]), rows, changes)
+        except (KeyError, TypeError) as error:
+            raise StateUnreadable(f"not a commit of staging: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StagingFolder:
+    """The commits of one table, oldest first by their numbers, and the files they refer to."""
+
+    table: TableId
+    path: Path
+
+    def commits(self, after: int | None = None) -> list[Staging]:
+        """All commits; or those that build on the version `after`, its own first. None at all where it is not known."""
+        found = [self._read(file) for file in sorted(self.path.glob("*.json"))]
+        if after is None:
+            return found
+        start = next((index for index, commit in enumerate(found) if commit.version == after), len(found))
+        return found[start:]
+
+    def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> Staging:
+        """The first commit of a new table; its one file has no rows, but their columns."""
+        (self.path / "data").mkdir(parents=True, exist_ok=True)
+        return self._create(Staging(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
+
+    def resume(self, progress: Progress, key: Sequence[str], version: int) -> Staging:
+        """The first commit of a folder that has none: it stands for the version that readers see."""
+        (self.path / "data").mkdir(parents=True, exist_ok=True)
+        return self._create(Staging(1, version, version, progress, tuple(key)))
+
+    def append(self, base: int, progress: Progress, rows: Sequence[str] = (), changes: str | None = None) -> Staging:
+        """One more commit on the version `base`; StaleWriter when that is not the last one."""
+        last = self.commits()[-1:]
+        if not last or last[0].version != base:
+            raise stale(self.table)
+        number, key = last[0].number + 1, last[0].key
+        return self._create(Staging(number, _new_version(), base, progress, key, tuple(rows), changes))
+
+    def write(self, rows: pa.Table) -> str:
+        """Write rows to a file of its own name, which counts once a commit has it."""
+        name = self.new_file(".parquet")
+        pq.write_table(rows, self.path / name, compression="zstd")
+        return name
+
+    def new_file(self, suffix: str = "") -> str:
+        """A name of its own in the folder."""
+        return f"data/{uuid.uuid4().hex}{suffix}"
+
+    def drop(self) -> None:
+        """Remove the commits and the files; first what makes them count."""
+        gone = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}.gone")
+        try:
+            self.path.rename(gone)
+        except FileNotFoundError as error:
+            raise stale(self.table) from error
+        shutil.rmtree(gone)
+
+    def sweep(self, version: int) -> None:
+        """Remove what only commits up to and with `version` needed: readers see that now. Its commit itself stays."""
+        later = self.commits(version)
+        if not later:
+            return
+        kept = {name for commit in later[1:] for name in (*commit.rows, commit.changes)}
+        for file in self.path.glob("*.json"):
+            if int(file.stem) < later[0].number:
+                file.unlink(missing_ok=True)
+        for file in (self.path / "data").iterdir():
+            if f"data/{file.name}" not in kept:
+                _remove(file)
+
+    def _create(self, commit: Staging) -> Staging:
+        path = self.path / f"{commit.number:010d}.json"
+        new = path.with_suffix(f".{uuid.uuid4().hex}")
+        try:
+            with new.open("w") as file:
+                json.dump(commit.to_json(), file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(new, path)
+        except (FileExistsError, FileNotFoundError) as error:  # made, or the folder was dropped, by another run
+            raise stale(self.table) from error
+        finally:
+            new.unlink(missing_ok=True)
+        return commit
+
+    def _read(self, file: Path) -> Staging:
+        try:
+            return Staging.from_json(int(file.stem), json.loads(file.read_text()))
+        except (ValueError, StateUnreadable) as error:
+            raise StateUnreadable(
+                f"{self.table}: {file} is unreadable: {error}; drop the table to copy it again"
+            ) from error
+
+
+def files_of(commits: Iterable[Staging]) -> tuple[list[str], list[str]]:
+    """The files of rows of these commits, and their folders of changes in the order of the commits."""
+    rows = [name for commit in commits for name in commit.rows]
+    return rows, [commit.changes for commit in commits if commit.changes is not None]
+
+
+def stale(table: TableId) -> StaleWriter:
+    """Another writer was there first."""
+    return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
+
+
+def _new_version() -> int:
+    return uuid.uuid4().int >> 66  # fits a signed 64-bit integer; a sequence would come twice after a lost folder
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,98 @@
+"""What the timeline of a Hudi table tells: which commits are ours, and which of them readers see. Needs no Spark.
+
+A commit of ours is *marked*: its metadata carries the progress. Above one only what changes no row may stand:
+clustering, cleaning, rollbacks.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fastavro
+
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
+
+PREFIX = "hoodie."  # Hudi keeps only such keys in a commit's metadata
+OWNER = "lakeingest.table"
+PROGRESS = "lakeingest.progress"
+VERSION = "lakeingest.version"
+_WRITES = {"commit", "deltacommit", "replacecommit"}
+_SAME_ROWS = {"CLUSTER", "COMPACT", "LOG_COMPACT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A completed write: when it was begun, Hudi's name for it; what kind it was; the properties it was given."""
+
+    time: str
+    operation: str
+    properties: Mapping[str, str]
+
+    @property
+    def version(self) -> int:
+        """Which commit of staging it made visible."""
+        return int(self.properties[VERSION])
+
+    def progress(self, table: TableId) -> Progress:
+        """The table's progress as of this commit; StateUnreadable when it is none."""
+        try:
+            return Progress.from_json(json.loads(self.properties[PROGRESS]))
+        except (ValueError, StateUnreadable) as error:
+            raise StateUnreadable(f"{table}: the progress of commit {self.time} is unreadable: {error}") from error
+
+
+def newest(table: TableId, folder: Path) -> Instant | None:
+    """The commit of ours whose rows readers of the folder see; None when no write was ever completed there.
+
+    NotOurTable for the copy of another table, or of none; ForeignWrite when someone else wrote rows since.
+    """
+    if not (folder / ".hoodie").is_dir():
+        if folder.exists():
+            raise _not_ours(table, folder)
+        return None
+    above: Instant | None = None
+    for instant in _completed(folder):
+        owner = instant.properties.get(OWNER)
+        if owner is not None and owner != str(table):
+            break
+        if owner is not None:
+            if above is not None:
+                raise ForeignWrite(f"{table}: someone else wrote commit {above.time} to it; restore the table to ours")
+            return instant
+        if instant.operation not in _SAME_ROWS:
+            above = above or instant
+    else:
+        if above is None:
+            return None
+    raise _not_ours(table, folder)
+
+
+def _completed(folder: Path) -> Iterator[Instant]:
+    """The completed writes, the last one first; their files are `<begun>_<completed>.<kind>`."""
+    found = []
+    for file in (folder / ".hoodie" / "timeline").glob("*_*.*"):
+        times, _, kind = file.name.partition(".")
+        if kind in _WRITES:
+            begun, _, completed = times.partition("_")
+            found.append((completed, begun, file))
+    for _, begun, file in sorted(found, reverse=True):
+        yield _read(begun, file)
+
+
+def _read(begun: str, file: Path) -> Instant:
+    try:
+        with file.open("rb") as opened:
+            metadata: Any = next(iter(fastavro.reader(opened)))
+        given = metadata["extraMetadata"] or {}
+        properties = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
+        return Instant(begun, str(metadata["operationType"]), properties)
+    except (ValueError, KeyError, TypeError, StopIteration, EOFError) as error:
+        raise StateUnreadable(f"{file} is no commit of a Hudi table: {error}") from error
+
+
+def _not_ours(table: TableId, folder: Path) -> NotOurTable:
+    return NotOurTable(f"{folder} is there and is no copy of {table}; rename it or set target.table")
