@@ -42,10 +42,11 @@ def mysql_server(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that use a lake run on Iceberg; those marked `formats` on each format, one after the other."""
+    """Tests that use a lake run on Iceberg; those marked `formats` on the formats it names, or on each."""
     if "lake_format" in metafunc.fixturenames:
-        each = metafunc.definition.get_closest_marker("formats")
-        metafunc.parametrize("lake_format", ["iceberg", "hudi"] if each else ["iceberg"], scope="session")
+        marker = metafunc.definition.get_closest_marker("formats")
+        formats = ("iceberg",) if marker is None else marker.args or ("iceberg", "hudi")
+        metafunc.parametrize("lake_format", formats, scope="session")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """What the timeline of a Hudi table tells: which commits are ours, and which of them readers see. Needs no Spark.
 
-A commit of ours is *marked*: its metadata carries the progress. Above one only what changes no row may stand:
-clustering, cleaning, rollbacks.
+A commit of ours is *marked*: its metadata carries the progress. Above one no other write may stand, clustering
+neither: it changes no row, but leaves files that no bucket knows.
 """
 
 import json
@@ -21,15 +21,13 @@ OWNER = "lakeingest.table"
 PROGRESS = "lakeingest.progress"
 VERSION = "lakeingest.version"
 _WRITES = {"commit", "deltacommit", "replacecommit"}
-_SAME_ROWS = {"CLUSTER", "COMPACT", "LOG_COMPACT"}
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed write: when it was begun, Hudi's name for it; what kind it was; the properties it was given."""
+    """A completed write: when it was begun, which is Hudi's name for it, and the properties it was given."""
 
     time: str
-    operation: str
     properties: Mapping[str, str]
 
     @property
@@ -48,7 +46,7 @@ class Instant:
 def newest(table: TableId, folder: Path) -> Instant | None:
     """The commit of ours whose rows readers of the folder see; None when no write was ever completed there.
 
-    NotOurTable for the copy of another table, or of none; ForeignWrite when someone else wrote rows since.
+    NotOurTable for the copy of another table, or of none; ForeignWrite when someone else wrote to it since.
     """
     if not (folder / ".hoodie").is_dir():
         if folder.exists():
@@ -56,19 +54,17 @@ def newest(table: TableId, folder: Path) -> Instant | None:
         return None
     above: Instant | None = None
     for instant in _completed(folder):
-        owner = instant.properties.get(OWNER)
-        if owner is not None and owner != str(table):
-            break
-        if owner is not None:
-            if above is not None:
-                raise ForeignWrite(f"{table}: someone else wrote commit {above.time} to it; restore the table to ours")
-            return instant
-        if instant.operation not in _SAME_ROWS:
+        if OWNER not in instant.properties:
             above = above or instant
-    else:
-        if above is None:
-            return None
-    raise _not_ours(table, folder)
+        elif instant.properties[OWNER] != str(table):
+            raise _not_ours(table, folder)
+        elif above is not None:
+            raise ForeignWrite(f"{table}: someone else wrote commit {above.time} to it; restore the table to ours")
+        else:
+            return instant
+    if above is not None:
+        raise _not_ours(table, folder)
+    return None
 
 
 def _completed(folder: Path) -> Iterator[Instant]:
@@ -89,7 +85,7 @@ def _read(begun: str, file: Path) -> Instant:
             metadata: Any = next(iter(fastavro.reader(opened)))
         given = metadata["extraMetadata"] or {}
         properties = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
-        return Instant(begun, str(metadata["operationType"]), properties)
+        return Instant(begun, properties)
     except (ValueError, KeyError, TypeError, StopIteration, EOFError) as error:
         raise StateUnreadable(f"{file} is no commit of a Hudi table: {error}") from error
 

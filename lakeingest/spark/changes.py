@@ -25,7 +25,9 @@ def read_changes(spark: "SparkSession", paths: Sequence[str], after: Place, stop
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     place = F.struct(*change.PLACE)
-    return spark.read.parquet(*paths).where((place > _place(after)) & (place <= _place(stop)))
+    # Arrow's calendar is Gregorian without a beginning, as MySQL's; Spark asks, where a file is not its own
+    files = spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(*paths)
+    return files.where((place > _place(after)) & (place <= _place(stop)))
 
 
 def applicable(changes: "DataFrame", plan: MergePlan, key: Sequence[str]) -> "DataFrame":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pymysql
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -18,7 +19,7 @@ from lakeingest.config import CATALOG, Config, load_config
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
-from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.formats import open_target
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Job:
     database: str
     chunk_rows: int | None = None
     warehouse: Path = Path("warehouse")  # one of a Spark session that is there, or of its own
+    lake_format: str = "iceberg"
 
     def write(self) -> "Job":
         """Write pipeline.yml, make the database."""
@@ -37,7 +39,8 @@ class Job:
         server = self.server
         source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
-        doc = {"name": "job", "source": source, "tables": tables, "target": {"warehouse": str(self.warehouse)}}
+        target = {"format": self.lake_format, "warehouse": str(self.warehouse)}
+        doc = {"name": "job", "source": source, "tables": tables, "target": target}
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "pipeline.yml").write_text(json.dumps(doc))
         self.sql(f"CREATE DATABASE {self.database}")
@@ -88,11 +91,13 @@ class Job:
 
     def progress(self, table: str) -> Progress | None:
         """What the table's last marked commit says; nothing is changed."""
-        staged = IcebergTarget(self.config.target).look(TableId(self.database, table))
+        staged = open_target(self.config).look(TableId(self.database, table))
         return None if staged is None else staged.progress
 
     def published(self, table: str) -> list[tuple[Any, ...]]:
-        """The rows that a reader sees, sorted; read by PyIceberg alone."""
+        """The rows that a reader sees, sorted; read without Spark."""
+        if self.lake_format == "hudi":
+            return sorted(hudi_rows(self.config.target.folder(TableId(self.database, table))))
         catalog = SqlCatalog(CATALOG, **self.config.target.pyiceberg_properties())
         rows: pa.Table = catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
         return sorted(tuple(row.values()) for row in rows.to_pylist())
@@ -100,6 +105,20 @@ class Job:
     def source(self, table: str) -> list[tuple[Any, ...]]:
         """The rows of the source, sorted."""
         return sorted(self.sql(f"SELECT * FROM {self.database}.{table}"))
+
+
+def hudi_rows(folder: Path) -> Iterator[tuple[Any, ...]]:
+    """The rows of a copy-on-write table: of each file group the file of the last completed commit."""
+    completed = {file.name.partition("_")[0] for file in (folder / ".hoodie" / "timeline").glob("*_*.commit")}
+    last: dict[str, Path] = {}
+    for file in sorted(folder.glob("*.parquet"), key=lambda path: path.stem.rpartition("_")[2]):
+        group, _, instant = file.stem.split("_")
+        if instant in completed:
+            last[group] = file
+    for file in last.values():
+        rows = pq.read_table(file)
+        for row in rows.select([name for name in rows.column_names if not name.startswith("_hoodie_")]).to_pylist():
+            yield tuple(row.values())
 
 
 def until(process: "subprocess.Popen[str]", text: str) -> None:

@@ -28,10 +28,11 @@ from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import LakeIngestError
 from lakeingest.pipeline.events import Event, Spooled, WaveCommitted
 from lakeingest.pipeline.run import run
+from tests.e2e import others
 from tests.e2e.job import Job, descendants, until
 from tests.e2e.pipe import Pipe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
 Broken = Callable[[Pipe], AbstractContextManager[Config]]
 Record = Callable[[str, int, str], None]
@@ -143,13 +144,22 @@ def another_server(path: Path) -> None:
 @contextmanager
 def newer_progress(pipe: Pipe) -> Iterator[Config]:
     """A newer version has worked on the table."""
+    newer = json.dumps({"format": 99})
+    if pipe.config.target.format == "hudi":
+        [last] = (pipe.config.state / "staging").glob("*/*.json")
+        before = last.read_text()
+        last.write_text(json.dumps(json.loads(before) | {"progress": {"format": 99}}))
+        yield pipe.config
+        last.write_text(before)
+        return
     catalog = SqlCatalog(CATALOG, **pipe.config.target.pyiceberg_properties())
     table = catalog.load_table(f"{pipe.database}.orders")
     ours = table.metadata.refs["lakeingest"].snapshot_id
-    marks = {"lakeingest.progress": json.dumps({"format": 99})}
     with (
         table.transaction() as transaction,
-        transaction.update_snapshot(snapshot_properties=marks, branch="lakeingest").fast_append(),
+        transaction.update_snapshot(
+            snapshot_properties={"lakeingest.progress": newer}, branch="lakeingest"
+        ).fast_append(),
     ):
         pass
     yield pipe.config
@@ -161,11 +171,8 @@ def newer_progress(pipe: Pipe) -> Iterator[Config]:
 @contextmanager
 def foreign_row(pipe: Pipe) -> Iterator[Config]:
     """Someone wrote to the table that readers see; it is rolled back."""
-    name = f"{CATALOG}.{pipe.database}.orders"
-    before = pipe.spark.sql(f"SELECT snapshot_id FROM {name}.refs WHERE name = 'main'").collect()[0][0]
-    pipe.spark.sql(f"INSERT INTO {name} VALUES (999, 'foreign')")
-    yield pipe.config
-    pipe.spark.sql(f"CALL {CATALOG}.system.rollback_to_snapshot('{pipe.database}.orders', {before})")
+    with others.inserted(pipe, "orders", (999, "foreign")):
+        yield pipe.config
 
 
 @contextmanager
@@ -185,7 +192,6 @@ FAULTS: dict[str, tuple[Broken, int, str]] = {
     "binlog_order_commits off": (commit_order_off, 3, "binlog_order_commits"),
     "state folder cannot be made": (state_is_a_file, 3, "state folder"),
     "warehouse cannot be made": (warehouse_is_a_file, 3, "warehouse"),
-    "catalog is no database": (catalog_is_no_database, 3, "catalog.db"),
     "spool's beginning truncated": (damaged("opened.json", truncate, interrupted=False), 3, "cannot be read"),
     "spool's beginning empty": (
         damaged("opened.json", lambda path: path.write_text(""), interrupted=False),
@@ -201,13 +207,26 @@ FAULTS: dict[str, tuple[Broken, int, str]] = {
 }
 
 
+@pytest.fixture
+def faulty(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]) -> Pipe:
+    """A pipeline on a server that may be set as a fault needs it."""
+    return pipe_on(mysql_server_with(server_id="92"), chunk_rows=10)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_one_line_and_the_next_run_goes_on(
-    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], record: Record, fault: str
-) -> None:
+def test_a_fault_is_one_line_and_the_next_run_goes_on(faulty: Pipe, record: Record, fault: str) -> None:
     """The line names it, readers see what they saw, and without the fault the same command makes it equal."""
-    broken, code, said = FAULTS[fault]
-    pipe = pipe_on(mysql_server_with(server_id="92"), chunk_rows=10)
+    stops_and_goes_on(faulty, record, fault, *FAULTS[fault])
+
+
+@pytest.mark.formats("iceberg")
+def test_a_catalog_that_is_no_database_is_one_line(faulty: Pipe, record: Record) -> None:
+    """As any fault; Hudi's tables need no catalog."""
+    stops_and_goes_on(faulty, record, "catalog is no database", catalog_is_no_database, 3, "catalog.db")
+
+
+def stops_and_goes_on(pipe: Pipe, record: Record, fault: str, broken: Broken, code: int, said: str) -> None:
+    """A run with the fault, and one without."""
     pipe.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     pipe.run()
     seen = pipe.rows("orders")
@@ -227,16 +246,14 @@ def test_a_fault_is_one_line_and_the_next_run_goes_on(
 def test_a_target_that_is_not_ours_is_left_alone(pipe: Pipe, record: Record) -> None:
     """A table of that name that someone else made is refused, unchanged; under another name the run goes on."""
     pipe.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a')")
-    name = f"{CATALOG}.{pipe.database}.orders"
-    pipe.spark.sql(f"CREATE NAMESPACE {CATALOG}.{pipe.database}")
-    pipe.spark.sql(f"CREATE TABLE {name} AS SELECT 7 AS id, 'theirs' AS v")
+    others.make(pipe, "orders", (7, "theirs"))
     with pytest.raises(LakeIngestError) as raised:
         pipe.run()
     record("target is not ours", cli.exit_code(raised.value), cli.message(raised.value))
     assert raised.value.exit_code == 3
-    assert f"{pipe.database}.orders is there" in str(raised.value)
+    assert "orders is there" in str(raised.value)
     assert pipe.rows("orders") == [(7, "theirs")]
-    pipe.spark.sql(f"DROP TABLE {name}")
+    others.drop(pipe, "orders")
     pipe.run()
     pipe.assert_equal()
 
@@ -344,9 +361,9 @@ def test_a_server_that_dies_in_mid_run_comes_back(mortal: Mortal, pipe_on: Calla
 
 
 @pytest.fixture
-def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
+def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator[Job]:
     """A pipeline with a table of many waves, for processes."""
-    job = Job(tmp_path / "job", mysql_server, "faults_job", 200).write()
+    job = Job(tmp_path / "job", mysql_server, "faults_job", 200, lake_format=lake_format).write()
     values = ", ".join(f"({i}, REPEAT('{i} ', 20))" for i in range(12_000))
     job.sql(
         f"USE {job.database}", "CREATE TABLE items (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO items VALUES {values}"

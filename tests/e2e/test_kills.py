@@ -22,7 +22,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.run import run
 from tests.e2e.job import Job
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "2"))
 ROWS, CHUNK_ROWS = 16_000, 200
@@ -41,7 +41,8 @@ def job_in(
 
     def make(name: str) -> Job:
         database = f"kills_{abs(hash(request.node.nodeid)) % 10**6}_{name}"
-        job = Job(tmp_path / name, server, database, CHUNK_ROWS, lake_config.target.warehouse).write()
+        target = lake_config.target
+        job = Job(tmp_path / name, server, database, CHUNK_ROWS, target.warehouse, target.format).write()
         job.sql(f"USE {job.database}", TABLE)
         job.sql(
             f"INSERT INTO {job.database}.items WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k"
@@ -119,9 +120,9 @@ def moments(seconds: float, chance: random.Random) -> Iterator[float]:
         yield (number + chance.random()) * seconds / KILLS
 
 
-def made(job: Job) -> Callable[[], bool]:
-    """Whether the table's first files are in the warehouse."""
-    return lambda: any(job.warehouse.glob(f"{job.database}*/*"))
+def opened(job: Job) -> Callable[[], bool]:
+    """Whether the run has opened its spool, right before it makes the table."""
+    return (job.state / "spool" / "opened.json").exists
 
 
 def chunk_reads(job: Job) -> list[int]:
@@ -147,11 +148,11 @@ def test_kills_in_a_bootstrap(
     """Whenever it is killed, the next run is equal, and reads no chunk that was committed."""
     chance, told = random.Random(1), []
     whole = job_in("whole")
-    seconds = worked(whole, made(whole))
+    seconds = worked(whole, opened(whole))
     for number, after in enumerate(moments(seconds, chance), start=1):
         job = job_in(f"b{number}")
         with written_to(job, chance):
-            killed(job, made(job), after)
+            killed(job, opened(job), after)
         before = job.progress("items")
         job.sql("TRUNCATE mysql.general_log")
         finish(job, spark)

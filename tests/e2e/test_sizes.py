@@ -9,7 +9,7 @@ from lakeingest.core import chunks
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChunkTooSlow
-from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.formats import open_target
 from lakeingest.pipeline import bootstrap
 from lakeingest.pipeline.events import Event, Merged, WaveCommitted
 from tests.e2e.pipe import Pipe
@@ -129,12 +129,13 @@ def test_a_chunk_of_fixed_rows_that_is_too_slow_is_named(
     pipe.assert_equal()
 
 
+@pytest.mark.formats
 def test_splits_of_a_busy_table_stay_few(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wave has marks of its own; merges lift them to one before a commit has to carry too many."""
     monkeypatch.setattr(bootstrap, "MERGE_SPLITS", 3)
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))")
     numbers(pipe, 400)
-    target, carried = IcebergTarget(pipe.config.target), list[int]()
+    target, carried = open_target(pipe.config), list[int]()
 
     def change(event: Event) -> None:
         if isinstance(event, WaveCommitted):

@@ -17,13 +17,13 @@ from lakeingest.pipeline.status import status
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
 
 @pytest.fixture
-def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
+def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator[Job]:
     """A pipeline with a table of many waves."""
-    job = Job(tmp_path / "job", mysql_server, "two_runs", 100).write()
+    job = Job(tmp_path / "job", mysql_server, "two_runs", 100, lake_format=lake_format).write()
     values = ", ".join(f"({i}, 'row {i}')" for i in range(4_000))
     job.sql(
         f"USE {job.database}",

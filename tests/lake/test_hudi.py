@@ -1,0 +1,320 @@
+"""What holds for Hudi alone: the commit's metadata, staging in a folder, the lock of a publish, what others do."""
+
+import datetime as dt
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeingest.core.schema import Column, Kind
+from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
+from lakeingest.lake.hudi import BUILDING, HudiTarget
+from lakeingest.lake.timeline import newest
+from tests.lake.steps import Crash, Lake
+
+pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
+
+OF_ANOTHER = """
+import fcntl, sys
+file = open(sys.argv[1], "a")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def folder(lake: Lake) -> Path:
+    """Where readers find the table."""
+    return lake.settings.folder(lake.table)
+
+
+def staging(lake: Lake) -> Path:
+    """The folder of ours."""
+    target = lake.open()
+    assert isinstance(target, HudiTarget)
+    return target._folder / str(lake.table)  # noqa: SLF001 - what is in it is under test
+
+
+def write(lake: Lake, spark: SparkSession, row: tuple[Any, ...], **options: str) -> None:
+    """Someone else's write to the table."""
+    rows = spark.createDataFrame([row], "id int, v string")
+    given = {"hoodie.table.name": lake.table.name, "hoodie.datasource.write.recordkey.field": "id", **options}
+    rows.write.format("hudi").options(**given).mode("append").save(str(folder(lake)))
+
+
+def test_every_publish_says_what_it_is(lake: Lake) -> None:
+    """Hudi's own commit has the position, the complete progress, its version and the one before it."""
+    first = lake.published((1, "a"), pos=20)
+    properties = [dict(lake.open().properties(lake.table))]
+    second = lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
+    properties.append(dict(lake.open().properties(lake.table)))
+    assert [one["lakeingest.version"] for one in properties] == [str(first.version), str(second.version)]
+    assert [one["lakeingest.base"] for one in properties] == ["", str(first.version)]
+    assert [one["lakeingest.position"][-2:] for one in properties] == ["20", "30"]
+    assert [one["lakeingest.gate"] for one in properties] == ["{}", "{}"]
+    progress = [json.loads(one["lakeingest.progress"]) for one in properties]
+    assert [one["position"]["at"] for one in progress] == ["binlog.000001:20", "binlog.000001:30"]
+    assert lake.loaded().progress.to_json() == progress[1]
+
+
+def test_a_publish_of_nothing_but_a_position_is_a_commit(lake: Lake) -> None:
+    """A quiet table's position moves too, and no row with it."""
+    lake.published((1, "a"), pos=20)
+    marked = lake.open().mark(lake.loaded(), lake.leveled(lake.loaded(), 30))
+    published = lake.publish(marked)
+    assert lake.loaded() == replace(published, progress=marked.progress)
+    assert lake.seen() == [(1, "a")]
+
+
+def test_what_merges_left_between_two_publishes_is_one_commit(lake: Lake, spark: SparkSession) -> None:
+    """Of several changes of a key the last one counts, and a delete is not undone by what stood before it."""
+    lake.published((1, "a"), (2, "b"), (3, "c"))
+    staged = lake.merge(lake.loaded(), (1, "A", False), (2, None, True), (4, "d", False), pos=30)
+    staged = lake.merge(staged, (2, "again", False), (4, None, True), (3, "C", False), pos=40)
+    staged = lake.merge(staged, (3, None, True), (5, "e", False), pos=50)
+    expected = [(1, "A"), (2, "again"), (5, "e")]
+    assert lake.rows(staged) == expected
+    lake.publish(staged)
+    assert lake.seen() == expected
+    assert lake.rows(lake.loaded()) == expected
+    assert len(list((folder(lake) / ".hoodie" / "timeline").glob("*_*.commit"))) == 2
+
+
+def test_staging_is_swept_after_a_publish(lake: Lake) -> None:
+    """Files that only what is published needed are gone; what was staged since then is not."""
+    staged = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
+    lake.publish(staged)
+    assert len(list(staging(lake).glob("*.json"))) == 1
+    assert list((staging(lake) / "data").iterdir()) == []
+
+
+def test_a_lost_staging_folder_costs_nothing_that_is_visible(lake: Lake) -> None:
+    """The table itself is the checkpoint: its progress is in its commit."""
+    published = lake.published((1, "a"))
+    lake.merge(lake.loaded(), (2, "staged, then lost", False), pos=30)
+    shutil.rmtree(staging(lake))
+    found = lake.loaded()
+    assert (found.version, found.published, found.visible) == (published.version, published.version, True)
+    lake.publish(lake.merge(found, (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_staging_on_what_readers_no_longer_see_is_dropped(lake: Lake, spark: SparkSession) -> None:
+    """Someone restored the table to an older commit: its position counts, not that of staging."""
+    first = lake.published((1, "a"), pos=20)
+    instant = newest(lake.table, folder(lake))
+    assert instant is not None
+    kept = folder(lake).with_name("kept")
+    shutil.copytree(folder(lake), kept)
+    staged = lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
+    lake.merge(replace(staged, progress=lake.loaded().progress), (3, "c", False), pos=40)
+    shutil.rmtree(folder(lake))
+    kept.rename(folder(lake))
+    found = lake.loaded()
+    assert found.version == first.version
+    assert found.progress.position is not None
+    assert str(found.progress.position.at) == "binlog.000001:20"
+    lake.publish(lake.merge(found, (3, "again", False), pos=40))
+    assert lake.seen() == [(1, "a"), (3, "again")]
+
+
+def test_a_table_that_was_dropped_is_copied_again(lake: Lake) -> None:
+    """Without the table its staging counts for nothing."""
+    lake.merge(lake.published((1, "old")), (2, "old", False), pos=30)
+    shutil.rmtree(folder(lake))
+    assert lake.open().look(lake.table) is None
+    assert lake.open().load(lake.table) is None
+    lake.publish(lake.open().mark(lake.copied((1, "new")), lake.leveled(lake.loaded(), 40)))
+    assert lake.seen() == [(1, "new")]
+
+
+def test_a_first_publish_that_was_broken_off_is_done_again(lake: Lake, spark: SparkSession) -> None:
+    """What it left is no table: nobody sees it, and the next one replaces it."""
+    staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
+    with pytest.raises(Crash):
+        lake.publish(staged, target=lake.dying_before("rename"))
+    building = folder(lake).with_name(folder(lake).name + BUILDING)
+    for file in (building / ".hoodie" / "timeline").glob("*_*.commit"):
+        file.unlink()  # as if it had died before its commit
+    assert lake.loaded() == staged
+    assert not folder(lake).exists()
+    lake.publish(staged)
+    assert lake.seen() == [(1, "a")]
+    assert not building.exists()
+
+
+def test_a_merge_that_was_broken_off_is_done_again(lake: Lake) -> None:
+    """A commit that is not completed is not there, and the next one clears it away."""
+    lake.published((1, "a"), (2, "b"))
+    staged = lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30)
+    lake.publish(staged)
+    timeline = folder(lake) / ".hoodie" / "timeline"
+    max(timeline.glob("*_*.commit")).unlink()
+    shutil.rmtree(staging(lake))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+    lake.publish(lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "B"), (3, "c")]
+
+
+@pytest.fixture
+def held_elsewhere(lake: Lake) -> Iterator[None]:
+    """Another process is publishing the table."""
+    lock = folder(lake).with_name(folder(lake).name + ".lakeingest.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", OF_ANOTHER, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.communicate("")
+
+
+def test_two_publishes_at_once_are_one_after_the_other(lake: Lake, held_elsewhere: None) -> None:
+    """The second one is refused while the first one is at it; nothing is written."""
+    staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
+    with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
+        lake.publish(staged)
+    assert not folder(lake).exists()
+    assert lake.loaded() == staged
+
+
+def test_rows_of_someone_else_are_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
+    """An upsert, a delete and an overwrite stop the table by name; what they did stays as it is."""
+    lake.published((1, "a"))
+    write(lake, spark, (2, "theirs"))
+    for call in (lake.open().load, lake.open().look):
+        with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote commit [0-9]+ to it"):
+            call(lake.table)
+    assert lake.seen() == [(1, "a"), (2, "theirs")]
+
+
+def test_a_foreign_write_before_a_publish_is_found(lake: Lake, spark: SparkSession) -> None:
+    """It came after the table was loaded: the publish is refused."""
+    lake.published((1, "a"))
+    staged = lake.merge(lake.loaded(), (1, "A", False), pos=30)
+    write(lake, spark, (2, "theirs"))
+    with pytest.raises(ForeignWrite, match=str(lake.table)):
+        lake.publish(staged)
+    assert lake.seen() == [(1, "a"), (2, "theirs")]
+
+
+def test_someones_clustering_is_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
+    """It changes no row, but its files are of no bucket: the next MERGE INTO would not find their keys."""
+    lake.published((1, "a"), (2, "b"))
+    cluster = f"CALL run_clustering(path => '{folder(lake)}')"
+    spark.conf.set("hoodie.metadata.enable", "false")
+    assert spark.sql(cluster).count() >= 0
+    spark.conf.unset("hoodie.metadata.enable")
+    assert list((folder(lake) / ".hoodie" / "timeline").glob("*_*.replacecommit"))
+    with pytest.raises(ForeignWrite, match=str(lake.table)):
+        lake.open().load(lake.table)
+
+
+def test_a_folder_of_someone_else_is_not_ours(lake: Lake, spark: SparkSession) -> None:
+    """Whatever is in it, it is refused and stays as it is."""
+    folder(lake).mkdir(parents=True)
+    with pytest.raises(NotOurTable, match=f"is no copy of {lake.table}"):
+        lake.open().load(lake.table)
+    write(lake, spark, (1, "theirs"))
+    with pytest.raises(NotOurTable, match=f"is no copy of {lake.table}"):
+        lake.open().load(lake.table)
+    assert lake.seen() == [(1, "theirs")]
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", '{"version": 1}'])
+def test_a_commit_of_staging_that_cannot_be_read_is_named(lake: Lake, broken: str) -> None:
+    """Corrupt progress is never taken for none."""
+    lake.copied((1, "a"))
+    last = max(staging(lake).glob("*.json"))
+    last.write_text(broken)
+    with pytest.raises(StateUnreadable, match=f"{lake.table}.*{last.name}"):
+        lake.open().load(lake.table)
+
+
+def test_a_commit_of_the_table_that_cannot_be_read_is_named(lake: Lake) -> None:
+    """A timeline file that is cut off is an error, not a table without commits."""
+    lake.published((1, "a"))
+    [commit] = (folder(lake) / ".hoodie" / "timeline").glob("*_*.commit")
+    commit.write_bytes(commit.read_bytes()[:100])
+    with pytest.raises(StateUnreadable, match=commit.name):
+        lake.open().look(lake.table)
+
+
+@pytest.mark.parametrize("name", ["a b", "a-b", "Größe", "1st", "_hoodie_row"])
+def test_a_column_that_hudi_cannot_name_is_refused(lake_of: Callable[..., Lake], name: str) -> None:
+    """Before anything is made, and the message names it."""
+    lake = lake_of((Column("id", Kind.INT32, "int", nullable=False), Column(name, Kind.STRING, "text")), ("id",))
+    with pytest.raises(UnsupportedTable, match=name):
+        lake.created()
+    assert not staging(lake).exists()
+
+
+def test_values_are_exact_through_every_step(lake_of: Callable[..., Lake], spark: SparkSession) -> None:
+    """Each kind's edges: as staged, as bulk inserted, and as merged."""
+    columns = (
+        Column("id", Kind.UINT64, "bigint unsigned", nullable=False),
+        Column("small", Kind.INT32, "int"),
+        Column("large", Kind.INT64, "bigint"),
+        Column("price", Kind.DECIMAL, "decimal(38,10)", precision=38, scale=10),
+        Column("f", Kind.FLOAT, "float"),
+        Column("d", Kind.DOUBLE, "double"),
+        Column("day", Kind.DATE, "date"),
+        Column("at", Kind.DATETIME, "datetime(6)"),
+        Column("seen", Kind.TIMESTAMP, "timestamp(6)"),
+        Column("text", Kind.STRING, "text"),
+        Column("raw", Kind.BINARY, "blob"),
+    )
+    lake = lake_of(columns, ("id",))
+    least = (
+        Decimal(0),
+        -(2**31),
+        -(2**63),
+        Decimal("-9999999999999999999999999999.9999999999"),
+        -3.4028234663852886e38,
+        5e-324,
+        dt.date(1, 1, 1),
+        dt.datetime(1, 1, 1),
+        dt.datetime(1970, 1, 1, 0, 0, 1),
+        "",
+        bytearray(b""),
+    )
+    most = (
+        Decimal(2**64 - 1),
+        2**31 - 1,
+        2**63 - 1,
+        Decimal("9999999999999999999999999999.9999999999"),
+        3.4028234663852886e38,
+        1.7976931348623157e308,
+        dt.date(9999, 12, 31),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+        dt.datetime(2038, 1, 19, 3, 14, 7, 999999),
+        "\x00 Zoë 🦆\n",
+        bytearray(b"\x00\xff\x00"),
+    )
+    nothing = (Decimal(7), *[None] * 10)
+    staged = lake.copied(least, most, nothing)
+    expected = sorted([least, most, nothing])
+    assert lake.rows(staged) == expected
+    lake.publish(lake.open().mark(staged, lake.leveled(staged, 20)))
+    assert lake.seen() == expected
+    # through MERGE INTO as well: the same values under other keys
+    types = spark.read.parquet(str(next((folder(lake)).glob("*.parquet")))).schema
+    fields = [types[column.name] for column in columns]
+    again = [(Decimal(8), *least[1:]), (Decimal(9), *most[1:])]
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    schema = StructType([*fields, StructField("_lakeingest_deleted", BooleanType())])
+    changes = spark.createDataFrame([(*row, False) for row in again], schema)
+    loaded = lake.loaded()
+    merged = lake.open().merge(loaded, spark, changes, ("id",), lake.leveled(loaded, 30))
+    assert lake.rows(merged) == sorted([*expected, *again])
+    lake.publish(merged)
+    assert lake.seen() == sorted([*expected, *again])
