@@ -7,11 +7,10 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from lakeingest import __version__, console
 from lakeingest.config import Config, load_config
@@ -20,7 +19,7 @@ from lakeingest.errors import CheckFailed, LakeIngestError, NotBuiltYet, Retryab
 EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
 # fmt: off
 LATER = (
-    "resnapshot", "pause", "resume", "cancel", "changelog", "maintain", "submit",
+    "resnapshot", "pause", "resume", "cancel", "changelog", "maintain",
     "approve", "points", "quarantine", "explain", "doctor", "wait",
 )
 # fmt: on
@@ -49,6 +48,7 @@ Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE
 Names = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="database.table; default: all included.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PIPELINE = Path("pipeline.yml")
+Service = Literal["emr", "emr-serverless", "dataproc", "dataproc-serverless"]
 
 
 @app.callback()
@@ -67,7 +67,7 @@ def lakeingest(
 
 @app.command()
 def demo(
-    target: Annotated[str, typer.Option(help="iceberg, or hudi later.")] = "iceberg",
+    target: Annotated[Literal["iceberg", "hudi"], typer.Option(help="The format of the lake.")] = "iceberg",
     rows: Annotated[int, typer.Option(min=10, help="Rows of the shop.")] = 100_000,
     folder: Annotated[Path, typer.Option("--dir", help="Where warehouse and state stay.")] = Path("demo-lake"),
     show_race: Annotated[bool, typer.Option("--show-race", callback=_not_built, hidden=True)] = False,
@@ -76,9 +76,7 @@ def demo(
     """Copy a busy shop from a local MySQL into a lake while it is written to, and prove the copy."""
     from lakeingest.demo.play import play
 
-    if target != "iceberg":
-        raise NotBuiltYet(f"--target {target} is not built yet; this version has iceberg")
-    play(folder.resolve(), rows, seed, Console())
+    play(folder.resolve(), target, rows, seed, Console())
 
 
 @app.command()
@@ -192,22 +190,29 @@ def status(
     results = stage.status(load_config(config, overrides or ()), tables or ())
     if as_json:
         _print(results, as_json, ())
-        return
-    shown = Table("table", "target", "state", "rows", "position", "lag", "last gate", box=None)
-    for one in results:
-        gate = "" if one.gate is None else "passed"
-        lag = "" if one.lag_bytes is None else f"{one.lag_bytes:,} B"
-        shown.add_row(
-            str(one.table),
-            one.target,
-            one.state,
-            f"{one.rows:,}",
-            "" if one.position is None else str(one.position.at),
-            lag,
-            gate,
-        )
-    # where no screen has an edge, no name is cut off
-    Console(width=None if sys.stdout.isatty() else 1000).print(shown)
+    else:
+        # where no screen has an edge, no name is cut off
+        Console(width=None if sys.stdout.isatty() else 1000).print(results)
+
+
+@app.command()
+def submit(
+    service: Annotated[Service, typer.Argument(metavar="SERVICE", help="emr-serverless; others are not built yet.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Build the job and check it; send nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", callback=_not_built, help="Not built yet.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the request alone, as JSON.")] = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Show the job that runs this pipeline on a cluster: its files, its variables, its request."""
+    from lakeingest.pipeline import submit as stage
+
+    if service != "emr-serverless":
+        raise NotBuiltYet(f"submit {service} is not built yet; this version has emr-serverless")
+    if not dry_run:
+        raise NotBuiltYet(f"submit {service} without --dry-run is not built yet: a job cannot write to S3 so far")
+    result = stage.submit(config, overrides or ())
+    _print(result.request if as_json else result, as_json, console.submission_lines(result))
 
 
 def _later(name: str) -> None:

@@ -30,6 +30,7 @@ from lakeingest.place import Place, below, uri
 from lakeingest.services import EmrServerless, Submit
 
 CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' queries
+SUITES = Path("quality")  # where users' suites are looked for, unless a folder is named
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
 _DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
@@ -45,7 +46,6 @@ _NOT_BUILT = (
     "target.catalog.uri",
     "changelog",
     "points",
-    "quality",
     "throttle",
     "submit.emr",
     "submit.dataproc",
@@ -229,6 +229,13 @@ class Spark(_Frozen):
     conf: dict[str, str] = {}
 
 
+class Quality(_Frozen):
+    """The folder of the users' suites, None where there is none, and what becomes of rows that fail."""
+
+    suites: Place | None = None
+    on_failure: Literal["stop", "quarantine"] = "stop"
+
+
 class Config(_Frozen):
     """A whole pipeline.yml; all paths are absolute."""
 
@@ -238,6 +245,7 @@ class Config(_Frozen):
     tables: Tables
     target: Target = Target()
     state: Place = Field(default=Path("./state"), validate_default=True)
+    quality: Quality = Quality()
     spark: Spark = Spark()
     submit: Submit = Submit()
 
@@ -248,6 +256,7 @@ class Config(_Frozen):
         for key, value, built in (
             ("tables.startup", self.tables.startup, "initial"),
             ("target.catalog.type", self.target.catalog.type or default, catalog),
+            ("quality.on_failure", self.quality.on_failure, "stop"),
         ):
             if value != built:
                 where = " on a cluster" if info.context else ""
@@ -268,7 +277,10 @@ class Config(_Frozen):
             spark = spark.model_copy(update={"jars": jars})
         source = self.source.model_copy(update={"tls": tls})
         state = below(folder, self.state)
-        return self.model_copy(update={"source": source, "target": target, "state": state, "spark": spark})
+        suites = below(folder, self.quality.suites or SUITES)
+        quality = self.quality.model_copy(update={"suites": suites if self.quality.suites or suites.is_dir() else None})
+        changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
+        return self.model_copy(update=changed)
 
 
 def load_config(
@@ -379,6 +391,7 @@ def _names_beside(loc: tuple[Any, ...]) -> list[str]:
         "tables": Tables,
         "target": Target,
         "target.catalog": Catalog,
+        "quality": Quality,
         "spark": Spark,
         "submit": Submit,
         "submit.emr-serverless": EmrServerless,

