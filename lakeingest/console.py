@@ -1,5 +1,6 @@
 """How a run looks: progress bars on a terminal, plain lines elsewhere."""
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,10 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from lakeingest.pipeline.check import CheckResult
-from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, Spooled, WaveCommitted
+from lakeingest.pipeline.events import Event, GateRun, Merged, Observer, Planned, Published, Spooled, WaveCommitted
 from lakeingest.pipeline.plan import TablePlan
 from lakeingest.pipeline.run import RunResult
+from lakeingest.pipeline.submit import Submission
 from lakeingest.pipeline.verify import TableVerification
 
 KEYS_SHOWN = 20
@@ -39,6 +41,10 @@ def line(event: Event) -> str | None:
                 f" {event.inserted:,} keys inserted, {event.updated:,} updated, {event.deleted:,} deleted"
                 f" ({event.seconds:.1f} s)"
             )
+        case GateRun():
+            asked = f"{event.failed} of {event.evaluated} expectations fail" if event.failed else "passed"
+            warned = f", {event.warnings} warnings" if event.warnings else ""
+            return f"{event.table}: gate {event.stage}: {asked}{warned} ({event.seconds:.1f} s)"
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
     return None
@@ -173,6 +179,17 @@ def plan_lines(plans: Sequence[TablePlan]) -> Iterator[str]:
 def _duration(seconds: float) -> str:
     size, unit = next((one for one in _UNITS if abs(seconds) >= one[0]), _UNITS[-1])
     return f"{seconds / size:,.1f} {unit}"
+
+
+def submission_lines(result: Submission) -> Iterator[str]:
+    """What would be sent, and from where the job takes its variables."""
+    yield f"dry run: nothing is sent to EMR Serverless in {result.region}"
+    for upload in result.uploads:
+        yield f"upload    {upload.path} ({decimal(upload.path.stat().st_size)}) → {upload.uri}"
+    for name, secret in result.variables.items():
+        taken = f"from the secret {secret}" if secret else "not among the secrets: the application has to set it"
+        yield f"variable  {name}: {taken}"
+    yield f"start_job_run {json.dumps(result.request, indent=2)}"
 
 
 def verification_lines(results: Sequence[TableVerification]) -> Iterator[str]:

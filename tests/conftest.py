@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, parse_config
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
+from tests.quick import QUICK
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,6 +58,7 @@ def lake_config(lake_format: str, tmp_path_factory: pytest.TempPathFactory) -> C
         "source": {"host": "127.0.0.1", "user": "nobody"},
         "tables": {"include": ["none.*"]},
         "target": {"format": lake_format},
+        "spark": {"conf": QUICK},
     }
     return parse_config(doc, tmp_path_factory.mktemp("lake"), {})
 

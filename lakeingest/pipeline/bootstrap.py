@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lakeingest.config import Source
 from lakeingest.control.spool import Manifest
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk, Cost
+from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.splits import Split
@@ -20,6 +21,7 @@ from lakeingest.mysql.chunk_reader import Cap, read_chunk
 from lakeingest.pipeline.binlog_ingest import SpoolSegment, append_segments, merge, next_segments
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Planned, WaveCommitted
+from lakeingest.pipeline.gate import gate
 from lakeingest.pipeline.planner import Planner
 from lakeingest.spark.scatter import scatter
 
@@ -98,7 +100,12 @@ def _wave(context: Context, table: TableId, chunks: list[Chunk], cap: Cap, write
     context.lease.assert_held()
     context.advance(context.target.commit_wave(staged, [one.files for one in copied], progress))
     seconds = time.monotonic() - began
-    context.observe(WaveCommitted(table, progress.wave, len(chunks), rows, seconds, progress.splits.complete))
+    took = tuple(one.cost.seconds for one in copied)
+    context.observe(WaveCommitted(table, progress.wave, len(chunks), rows, seconds, progress.splits.complete, took))
+    if not progress.splits.complete:  # the rows of the last wave are asked before the publish, which follows
+        copied_range = KeyRange(chunks[0].range.lower, chunks[-1].range.upper)
+        staged_rows = context.target.read(table, context.tables[table].version, context.spark)
+        gate(context, table, f"after wave {progress.wave}", staged_rows.where(copied_range.predicate(schema.key)), rows)
     return [one.cost for one in copied]
 
 

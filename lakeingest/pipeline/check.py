@@ -4,7 +4,7 @@ A run asks them too before it begins, but for the warnings, which need estimates
 the spool, and the copies that are there.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,17 +23,21 @@ from lakeingest.mysql.chunk_reader import estimated_bytes
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.context import tasks_at_once
+from lakeingest.pipeline.report import Report
+from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
 
 LEAST_FREE = 1 << 30  # Spark's own files and a few waves
 BYTES_PER_SECOND = 2 << 20  # of one slot: what the reference decoder reads at least; `plan` measures it
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckResult(Report):
     """What came of every precondition."""
 
     checked: tuple[Checked, ...]
+
+    headers = ("condition", "result", "finding")
 
     @property
     def ok(self) -> bool:
@@ -50,6 +54,11 @@ class CheckResult:
         """What a run may begin with, but not well."""
         return tuple(one for one in self.checked if one.finding and not one.fatal)
 
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row a condition."""
+        for one in self.checked:
+            yield one.name, "ok" if one.finding is None else "PROBLEM" if one.fatal else "warning", one.finding
+
     def to_json(self) -> dict[str, Any]:
         """A JSON document for programs."""
         return {"ok": self.ok, "checked": [asdict(one) for one in self.checked]}
@@ -63,7 +72,7 @@ def check(config: Config) -> CheckResult:
     except LakeIngestError as error:
         lake = _target(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", f"cannot connect: {error}"), *lake], 0
-    checked += [*folders(config, size), _spool(config), Checked("Java and PySpark", lacking())]
+    checked += [*folders(config, size), _spool(config), Checked("Java and PySpark", lacking(config))]
     return CheckResult(tuple(checked))
 
 
@@ -87,9 +96,9 @@ def require(
     copied = {*held.there, *held.refused} - foreign
     watched = [table for table in known if table in chosen or table in copied]
     checked, schemas = _tables(preflight.Server.of(connection, watched))
-    checked += [*_target(held, foreign.intersection(chosen)), *folders(config)]
+    checked += [*_target(held, foreign.intersection(chosen)), *folders(config), _suites(config, known, schemas)]
     if spark:
-        checked.append(Checked("Java and PySpark", lacking()))
+        checked.append(Checked("Java and PySpark", lacking(config)))
     if problems := CheckResult(tuple(checked)).problems:
         raise PreflightFailed(f"not ready: {' | '.join(one.finding or '' for one in problems)}")
     return schemas
@@ -113,6 +122,7 @@ def _source(config: Config, connection: pymysql.Connection) -> tuple[list[Checke
         Checked("binlog retention", preflight.retention(server, seconds), fatal=False),
         *_target(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
         _unchanged([table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]),
+        _suites(config, tables, schemas),
     ], size
 
 
@@ -135,6 +145,10 @@ def _unchanged(changed: Sequence[TableId]) -> Checked:
     named = ", ".join(map(str, changed))
     finding = f"DDL changed the definition of {named} since the copy; drop the copy, it must be made again"
     return Checked("definitions as copied", finding if changed else None)
+
+
+def _suites(config: Config, tables: Sequence[TableId], schemas: Mapping[TableId, TableSchema]) -> Checked:
+    return Checked("quality suites", suites.finding(config.quality.suites, tables, schemas))
 
 
 def _target(held: Copies, refused: Iterable[TableId]) -> list[Checked]:

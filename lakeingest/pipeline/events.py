@@ -24,6 +24,7 @@ class WaveCommitted:
     rows: int
     seconds: float
     complete: bool
+    chunk_seconds: tuple[float, ...] = ()  # of each chunk, how long its read view was open
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,18 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
+class GateRun:
+    """A gate looked at a table's staged rows: expectations asked, those that failed, those that are mere warnings."""
+
+    table: TableId
+    stage: str
+    evaluated: int
+    failed: int
+    warnings: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """Readers see the table as of this position."""
 
@@ -64,7 +77,7 @@ class Published:
     seconds: float
 
 
-Event = Planned | WaveCommitted | Spooled | Merged | Published
+Event = Planned | WaveCommitted | Spooled | Merged | GateRun | Published
 Observer = Callable[[Event], None]
 
 

@@ -5,7 +5,7 @@ Nothing is changed and no Spark is started.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pymysql
@@ -23,6 +23,7 @@ from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.context import tasks_at_once
 from lakeingest.pipeline.opening import FIRST_EPOCH, assert_unchanged, choose
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
+from lakeingest.pipeline.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,34 @@ class TablePlan:
     margin_seconds: float | None = None
 
 
-def plan(config: Config, tables: Sequence[str] = ()) -> tuple[TablePlan, ...]:
+class Plans(Report, tuple[TablePlan, ...]):
+    """The plans of some tables; the columns of each, with their types, are in its own."""
+
+    __slots__ = ()
+
+    headers = ("table", "target", "state", "key", "key path", "rows", "chunks", "waves", "seconds", "reasons")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row a table."""
+        for one in self:
+            copy, key = one.copy, ", ".join(one.key)
+            counts = (None,) * 4 if copy is None else (copy.rows, copy.chunks, copy.waves, copy.seconds)
+            yield str(one.table), one.target, one.state, key, one.key_path, *counts, "; ".join(one.reasons)
+
+    @property
+    def note(self) -> str:
+        """What the counts are."""
+        return "rows, chunks, waves and seconds of what is left to copy: estimates, from one chunk that was read"
+
+
+def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
     """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
     with connect(config.source) as connection:
         chosen = choose(config, config.tables.select(list_tables(connection)), tables)
         target = open_target(config)
         held = copies(target, chosen)
         retention = Server.of(connection).retention_seconds
-        return tuple(_plan(config, connection, target, table, held, retention) for table in chosen)
+        return Plans(_plan(config, connection, target, table, held, retention) for table in chosen)
 
 
 def _plan(

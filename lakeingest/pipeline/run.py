@@ -1,7 +1,7 @@
 """A run: what is new is copied, then the binlog is applied up to a stop, then every table is shown as of that stop."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, unobserved
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.publish import publish
+from lakeingest.pipeline.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,13 +35,28 @@ class TableResult:
     published: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class RunResult(Report):
     """What a run came to; `caught_up` is False when the time was up first."""
 
     tables: tuple[TableResult, ...]
     caught_up: bool
     seconds: float
+
+    headers = ("table", "rows", "waves", "published", "position")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row a table."""
+        for one in self.tables:
+            position = None if one.position is None else str(one.position.at)
+            yield str(one.table), one.rows, one.waves, one.published, position
+
+    @property
+    def note(self) -> str:
+        """How it ended."""
+        if self.caught_up:
+            return f"caught up with the source in {self.seconds:.1f} s"
+        return "the time was up before the end of the binlog; the same call goes on from here"
 
 
 def run(

@@ -1,7 +1,7 @@
 """Status: where each table stands, from the target's own properties; no Spark."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from lakeingest.mysql.connection import connect, query_dicts, written_position
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.opening import choose
 from lakeingest.pipeline.publish import GATE
+from lakeingest.pipeline.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +32,32 @@ class TableStatus:
     gate: dict[str, Any] | None
 
 
-def status(config: Config, tables: Sequence[str] = ()) -> tuple[TableStatus, ...]:
+class Statuses(Report, tuple[TableStatus, ...]):
+    """The states of some tables."""
+
+    __slots__ = ()
+
+    headers = ("table", "target", "state", "rows", "position", "lag, bytes", "last gate")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row a table."""
+        for one in self:
+            position = None if one.position is None else str(one.position.at)
+            gate = None if one.gate is None else "passed"
+            yield str(one.table), one.target, one.state, one.rows, position, one.lag_bytes, gate
+
+
+def status(config: Config, tables: Sequence[str] = ()) -> Statuses:
     """The state of the given tables, or of all that the config includes."""
     target = open_target(config)
     with connect(config.source) as connection:
         chosen = choose(config, config.tables.select(list_tables(connection)), tables)
         written = written_position(connection)
         sizes = {row["log_name"]: int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}
-    return tuple(_status(target, table, config.target.name(table), written, sizes) for table in chosen)
+    return Statuses(_status(target, table, config.target.name(table), written, sizes) for table in chosen)
 
 
-def _status(
-    target: Target, table: TableId, name: str, written: FilePosition, sizes: dict[str, int]
-) -> TableStatus:
+def _status(target: Target, table: TableId, name: str, written: FilePosition, sizes: dict[str, int]) -> TableStatus:
     try:
         staged = target.look(table)
     except LakeIngestError as error:

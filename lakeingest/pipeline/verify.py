@@ -5,7 +5,7 @@ verified table in it is noticed.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from lakeingest.mysql.chunk_reader import next_boundary
 from lakeingest.mysql.connection import connect, free_server_id, written_position
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.opening import assert_unchanged, choose
+from lakeingest.pipeline.report import Report
 from lakeingest.quality import reconciliation as target_side
 from lakeingest.spark.changes import ranges, within
 from lakeingest.spark.scatter import scatter
@@ -56,6 +57,27 @@ class TableVerification:
         return self.source == self.target and not self.differences
 
 
+class Verifications(Report, tuple[TableVerification, ...]):
+    """What was compared of some tables."""
+
+    __slots__ = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether source = target for all of them."""
+        return all(one.equal for one in self)
+
+    headers = ("table", "result", "source rows", "target rows", "keys that differ", "checksum", "chunks", "seconds")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row a table; the keys are in its `differences`."""
+        for one in self:
+            rows, differing = (one.source.rows, one.target.rows), len(one.differences)
+            checksum = str(one.source) if one.equal else f"{one.source} ≠ {one.target}"
+            result = "source = target" if one.equal else "source ≠ target"
+            yield str(one.table), result, *rows, differing, checksum, one.chunks, one.seconds
+
+
 @dataclass(frozen=True, slots=True)
 class ChecksumRange:
     """The task of one executor: a range's checksum by the source."""
@@ -69,9 +91,7 @@ class ChecksumRange:
         return source_side.range_checksum(self.source, self.schema, self.keys)
 
 
-def verify(
-    config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None
-) -> tuple[TableVerification, ...]:
+def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
     """Compare the published rows of the given tables (none: all) with the source's.
 
     Retryable when a table is not published yet; SourceMoved when a table was changed since its published position.
@@ -83,7 +103,7 @@ def verify(
         staged = {table: _published(target, schemas[table]) for table in chosen}
         session = spark or open_session(config)
         with target.stored():  # Spark's reads are lazy
-            return tuple(
+            return Verifications(
                 _verify_table(config, connection, target, session, schemas[table], staged[table]) for table in chosen
             )
 

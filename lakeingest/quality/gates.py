@@ -1,46 +1,210 @@
-"""The gate before publish: the staged rows are whole, by a count that does not come from the rows themselves."""
+"""Gates: suites asked of staged rows. What cannot be evaluated has failed; a failure stops what comes after."""
 
-from collections.abc import Sequence
+import functools
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lakeingest.quality import library
+from lakeingest.quality.suites import ROW_COUNT, SCHEMA, Suite
 
 if TYPE_CHECKING:
+    from great_expectations.core.expectation_validation_result import (
+        ExpectationSuiteValidationResult,
+        ExpectationValidationResult,
+    )
+    from great_expectations.render.view.view import DefaultJinjaPageView
     from pyspark.sql import DataFrame
+
+EXAMPLES = 5  # of the rows that an expectation fails on
+_TEXT = 80  # characters of a value in a line
+_SUITE = "suite"  # in an expectation's meta
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one expectation.
+
+    `unexpected` counts the rows it fails on and `examples` shows some, where it is one of rows; `observed` is what it
+    found where it is one of the table. `error` says why it could not be evaluated.
+    """
+
+    suite: str
+    document: Mapping[str, Any]
+    success: bool
+    unexpected: int | None = None
+    examples: tuple[str, ...] = ()
+    observed: Any = None
+    error: str | None = None
+
+    @property
+    def stops(self) -> bool:
+        """Whether nothing may be published: it failed, and was not written down as a mere warning."""
+        return not self.success and self.document.get("severity", "critical") == "critical"
+
+    def __str__(self) -> str:
+        kind, kwargs = self.document["type"], self.document["kwargs"]
+        if self.error is None and (self.suite, kind) == (SCHEMA, ROW_COUNT):
+            return f"{self.observed} rows are staged, {kwargs['value']} were written"
+        of = ", ".join(str(kwargs[key]) for key in ("column", "column_A", "column_B", "column_list") if key in kwargs)
+        named = f"{kind}({of}) of {self.suite}"
+        if self.error is not None:
+            return f"{named} cannot be evaluated: {self.error}"
+        if self.unexpected is None:
+            return f"{named} fails, observed {_shown(self.observed)}"
+        return f"{named} fails on {self.unexpected} rows" + (f", such as {self.examples[0]}" if self.examples else "")
 
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What the gate counted. `expected_rows`: rows before + chunk rows + keys inserted - keys deleted."""
+    """What came of a gate: its outcomes, and the same as Great Expectations' own result document and page."""
 
-    rows: int
-    expected_rows: int
-    null_keys: int
-    distinct_keys: int
+    outcomes: tuple[Outcome, ...]
+    document: Mapping[str, Any]
+    page: str
 
     @property
-    def failures(self) -> tuple[str, ...]:
-        """What is wrong, one sentence each; empty when the gate is passed."""
-        checks = (
-            (self.null_keys == 0, f"{self.null_keys} rows have no key"),
-            (self.distinct_keys == self.rows, f"{self.rows - self.distinct_keys} rows share their key with another"),
-            (self.rows == self.expected_rows, f"{self.rows} rows are staged, {self.expected_rows} were written"),
-        )
-        return tuple(sentence for passed, sentence in checks if not passed)
+    def failures(self) -> tuple[Outcome, ...]:
+        """What stops the publish; empty when the gate is passed."""
+        return tuple(one for one in self.outcomes if one.stops)
+
+    @property
+    def warnings(self) -> tuple[Outcome, ...]:
+        """What failed and stops nothing."""
+        return tuple(one for one in self.outcomes if not one.success and not one.stops)
 
 
-def check_rows(rows: "DataFrame", key: Sequence[str], expected_rows: int) -> GateReport:
-    """Count the staged rows: key not null, key unique, as many as the commits so far must have left."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[Suite]) -> GateReport:
+    """Ask all suites of the rows, in few passes over them; only what fails is asked again, for counts and examples.
 
-    keys = [F.col(f"`{name}`") for name in key]
-    no_key = F.lit(False)
-    for column in keys:
-        no_key = no_key | column.isNull()
-    counts = (
-        rows.groupBy(*keys)
-        .agg(F.count(F.lit(1)).alias("rows"))
-        .agg(F.sum("rows"), F.sum(F.when(no_key, F.col("rows")).otherwise(0)), F.count(F.lit(1)))
-        .first()
+    An expectation that raises has failed. But where the rows cannot be read, that is raised as Spark says it.
+    """
+    asked = [_of_suite(document, suite.name) for suite in suites for document in suite.expectations]
+    detailed = {
+        "result_format": "SUMMARY",
+        "partial_unexpected_count": EXAMPLES,
+        "unexpected_index_column_names": list(key),
+    }
+    with _signals_end_it():
+        result = _validated(name, rows, asked, "BOOLEAN_ONLY")
+        failed = [one for one in result.results if not one.success and _error(one.exception_info) is None]
+        if failed:
+            again = _validated(name, rows, [_document(one) for one in failed], detailed).results
+            result.results = [one for one in result.results if one not in failed] + again
+            for one in again:
+                one.success = False  # whatever a second look says
+                one.result = _plain(one.result)
+    outcomes = tuple(_outcome(one) for one in result.results)
+    if any(one.error for one in outcomes):
+        rows.write.format("noop").mode("overwrite").save()
+    document: Mapping[str, Any] = result.to_json_dict()  # type: ignore[no-untyped-call]
+    return GateReport(outcomes, document, _page(result))
+
+
+def _of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
+    return {**document, "meta": {**(document.get("meta") or {}), _SUITE: suite}}
+
+
+def _validated(
+    name: str, rows: "DataFrame", documents: Sequence[Mapping[str, Any]], result_format: Any
+) -> "ExpectationSuiteValidationResult":
+    batch = library.batch(rows)
+    from great_expectations.core.expectation_suite import ExpectationSuite
+
+    suite = ExpectationSuite(name, expectations=[library.expectation(document) for document in documents])
+    return batch.validate(suite, result_format=result_format)
+
+
+def _document(result: "ExpectationValidationResult") -> Mapping[str, Any]:
+    """What was asked, without what Great Expectations adds to it."""
+    asked = result.expectation_config
+    assert asked is not None  # noqa: S101 - every result has one
+    kwargs = {key: value for key, value in asked.kwargs.items() if key != "batch_id"}
+    return {"type": asked.type, "kwargs": kwargs, "severity": asked.severity.value, "meta": asked.meta}
+
+
+def _outcome(result: "ExpectationValidationResult") -> Outcome:
+    document, found = _document(result), result.result
+    rows = found.get("partial_unexpected_index_list") or [
+        {"value": value} for value in found.get("partial_unexpected_list", ())
+    ]
+    examples = tuple(", ".join(f"{name}={_shown(value)}" for name, value in row.items()) for row in rows)
+    return Outcome(
+        document["meta"][_SUITE],
+        document,
+        bool(result.success),
+        found.get("unexpected_count"),
+        examples[:EXAMPLES],
+        found.get("observed_value"),
+        _error(result.exception_info),
     )
-    total, null_keys, distinct = counts if counts is not None else (0, 0, 0)
-    return GateReport(total or 0, expected_rows, null_keys or 0, distinct or 0)
+
+
+def _error(info: Any) -> str | None:
+    """The first line of what was raised; one report for the expectation, or one for each of its metrics."""
+    each = [info] if "raised_exception" in info else list((info or {}).values())
+    raised = [str(one["exception_message"]).strip() for one in each if one["raised_exception"]]
+    return _shown(raised[0].partition("\n")[0], 300) if raised else None
+
+
+def _shown(value: Any, length: int = _TEXT) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= length else text[:length] + "…"
+
+
+def _plain(value: Any) -> Any:
+    """A result without bytes, which Great Expectations has no document for."""
+    match value:
+        case bytes() | bytearray():
+            return value.hex()
+        case dict():
+            return {name: _plain(one) for name, one in value.items()}
+        case list():
+            return [_plain(one) for one in value]
+    return value
+
+
+def _page(result: "ExpectationSuiteValidationResult") -> str:
+    from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
+
+    return str(_view().render(ValidationResultsPageRenderer().render(result)))  # type: ignore[no-untyped-call]
+
+
+@functools.cache
+def _view() -> "DefaultJinjaPageView":
+    from great_expectations.render.view.view import DefaultJinjaPageView
+
+    return DefaultJinjaPageView()  # which compiles its templates once
+
+
+class _Ended(BaseException):
+    """What the handler of a signal raised: no Exception, for Great Expectations would note that and go on."""
+
+    def __init__(self, raised: Exception) -> None:
+        self.raised = raised
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """SIGTERM ends a gate as it ends all else: with what its handler raises."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: Any) -> None:
+        try:
+            handler(number, frame)
+        except Exception as error:
+            raise _Ended(error) from error
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except _Ended as ended:
+        raise ended.raised from None
+    finally:
+        signal.signal(signal.SIGTERM, handler)

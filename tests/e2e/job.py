@@ -20,6 +20,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.lake.formats import open_target
+from tests.quick import QUICK
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Job:
         source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
         target = {"format": self.lake_format, "warehouse": str(self.warehouse)}
-        doc = {"name": "job", "source": source, "tables": tables, "target": target}
+        spark = {"conf": QUICK}
+        doc = {"name": "job", "source": source, "tables": tables, "target": target, "spark": spark}
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "pipeline.yml").write_text(json.dumps(doc))
         self.sql(f"CREATE DATABASE {self.database}")

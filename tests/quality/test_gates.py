@@ -1,65 +1,238 @@
-import pytest
-from pyspark.sql import SparkSession
+import json
+import re
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
-from lakeingest.quality.gates import GateReport, check_rows
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.errors import Retryable
+from lakeingest.quality.gates import GateReport, run_gate
+from lakeingest.quality.reports import KEPT, keep
+from lakeingest.quality.suites import Suite, default_suite
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = "a int, `b c` int, v string"
-Row = tuple[int | None, int | None, str | None]
+SCHEMA = TableSchema(
+    TableId("shop", "lines"),
+    (
+        Column("id", Kind.INT32, "int", nullable=False),
+        Column("line-no of", Kind.INT64, "int unsigned", nullable=False),
+        Column("state", Kind.STRING, r"enum('new','it''s','a,\\b','x\ny')"),
+        Column("name", Kind.STRING, "varchar(3)"),
+        Column("amount", Kind.DECIMAL, "decimal(5,2)", precision=5, scale=2),
+        Column("widest", Kind.DECIMAL, "decimal(38,20)", precision=38, scale=20),
+        Column("big", Kind.UINT64, "bigint unsigned"),
+        Column("hash", Kind.BINARY, "binary(2)", length=2),
+        Column("note", Kind.STRING, "text", nullable=False),
+    ),
+    ("id", "line-no of"),
+)
+# wider than the lake's own types, which hold no more than they should
+SPARK = (
+    "id int, `line-no of` bigint, state string, name string, amount decimal(20,2), widest decimal(38,19), "
+    "big decimal(20,0), hash binary, note string"
+)
+FULL = (1, 1, "it's", "😀äz", Decimal("999.99"), Decimal("9" * 18 + ".5"), Decimal(2**64 - 1), b"ab", "n")
+EMPTY = (2, 0, None, None, None, None, None, None, "")
+OTHERS = (
+    (3, 1, "a,\\b", "", Decimal("-999.99"), Decimal("-" + "9" * 18), Decimal(0), b"", "n"),
+    (3, 2, "x\ny", "abc", Decimal(0), Decimal(0), Decimal(0), b"a", "n"),
+    (3, 3, "", "abc", Decimal(0), Decimal(0), Decimal(0), b"a", "n"),
+)
+WHOLE = (FULL, EMPTY, *OTHERS)
+NOT_NULL, BETWEEN = "expect_column_values_to_not_be_null", "expect_column_values_to_be_between"
+
+Row = tuple[Any, ...]
 
 
-def report(spark: SparkSession, rows: list[Row], expected_rows: int, *key: str) -> GateReport:
-    """What the gate says of these rows."""
-    return check_rows(spark.createDataFrame(rows, SCHEMA), key or ("a", "b c"), expected_rows)
+def frame(spark: SparkSession, *rows: Row) -> DataFrame:
+    """Staged rows."""
+    return spark.createDataFrame(rows, SPARK)
 
 
-def test_whole_rows_pass(spark: SparkSession) -> None:
-    """A key not null and unique, and as many rows as were written; values may be null or repeat."""
-    found = report(spark, [(1, 1, "x"), (1, 2, "x"), (2, 1, None)], 3)
-    assert found == GateReport(rows=3, expected_rows=3, null_keys=0, distinct_keys=3)
-    assert found.failures == ()
+def report(rows: DataFrame, expected: int, *documents: dict[str, Any]) -> GateReport:
+    """What the gate says of these rows, with a user's suite of these expectations beside the default one."""
+    suites = [default_suite(SCHEMA, expected), *([Suite("own.yml", documents)] if documents else [])]
+    return run_gate("shop.lines", rows, SCHEMA.key, suites)
 
 
-@pytest.mark.parametrize("rows", [[(None, 1, "x"), (1, 1, "y")], [(1, None, "x"), (1, 1, "y")]])
-def test_a_null_in_any_column_of_the_key_fails(spark: SparkSession, rows: list[Row]) -> None:
-    """The rows without key are counted."""
-    found = report(spark, rows, 2)
-    assert found.null_keys == 1
-    assert found.failures == ("1 rows have no key",)
+def own(kind: str, severity: str = "critical", **kwargs: Any) -> dict[str, Any]:
+    """An expectation as a user writes it."""
+    return {"type": kind, "kwargs": kwargs, "severity": severity}
+
+
+def with_value(name: str, value: Any, **others: Any) -> Row:
+    """A good row but for these values."""
+    changed = dict(zip(SCHEMA.names, FULL, strict=True)) | others | {name: value}
+    return tuple(changed.values())
+
+
+def test_an_exact_copy_passes(spark: SparkSession) -> None:
+    """The largest values that each type holds, no values, an enum's error value: whatever MySQL can hold."""
+    found = report(frame(spark, *WHOLE), len(WHOLE))
+    assert found.failures == found.warnings == ()
+    assert len(found.outcomes) == len(default_suite(SCHEMA, 0).expectations) == 12
+
+
+BAD = (
+    ("id", None, NOT_NULL),
+    ("line-no of", None, NOT_NULL),
+    ("line-no of", -1, BETWEEN),
+    ("state", "lost", "expect_column_values_to_be_in_set"),
+    ("state", "New", "expect_column_values_to_be_in_set"),
+    ("name", "abcd", "expect_column_value_lengths_to_be_between"),
+    ("amount", Decimal("1000.01"), BETWEEN),
+    ("amount", Decimal("-1000.01"), BETWEEN),
+    ("widest", Decimal("2" + "0" * 18), BETWEEN),
+    ("big", Decimal(-1), BETWEEN),
+    ("hash", b"abc", "expect_column_value_lengths_to_be_between"),
+    ("note", None, NOT_NULL),
+)
+
+
+def test_a_value_that_its_type_does_not_hold_fails(spark: SparkSession) -> None:
+    """Each is counted by the one expectation that is about it, whose line names a row by its key."""
+    rows = [with_value(name, value, id=10 + number) for number, (name, value, _) in enumerate(BAD)]
+    found = report(frame(spark, *rows), len(BAD))
+    failed = {(one.document["kwargs"]["column"], one.document["type"]): one.unexpected for one in found.failures}
+    assert failed == Counter((name, kind) for name, _, kind in BAD)
+    said = {str(one) for one in found.failures}
+    assert (
+        "expect_column_values_to_be_in_set(state) of schema fails on 2 rows, such as id=13, line-no of=1, state=lost"
+        in said
+    )
+    assert not any("\n" in line for line in said)
+    assert all(kind in json.dumps(found.document) for _, _, kind in BAD)
+    assert "Failed" in found.page
 
 
 def test_a_key_that_two_rows_share_fails(spark: SparkSession) -> None:
-    """Each row above one per key counts, also where the count of rows is right and the rows are equal."""
-    found = report(spark, [(1, 1, "x"), (1, 1, "x"), (1, 1, "y"), (2, 1, "z")], 4)
-    assert found.failures == ("2 rows share their key with another",)
+    """Both are counted and named by it, also where one part of the key differs elsewhere."""
+    found = report(frame(spark, FULL, FULL, EMPTY), 3)
+    assert [str(one) for one in found.failures] == [
+        "expect_compound_columns_to_be_unique(['id', 'line-no of']) of schema fails on 2 rows, such as "
+        "id=1, line-no of=1"
+    ]
 
 
-def test_several_rows_without_key_fail_twice(spark: SparkSession) -> None:
-    """Nulls are counted by row, and are one key among others."""
-    found = report(spark, [(None, None, "x"), (None, None, "y"), (1, None, "z")], 3)
-    assert found.failures == ("3 rows have no key", "1 rows share their key with another")
+def test_a_key_of_one_column_is_unique_by_itself(spark: SparkSession) -> None:
+    """Whatever else the rows hold."""
+    schema = TableSchema(SCHEMA.table, SCHEMA.columns, ("id",))
+    rows = frame(spark, *OTHERS)
+    [failure] = run_gate("shop.lines", rows, schema.key, [default_suite(schema, 3)]).failures
+    assert str(failure) == "expect_column_values_to_be_unique(id) of schema fails on 3 rows, such as id=3"
 
 
-@pytest.mark.parametrize("expected_rows", [1, 3])
-def test_a_count_other_than_what_was_written_fails(spark: SparkSession, expected_rows: int) -> None:
+@pytest.mark.parametrize("expected", [4, 6])
+def test_a_count_other_than_what_was_written_fails(spark: SparkSession, expected: int) -> None:
     """A lost row and one too many are both noticed, whatever the rows look like."""
-    found = report(spark, [(1, 1, "x"), (2, 1, "y")], expected_rows)
-    assert found.failures == (f"2 rows are staged, {expected_rows} were written",)
-
-
-def test_all_failures_are_told_together(spark: SparkSession) -> None:
-    """One look at the report is enough."""
-    assert len(report(spark, [(None, 1, "x"), (1, 1, "y"), (1, 1, "z")], 7).failures) == 3
+    [failure] = report(frame(spark, *WHOLE), expected).failures
+    assert str(failure) == f"5 rows are staged, {expected} were written"
 
 
 def test_an_empty_table_passes_when_nothing_was_written(spark: SparkSession) -> None:
     """No rows are whole rows; but not when some were written."""
-    assert report(spark, [], 0) == GateReport(rows=0, expected_rows=0, null_keys=0, distinct_keys=0)
-    assert report(spark, [], 0).failures == ()
-    assert report(spark, [], 5).failures == ("0 rows are staged, 5 were written",)
+    assert report(frame(spark), 0).failures == ()
+    assert [str(one) for one in report(frame(spark), 5).failures] == ["0 rows are staged, 5 were written"]
 
 
-def test_a_key_of_one_column_counts_that_column_only(spark: SparkSession) -> None:
-    """Nulls elsewhere are values."""
-    assert report(spark, [(1, None, "x"), (2, None, "x")], 2, "a").failures == ()
+def test_each_gate_judges_its_own_rows(spark: SparkSession) -> None:
+    """Nothing is remembered of the gate before, and no rows are kept in memory."""
+    for rows in (WHOLE, (FULL,), WHOLE):
+        found = report(frame(spark, *rows), len(rows))
+        assert found.failures == ()
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()  # noqa: SLF001 - the only way to ask
+
+
+def test_a_users_expectation_fails_beside_the_default_ones(spark: SparkSession) -> None:
+    """It is named by its file; all failures are told."""
+    found = report(
+        frame(spark, *WHOLE),
+        6,
+        own("expect_column_max_to_be_between", column="id", max_value=2),
+        own("unexpected_rows_expectation", unexpected_rows_query="SELECT * FROM {batch} WHERE id = 3 AND state = ''"),
+        own("expect_column_values_to_be_between", column="id", min_value=1),
+    )
+    assert sorted(map(str, found.failures)) == [
+        "5 rows are staged, 6 were written",
+        "expect_column_max_to_be_between(id) of own.yml fails, observed 3",
+        "unexpected_rows_expectation() of own.yml fails, observed 1",
+    ]
+
+
+def test_a_failure_of_less_severity_is_a_warning(spark: SparkSession) -> None:
+    """It is in the report and stops nothing."""
+    found = report(frame(spark, *WHOLE), 5, own(NOT_NULL, "warning", column="state"), own(NOT_NULL, column="note"))
+    assert found.failures == ()
+    assert [str(one) for one in found.warnings] == [
+        f"{NOT_NULL}(state) of own.yml fails on 1 rows, such as id=2, line-no of=0, state=None"
+    ]
+
+
+def test_what_cannot_be_evaluated_has_failed(spark: SparkSession) -> None:
+    """It is told why, in one line; the others are evaluated all the same."""
+    found = report(
+        frame(spark, *WHOLE),
+        5,
+        own("expect_column_values_to_match_regex", column="name", regex="["),
+        own(NOT_NULL, column="name"),
+    )
+    raised, counted = found.failures
+    assert re.match(r"expect_column_values_to_match_regex\(name\) of own\.yml cannot be evaluated: \S.*$", str(raised))
+    assert (counted.document["type"], counted.unexpected) == (NOT_NULL, 1)
+
+
+def test_rows_that_cannot_be_read_are_no_finding(spark: SparkSession, tmp_path: Path) -> None:
+    """What keeps them from being read is raised, for whoever knows where they are kept to name it."""
+    frame(spark, *WHOLE).write.parquet(str(tmp_path / "rows"))
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    for file in (tmp_path / "rows").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(Exception, match="does not exist"):
+        report(rows, len(WHOLE))
+
+
+@pytest.fixture
+def stopped() -> Iterator[None]:
+    """SIGTERM raises, as it does in a command."""
+
+    def stop(*_: object) -> None:
+        raise Retryable("stopped by SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    yield
+    assert signal.getsignal(signal.SIGTERM) is stop
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_ends_a_gate(spark: SparkSession, stopped: None) -> None:
+    """With what its handler raises, which Great Expectations would note as a finding otherwise."""
+    report(frame(spark, FULL), 1)
+    from great_expectations.expectations.expectation import BatchExpectation
+
+    class ExpectASignal(BatchExpectation):
+        """It arrives while this is evaluated."""
+
+        def _validate(self, *_: Any, **__: Any) -> dict[str, Any]:
+            signal.raise_signal(signal.SIGTERM)
+            return {"success": True}
+
+    with pytest.raises(Retryable, match="stopped by SIGTERM"):
+        report(frame(spark, FULL), 1, own("expect_a_signal"))
+
+
+def test_the_newest_reports_are_kept(tmp_path: Path) -> None:
+    """Each as a document and a page, per table; one that cannot be written stops the run."""
+    found = GateReport((), {"success": True}, "<html>")
+    pages = [keep(tmp_path, SCHEMA.table, "after wave 3", found) for _ in range(KEPT + 2)]
+    folder = tmp_path / "quality" / "shop.lines"
+    assert sorted(folder.glob("*.html")) == pages[2:]
+    assert [path.with_suffix(".html") for path in sorted(folder.glob("*.json"))] == pages[2:]
+    assert json.loads(pages[-1].with_suffix(".json").read_text()) == {"success": True}
+    assert pages[-1].name.endswith("-after-wave-3.html")

@@ -1,0 +1,94 @@
+"""How a result is shown: one table of values, on a terminal, in a notebook and in pandas."""
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped] # its types are another package
+
+Side = Literal["left", "right"]
+UNBOUNDED = 100_000  # columns of a text that no screen cuts: Rich pads each column only to what is in it
+# colours are the page's own, so that it is legible on light and on dark
+_CELL = "padding: 2px 12px; vertical-align: top; border-bottom: 1px solid rgba(128, 128, 128, 0.35); text-align: "
+
+
+class Report(ABC):
+    """A result that is a table: what is unknown (None) is empty, numbers stand to the right."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def headers(self) -> Sequence[str]:
+        """The names of the columns."""
+
+    @abstractmethod
+    def cells(self) -> Iterable[Sequence[object]]:
+        """The values, row by row."""
+
+    @property
+    def note(self) -> str:
+        """What is said below the table."""
+        return ""
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The values as a frame."""
+        import pandas as pd
+
+        return pd.DataFrame([tuple(row) for row in self.cells()], columns=list(self.headers))
+
+    def __rich__(self) -> Group:
+        sides, rows = self._laid_out()
+        table = Table(box=None)
+        for header, side in zip(self.headers, sides, strict=True):
+            table.add_column(Text(header), justify=side)
+        for row in rows:
+            table.add_row(*map(Text, row))  # what looks like markup is a name
+        return Group(table, Text(self.note)) if self.note else Group(table)
+
+    def __repr__(self) -> str:
+        out = io.StringIO()
+        Console(file=out, width=UNBOUNDED, color_system=None, force_jupyter=False).print(self)
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+    def _repr_html_(self) -> str:
+        sides, rows = self._laid_out()
+        head, body = _row("th", self.headers, sides), "".join(_row("td", row, sides) for row in rows)
+        note = f"<div>{escape(self.note)}</div>" if self.note else ""
+        return f'<table style="border-collapse: collapse"><thead>{head}</thead><tbody>{body}</tbody></table>{note}'
+
+    def _laid_out(self) -> tuple[list[Side], list[list[str]]]:
+        """On which side each column stands, and the texts row by row."""
+        rows = [tuple(row) for row in self.cells()]
+        columns = [[row[index] for row in rows] for index in range(len(self.headers))]
+        sides: list[Side] = ["right" if any(map(_is_number, column)) else "left" for column in columns]
+        return sides, [[_text(value) for value in row] for row in rows]
+
+
+def _row(tag: str, texts: Iterable[str], sides: Iterable[Side]) -> str:
+    cells = (f'<{tag} style="{_CELL}{side}">{escape(text)}</{tag}>' for text, side in zip(texts, sides, strict=True))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}"
+    return str(value)

@@ -1,0 +1,60 @@
+"""Great Expectations: imported when a gate or a user's suite first asks for it, since it takes seconds, and quiet."""
+
+import functools
+import logging
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from great_expectations.core.batch_definition import BatchDefinition
+    from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
+    from great_expectations.datasource.fluent.interfaces import Batch
+    from great_expectations.expectations.expectation import Expectation
+    from pyspark.sql import DataFrame
+
+
+def expectation(document: Mapping[str, Any]) -> "Expectation":
+    """The expectation that a document `{type, kwargs, …}` describes; ValueError in one line where there is none."""
+    _context()
+    from great_expectations.exceptions.exceptions import GreatExpectationsError
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    try:
+        return ExpectationConfiguration(**document).to_domain_obj()
+    except (GreatExpectationsError, TypeError, ValueError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def batch(rows: "DataFrame") -> "Batch":
+    """The rows as something to validate; they are read anew by each question, and neither cached nor changed."""
+    return _rows().get_batch({"dataframe": rows})
+
+
+@functools.cache
+def _context() -> "AbstractDataContext":
+    """The one context of the process: in memory alone, whatever the environment says, silent, and without network."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of its import are not ours to mend
+        import great_expectations
+        from great_expectations.data_context.types.base import (
+            DataContextConfig,
+            InMemoryStoreBackendDefaults,
+            ProgressBarsConfig,
+        )
+
+        logging.captureWarnings(False)  # its import takes the warnings of the whole process
+    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)  # what it logs is in its results
+    settings = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False),
+    )
+    return great_expectations.get_context(mode="ephemeral", project_config=settings)
+
+
+@functools.cache
+def _rows() -> "BatchDefinition[Any]":
+    # cached, two million rows take five times as long
+    source = _context().data_sources.add_spark("lake", persist=False)
+    return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")

@@ -1,0 +1,31 @@
+"""Reports: the result of each gate, kept beside the state as a document and as a page for people."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lakeingest.core.schema import TableId
+from lakeingest.errors import StorageFailed
+from lakeingest.quality.gates import GateReport
+
+KEPT = 50  # of a table
+
+
+def keep(state: Path, table: TableId, stage: str, report: GateReport) -> Path:
+    """Write the report and drop the oldest ones; what comes back is its page, and its document lies beside it."""
+    folder = state / "quality" / str(table)
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    page = folder / f"{now}-{stage.replace(' ', '-')}.html"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        page.with_suffix(".json").write_text(json.dumps(report.document, indent=1))
+        page.write_text(report.page)
+        for old in sorted(folder.glob("*.html"))[:-KEPT]:
+            old.with_suffix(".json").unlink(missing_ok=True)
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageFailed(
+            f"the state folder cannot be written: {folder}: {error.strerror}; make room or mend it, then run the same"
+            " command again"
+        ) from error
+    return page

@@ -1,0 +1,162 @@
+"""Suites: what the rows of a table must be, by its definition and by its users' own files.
+
+A user's file is `<database>.<table>.yml`, `.yaml` or `.json`, globs as in `tables.include`, and holds a suite as Great
+Expectations writes it: `{expectations: [{type, kwargs, severity}]}`.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lakeingest.config import Tables
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.errors import ConfigError
+from lakeingest.quality import library
+
+SCHEMA = "schema"  # the name of the suite that comes from the definition
+ROW_COUNT = "expect_table_row_count_to_equal"
+_DIGITS_MAX = 38  # of Spark's decimals: a bound with more cannot be compared, nor be passed
+_KEYS = {"name", "expectations", "meta", "notes", "id"}
+_COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")
+_SIZED = re.compile(r"(?:var)?(?:char|binary)\((\d+)\)")
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+_ESCAPED = re.compile(r"''|\\[\\0nr]")  # as MySQL writes the members of an enum
+_UNESCAPED = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Expectations under one name, each a document `{type, kwargs, …}`."""
+
+    name: str
+    expectations: tuple[Document, ...]
+
+
+def default_suite(schema: TableSchema, rows: int) -> Suite:
+    """What holds for every exact copy: so many rows, a unique key, and what the type of each column says of a value."""
+    if len(schema.key) == 1:
+        unique = _expect("expect_column_values_to_be_unique", column=schema.key[0])
+    else:
+        unique = _expect("expect_compound_columns_to_be_unique", column_list=list(schema.key))
+    columns = [one for column in schema.columns for one in _of_column(column, required=column.name in schema.key)]
+    return Suite(SCHEMA, (_expect(ROW_COUNT, value=rows), unique, *columns))
+
+
+def user_suites(folder: Path | None, table: TableId) -> tuple[Suite, ...]:
+    """The suites whose files name the table; ConfigError for one that cannot be read."""
+    return tuple(_read(path) for path in _files(folder) if _named(path, [table]))
+
+
+def finding(folder: Path | None, tables: Sequence[TableId], schemas: Mapping[TableId, TableSchema]) -> str | None:
+    """What is wrong with the users' suites, None where nothing is: each names a table and columns that are there.
+
+    Columns are looked for in the tables whose schema is given. Great Expectations is imported only for a suite.
+    """
+    try:
+        files = _files(folder)
+    except ConfigError as error:
+        return str(error)
+    wrong: list[str] = []
+    for path in files:
+        try:
+            suite = _read(path)
+        except ConfigError as error:
+            wrong.append(str(error))
+            continue
+        named = _named(path, tables)
+        if not named:
+            wrong.append(f"{path} names no table that is copied; call it <database>.<table>{path.suffix}, or remove it")
+        wrong += [one for table in named if table in schemas for one in _unknown_columns(path, suite, schemas[table])]
+    return "; ".join(wrong) or None
+
+
+def _expect(kind: str, **kwargs: Any) -> Document:
+    return {"type": kind, "kwargs": kwargs}
+
+
+def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
+    if required or not column.nullable:
+        yield _expect("expect_column_values_to_not_be_null", column=column.name)
+    if column.source_type.startswith("enum("):
+        members = [_ESCAPED.sub(lambda found: _UNESCAPED[found[0]], one) for one in _MEMBER.findall(column.source_type)]
+        # a lenient sql_mode stores what is no member as '', and the copy is exact
+        yield _expect("expect_column_values_to_be_in_set", column=column.name, value_set=[*members, ""])
+        return
+    if sized := _SIZED.fullmatch(column.source_type):
+        yield _expect("expect_column_value_lengths_to_be_between", column=column.name, max_value=int(sized[1]))
+        return
+    bounds = {"min_value": 0} if "unsigned" in column.source_type else {}
+    if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:
+        # compared as doubles: the bound itself has to pass, for the largest value may be rounded to it
+        bound = 10 ** (column.precision - column.scale)
+        bounds = {"min_value": -bound, "max_value": bound} | bounds
+    if bounds:
+        yield _expect("expect_column_values_to_be_between", column=column.name, **bounds)
+
+
+def _files(folder: Path | None) -> list[Path]:
+    if folder is None:
+        return []
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in {".yml", ".yaml", ".json"})
+    except OSError as error:
+        raise ConfigError(
+            f"quality.suites: {folder}: {error.strerror}; make the folder, or leave the key out"
+        ) from error
+
+
+def _named(path: Path, tables: Sequence[TableId]) -> list[TableId]:
+    return Tables(include=(path.stem,)).select(tables)
+
+
+def _read(path: Path) -> Suite:
+    """The suite in a file, all of it known to Great Expectations; ConfigError names the file and the expectation."""
+    try:
+        text = path.read_text()
+        doc = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(doc, dict) or not isinstance(doc.get("expectations"), list) or not doc["expectations"]:
+        raise ConfigError(f"{path} is no suite: wanted `expectations`, a list of `type` and `kwargs`")
+    if unknown := doc.keys() - _KEYS:
+        raise ConfigError(f"{path}: unknown key {', '.join(map(str, unknown))}; known are {', '.join(sorted(_KEYS))}")
+    return Suite(path.name, tuple(_checked(path, number, one) for number, one in enumerate(doc["expectations"], 1)))
+
+
+def _checked(path: Path, number: int, written: Any) -> Document:
+    if not isinstance(written, dict):
+        raise ConfigError(f"{path}: expectation {number} is no `type` and `kwargs`")
+    # its id is of the place it was exported from
+    document = {str(key): value for key, value in written.items() if key != "id"}
+    named = f"{path}: expectation {number}, {document.get('type', 'without type')}"
+    try:
+        library.expectation(document)
+    except ValueError as error:
+        raise ConfigError(f"{named}: {error}") from error
+    if "$PARAMETER" in str(document["kwargs"]):
+        raise ConfigError(f"{named}: parameters have no values here; write the value itself")
+    return document
+
+
+def _unknown_columns(path: Path, suite: Suite, schema: TableSchema) -> Iterator[str]:
+    for number, document in enumerate(suite.expectations, 1):
+        kwargs = document["kwargs"]
+        asked = [name for key in _COLUMN_KEYS if key in kwargs for name in _listed(kwargs[key])]
+        if unknown := [name for name in asked if name not in schema.names]:
+            yield (
+                f"{path}: expectation {number}, {document['type']}: {schema.table} has no column"
+                f" {', '.join(map(str, unknown))}"
+            )
+
+
+def _listed(names: Any) -> list[Any]:
+    return names if isinstance(names, list) else [names]

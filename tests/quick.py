@@ -1,0 +1,4 @@
+"""Settings of Spark for tests, whose jobs are small."""
+
+# most of the time of a small job is the compiler's, and its second stage never pays there
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
