@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakeingest.config import Config
 from lakeingest.errors import OperatorNeeded, StorageFailed
@@ -25,23 +25,53 @@ JARS = {
     "hudi": ("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",),
 }
 JAVA = "17"
+EXTENSIONS = "spark.sql.extensions"
 
 
 def open_session(config: Config) -> "SparkSession":
-    """Start Spark, or take the session that is there, with the settings that the target's catalog needs.
+    """The session that is there, else one that is started now; with the settings that the target's catalog needs.
 
-    What the JVM and the workers print goes to `spark.log` under the state folder. OperatorNeeded without a Java 17, and
-    when Spark does not start.
+    OperatorNeeded for one that lacks what a session has from its start, without a Java 17, and when Spark does not
+    start. What the JVM and the workers print goes to `spark.log` under the state folder.
     """
+    return fitted(active() or _started(config), config)
+
+
+def active() -> "SparkSession | None":
+    """The session that is there, whoever started it; PySpark is not imported for it."""
+    if sys.modules.get("pyspark") is None:
+        return None
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - PySpark keeps a session whose context was stopped
+        return None
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:  # a context alone
+        return None
+
+
+def fitted(session: "SparkSession", config: Config) -> "SparkSession":
+    """The session, on which all settings are made that can be made now; OperatorNeeded where others are missing."""
+    if misfit := _misfit(session, config):
+        raise OperatorNeeded(misfit)
+    for key, value in settings(config).items():
+        if not _is_fixed(session, key):
+            session.conf.set(key, value)
+    return session
+
+
+def _started(config: Config) -> "SparkSession":
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise OperatorNeeded(f"{error}: pip install 'lakeingest[spark]', or run where Spark is") from error
 
-    if SparkSession.getActiveSession() is None:
-        home = java_home()
-        if home is not None:
-            os.environ["JAVA_HOME"] = str(home)
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # `spark.pyspark.python` is read by spark-submit only
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
@@ -51,6 +81,55 @@ def open_session(config: Config) -> "SparkSession":
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _misfit(session: "SparkSession", config: Config) -> str | None:
+    """What keeps a session from being used: what it had to be started with, and was not; None when it fits."""
+    ours = settings(config)
+    wanted = {key: ours[key] for key in config.target.spark_properties()}
+    lacking = [key for key, value in wanted.items() if _is_fixed(session, key) and not _has(session, key, value)]
+    lacking += [f"a jar with {name}" for name in _classes(wanted) if not _loads(session, name)]
+    others = [
+        f"the extension of {other}, which spoils tables of {config.target.format}"
+        for other in JARS.keys() - {config.target.format}
+        if _has(session, EXTENSIONS, config.target.model_copy(update={"format": other}).spark_properties()[EXTENSIONS])
+    ]
+    if not lacking and not others:
+        return None
+    told = [f"lacks {', '.join(lacking)}"] * bool(lacking) + [f"has {', '.join(others)}"] * bool(others)
+    return (
+        f"the Spark session that is there {', and '.join(told)}; in a new process, start it with all that"
+        " Pipeline.spark_settings() says, or start none: lakeingest does"
+    )
+
+
+def _is_fixed(session: "SparkSession", key: str) -> bool:
+    """Whether a setting comes too late for a session that is there; a catalog is loaded once."""
+    return key.startswith("spark.sql.catalog.") or not session.conf.isModifiable(key)
+
+
+def _has(session: "SparkSession", key: str, value: str) -> bool:
+    there = session.conf.get(key, None)
+    if there is None or key != EXTENSIONS:
+        return there == value
+    return set(value.split(",")) <= set(there.split(","))
+
+
+def _classes(wanted: Mapping[str, str]) -> list[str]:
+    """The classes that settings name, and the driver of the embedded catalog."""
+    named = [name for value in wanted.values() for name in value.split(",") if name.startswith("org.")]
+    return named + ["org.sqlite.JDBC"] * any(value.startswith("jdbc:sqlite:") for value in wanted.values())
+
+
+def _loads(session: "SparkSession", name: str) -> bool:
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way to a class
+    try:
+        jvm.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def settings(config: Config) -> dict[str, str]:
@@ -75,15 +154,13 @@ def settings(config: Config) -> dict[str, str]:
     return ours | config.target.spark_properties() | config.spark.conf
 
 
-def lacking() -> str | None:
-    """What Spark cannot be started without here, and where to get it; None when it can, or is there."""
+def lacking(config: Config) -> str | None:
+    """What keeps Spark from being used here, and the way out; None when it can be started, or is there and fits."""
     if find_spec("pyspark") is None:
         return "there is no PySpark: pip install 'lakeingest[spark]', or run where Spark is"
-    if "pyspark" in sys.modules:
-        from pyspark.sql import SparkSession
-
-        if SparkSession.getActiveSession() is not None:
-            return None
+    session = active()
+    if session is not None:
+        return _misfit(session, config)
     try:
         java_home()
     except OperatorNeeded as error:
@@ -131,9 +208,11 @@ def _ivy_folder(state: Path) -> Path:
 def _ctrl_c_as_it_was() -> Iterator[None]:
     """Keep our own handling of SIGINT: Spark's would call the JVM from within a call that it interrupts."""
     kept = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, kept)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, kept)
 
 
 @contextmanager

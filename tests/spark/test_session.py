@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
 from lakeingest.errors import OperatorNeeded
-from lakeingest.spark.session import _version, java_home, lacking, settings
+from lakeingest.spark.session import _version, active, fitted, java_home, lacking, open_session, settings
 
 Java = Callable[[str, str], Path]
 
@@ -73,11 +74,11 @@ def test_without_any_java_a_person_is_told(java: Java, monkeypatch: pytest.Monke
         java_home()
 
 
-def test_a_missing_pyspark_is_told_with_its_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_told_with_its_way_out(lake_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked for, and not imported; where it is, with a Java, nothing lacks."""
-    assert lacking() is None
+    assert lacking(lake_config) is None
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert "no PySpark: pip install 'lakeingest[spark]'" in str(lacking())
+    assert "no PySpark: pip install 'lakeingest[spark]'" in str(lacking(lake_config))
 
 
 def assert_is_packaged(home: Path | None) -> None:
@@ -112,3 +113,66 @@ def test_jars_are_fetched_given_or_there(lake_config: Config, jars: str | tuple[
     found = settings(lake_config.model_copy(update={"spark": spark}))
     assert {name for name in found if name.startswith("spark.jars")} == wanted
     assert found.get("spark.jars", "/a.jar,hdfs://x/b.jar") == "/a.jar,hdfs://x/b.jar"
+
+
+OTHER = {"iceberg": "hudi", "hudi": "iceberg"}
+
+
+def target(config: Config, **changed: object) -> Config:
+    """The config with another target."""
+    return config.model_copy(update={"target": config.target.model_copy(update=changed)})
+
+
+@pytest.mark.spark
+@pytest.mark.formats
+def test_the_session_that_is_there_is_used(lake_config: Config, spark: SparkSession) -> None:
+    """It is found and fits; the settings that it can still take are made on it, those of the file last."""
+    conf = {"spark.sql.shuffle.partitions": "7"}
+    config = lake_config.model_copy(update={"spark": lake_config.spark.model_copy(update={"conf": conf})})
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        assert open_session(config) is active()
+        assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
+    finally:
+        open_session(lake_config)
+    assert lacking(lake_config) is None
+
+
+@pytest.mark.spark
+@pytest.mark.formats
+def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_format: str, spark: SparkSession) -> None:
+    """In one line, with each setting that it lacks, the jar, the extension that spoils tables, and the way out."""
+    other = OTHER[lake_format]
+    config = target(lake_config, format=other)
+    with pytest.raises(OperatorNeeded) as raised:
+        fitted(spark, config)
+    told = str(raised.value)
+    assert told == lacking(config)
+    assert "\n" not in told
+    fixed = [name for name in config.target.spark_properties() if not name.startswith("spark.sql.parquet.")]
+    assert [name for name in fixed if name not in told] == []
+    assert f"a jar with {config.target.spark_properties()['spark.sql.extensions']}" in told
+    assert f"has the extension of {lake_format}, which spoils tables of {other}" in told
+    assert "Pipeline.spark_settings()" in told
+
+
+@pytest.mark.spark
+def test_a_catalog_that_leads_elsewhere_is_refused(lake_config: Config, spark: SparkSession, tmp_path: Path) -> None:
+    """Once loaded it would stay what it is, and rows would land in another warehouse."""
+    before = spark.conf.get("spark.sql.catalog.lake.warehouse")
+    with pytest.raises(OperatorNeeded, match=r"lacks spark\.sql\.catalog\.lake\.uri, \S+lake\.warehouse; in"):
+        open_session(target(lake_config, warehouse=tmp_path))
+    assert spark.conf.get("spark.sql.catalog.lake.warehouse") == before
+
+
+@pytest.mark.spark
+def test_extensions_that_the_file_adds_are_wanted_too(lake_config: Config, spark: SparkSession) -> None:
+    """All of its list, and a class for each; ours alone is not what was written down."""
+    ours = lake_config.target.spark_properties()["spark.sql.extensions"]
+    wider = f"org.example.Unheard,{ours}"
+    config = lake_config.model_copy(
+        update={"spark": lake_config.spark.model_copy(update={"conf": {"spark.sql.extensions": wider}})}
+    )
+    with pytest.raises(OperatorNeeded, match=r"lacks spark\.sql\.extensions, a jar with org\.example\.Unheard; "):
+        fitted(spark, config)

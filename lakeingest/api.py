@@ -1,0 +1,135 @@
+"""The command line's work in Python: the same stages, whose results are values and whose failures are errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Self
+
+from lakeingest.config import Config, load_config
+from lakeingest.errors import NotBuiltYet
+
+# stages import what takes seconds, and so do executors that import this package
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakeingest.pipeline.check import CheckResult
+    from lakeingest.pipeline.events import Observer
+    from lakeingest.pipeline.plan import Plans
+    from lakeingest.pipeline.run import RunResult
+    from lakeingest.pipeline.sample import Sample
+    from lakeingest.pipeline.status import Statuses
+    from lakeingest.pipeline.verify import Verifications
+
+
+class Pipeline:
+    """The tables of one pipeline.yml. Tables are named `database.table`; none means all that it includes.
+
+    A session that is given, or that is there, is used as it is and never stopped; OperatorNeeded, in one line, where it
+    lacks what it had to be started with. Else one is started when it is first needed, and kept until `close`.
+    """
+
+    def __init__(self, config: Config, spark: "SparkSession | None" = None) -> None:
+        self.config = config
+        self._given = spark
+        self._started: SparkSession | None = None
+        if spark is not None:
+            from lakeingest.spark.session import fitted
+
+            fitted(spark, config)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path, spark: "SparkSession | None" = None) -> Self:
+        """The pipeline of a file; ConfigError names what is wrong in it."""
+        return cls(load_config(Path(path)), spark)
+
+    def check(self) -> "CheckResult":
+        """Ask every precondition of a run; nothing is changed, what is not met is in the result."""
+        from lakeingest.pipeline.check import check
+
+        return check(self.config)
+
+    def plan(self, *tables: str) -> "Plans":
+        """What a run would do with each table; one chunk of each is read, nothing is changed."""
+        from lakeingest.pipeline.plan import plan
+
+        return plan(self.config, tables)
+
+    def sample(self, table: str, rows: int = 5) -> "Sample":
+        """The table's first rows between their watermarks, as a run would read them; nothing is changed."""
+        from lakeingest.pipeline.sample import sample
+
+        return sample(self.config, table, rows)
+
+    def run(self, *tables: str, max_minutes: float | None = None, observe: "Observer | None" = None) -> "RunResult":
+        """Copy what is new, apply the binlog and publish; each event is told to `observe`.
+
+        Stops at a commit when `max_minutes` are over. After an error, or Ctrl-C, the same call goes on from the last
+        commit.
+        """
+        from lakeingest.pipeline.events import unobserved
+        from lakeingest.pipeline.run import run
+
+        with self._session() as session:
+            return run(self.config, tables, max_minutes, observe or unobserved, session)
+
+    def status(self, *tables: str) -> "Statuses":
+        """Where each table stands; needs no Spark."""
+        from lakeingest.pipeline.status import status
+
+        return status(self.config, tables)
+
+    def verify(self, *tables: str) -> "Verifications":
+        """Compare source and target chunk by chunk; differences are in the result. The source has to be quiet."""
+        from lakeingest.pipeline.verify import verify
+
+        with self._session() as session:
+            return verify(self.config, tables, session)
+
+    def resnapshot(self, *_: object, **__: object) -> NoReturn:
+        """Not built yet."""
+        raise NotBuiltYet("Pipeline.resnapshot is not built yet")
+
+    def changelog(self, *_: object, **__: object) -> NoReturn:
+        """Not built yet."""
+        raise NotBuiltYet("Pipeline.changelog is not built yet")
+
+    @property
+    def spark(self) -> "SparkSession":
+        """The session of this pipeline, to query the tables with."""
+        from lakeingest.spark.session import open_session
+
+        with self._session() as session:
+            return session or open_session(self.config)
+
+    def spark_settings(self) -> dict[str, str]:
+        """All that a session of one's own is started with: `SparkSession.builder.config(map=…)`."""
+        from lakeingest.spark.session import settings
+
+        return settings(self.config)
+
+    def close(self) -> None:
+        """Stop the session that was started here; another one is started when it is needed again."""
+        from lakeingest.spark.session import active
+
+        started, there = self._started, active()
+        self._started = None
+        if started is not None and there is not None and there.sparkContext is started.sparkContext:
+            there.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _session(self) -> Iterator["SparkSession | None"]:
+        """The given session; where none is there at all, the one that is started in the block is ours to stop."""
+        from lakeingest.spark.session import active
+
+        there = self._given or active()
+        try:
+            yield self._given
+        finally:
+            if there is None:
+                self._started = active()
