@@ -24,6 +24,7 @@ from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline import check as stage
 from lakeingest.pipeline.check import CheckResult, check
+from lakeingest.pipeline.plan import plan
 from lakeingest.pipeline.run import run
 from tests.mysql.test_binlog_reader import Db, database_on
 from tests.mysql.test_preflight import globally, user_on
@@ -177,6 +178,17 @@ def test_patterns_without_any_table_are_a_problem(db: Db, file_of: Callable[...,
     result = check(load_config(file_of(db, tables={"include": ["no.such"]})))
     assert [one.name for one in result.problems] == ["tables.include"]
     assert "['no.such']; correct it, or GRANT SELECT" in found(result)["tables.include"]
+
+
+def test_a_column_that_the_target_cannot_name_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
+    """Of Hudi, whose names are Avro's; each table is told with its column, and `plan` tells it too."""
+    db.run("CREATE TABLE odd (id INT PRIMARY KEY, `net price` INT)")
+    assert check(load_config(file_of(db))).ok
+    config = load_config(file_of(db, target={"format": "hudi"}))
+    finding = found(check(config))["columns in the target"]
+    assert f"{db.name}.odd: column 'net price': Hudi has only names of letters, digits and _" in finding
+    [odd] = [one for one in plan(config) if one.table.name == "odd"]
+    assert (odd.state, odd.reasons) == ("cannot be copied", (finding.partition(": ")[2],))
 
 
 def test_a_copy_of_ours_is_no_obstacle(db: Db, file_of: Callable[..., Path], tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from lakeingest.control.folder import lacks_room, unwritable
 from lakeingest.control.spool import Spool
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import LakeIngestError, NotOurTable, PreflightFailed, Retryable
+from lakeingest.errors import LakeIngestError, NotOurTable, PreflightFailed, Retryable, UnsupportedTable
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import Copies, copies
+from lakeingest.lake.target import Target
 from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.chunk_reader import estimated_bytes
 from lakeingest.mysql.connection import connect
@@ -89,13 +90,14 @@ def require(
     PreflightFailed with every precondition that is not met, Retryable when another process holds the catalog. `spark`
     says whether a session has to be started.
     """
-    held = copies(open_target(config), known)
+    target = open_target(config)
+    held = copies(target, known)
     if isinstance(held.unopened, Retryable):
         raise held.unopened
     foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
     copied = {*held.there, *held.refused} - foreign
     watched = [table for table in known if table in chosen or table in copied]
-    checked, schemas = _tables(preflight.Server.of(connection, watched))
+    checked, schemas = _tables(preflight.Server.of(connection, watched), target)
     checked += [*_target(held, foreign.intersection(chosen)), *folders(config), _suites(config, known, schemas)]
     if spark:
         checked.append(Checked("Java and PySpark", lacking(config)))
@@ -108,9 +110,10 @@ def _source(config: Config, connection: pymysql.Connection) -> tuple[list[Checke
     """What is asked of the source, and of the lake for its tables; and about how many bytes there are to copy."""
     there = list_tables(connection)
     tables = config.tables.select(there)
-    held = copies(open_target(config), tables)
+    target = open_target(config)
+    held = copies(target, tables)
     server = preflight.Server.of(connection, tables)
-    checked, schemas = _tables(server)
+    checked, schemas = _tables(server, target)
     progress = {table: held.there[table].progress for table in schemas if table in held.there}
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
     size = sum(estimated_bytes(connection, schemas[table]) for table in missing)
@@ -126,10 +129,23 @@ def _source(config: Config, connection: pymysql.Connection) -> tuple[list[Checke
     ], size
 
 
-def _tables(server: preflight.Server) -> tuple[list[Checked], dict[TableId, TableSchema]]:
+def _tables(server: preflight.Server, target: Target) -> tuple[list[Checked], dict[TableId, TableSchema]]:
     """The server and its tables, and the definitions of those that can be copied."""
     schemas, usable = table_preflight.read_schemas(server.connection, server.tables)
-    return [*preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS), usable], schemas
+    checked = preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
+    return [*checked, usable, _typed(target, schemas.values())], schemas
+
+
+def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:
+    """Every column has a type, and can have its name, in the target."""
+    refused = []
+    for schema in schemas:
+        try:
+            for column in schema.columns:
+                target.type_of(column)
+        except UnsupportedTable as error:
+            refused.append(f"{schema.table}: {error}")
+    return Checked("columns in the target", "; ".join(refused) or None)
 
 
 def _included(config: Config, there: Sequence[TableId]) -> Checked:

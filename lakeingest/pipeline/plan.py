@@ -119,13 +119,13 @@ def _plan(
                 assert_unchanged(staged, schema)
             planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
+            columns = tuple(ColumnPlan(one.name, one.source_type, target.type_of(one)) for one in schema.columns)
             copy = _copy(config, connection, schema, planner, staged)
     except Retryable:
         raise
     except LakeIngestError as error:
         reasons.append(str(error))
     else:
-        columns = tuple(ColumnPlan(one.name, one.source_type, target.type_of(one)) for one in schema.columns)
         if not reasons:
             return TablePlan(
                 table,
