@@ -45,8 +45,9 @@ class Pipeline:
     def check(self) -> "CheckResult":
         """Ask every precondition of a run; nothing is changed, what is not met is in the result."""
         from lakeingest.pipeline.check import check
+        from lakeingest.spark.session import active
 
-        return check(self.config)
+        return check(self.config, self._given or active())
 
     def plan(self, *tables: str) -> "Plans":
         """What a run would do with each table; one chunk of each is read, nothing is changed."""

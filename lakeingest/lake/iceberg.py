@@ -191,6 +191,8 @@ class IcebergTarget:
     @kept
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
+        if self._table(table).metadata.snapshot_by_id(version) is None:
+            raise _stale(table)
         return spark.read.format("iceberg").option("snapshot-id", version).load(self._spark_name(table))
 
     @kept

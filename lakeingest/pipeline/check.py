@@ -6,7 +6,7 @@ the spool, and the copies that are there.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pymysql
 
@@ -27,6 +27,9 @@ from lakeingest.pipeline.context import tasks_at_once
 from lakeingest.pipeline.report import Report
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LEAST_FREE = 1 << 30  # Spark's own files and a few waves
 BYTES_PER_SECOND = 2 << 20  # of one slot: what the reference decoder reads at least; `plan` measures it
@@ -65,15 +68,18 @@ class CheckResult(Report):
         return {"ok": self.ok, "checked": [asdict(one) for one in self.checked]}
 
 
-def check(config: Config) -> CheckResult:
-    """Ask everything; where the source cannot be asked, that is one finding beside the others."""
+def check(config: Config, session: "SparkSession | None" = None) -> CheckResult:
+    """Ask everything, of the Spark session too if a run is to use one that is there.
+
+    Where the source cannot be asked, that is one finding beside the others.
+    """
     try:
         with connect(config.source) as connection:
             checked, size = _source(config, connection)
     except LakeIngestError as error:
         lake = _target(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", f"cannot connect: {error}"), *lake], 0
-    checked += [*folders(config, size), _spool(config), Checked("Java and PySpark", lacking(config))]
+    checked += [*folders(config, size), _spool(config), Checked("Java and PySpark", lacking(config, session))]
     return CheckResult(tuple(checked))
 
 

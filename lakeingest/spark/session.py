@@ -154,15 +154,15 @@ def settings(config: Config) -> dict[str, str]:
     return ours | config.target.spark_properties() | config.spark.conf
 
 
-def lacking(config: Config) -> str | None:
-    """What keeps Spark from being used here, and the way out; None when it can be started, or is there and fits."""
-    if find_spec("pyspark") is None:
-        return "there is no PySpark: pip install 'lakeingest[spark]', or run where Spark is"
-    session = active()
+def lacking(config: Config, session: "SparkSession | None" = None) -> str | None:
+    """What keeps Spark, or the session that is to be used, from being used here, and the way out; None if nothing."""
     if session is not None:
         return _misfit(session, config)
+    if find_spec("pyspark") is None:
+        return "there is no PySpark: pip install 'lakeingest[spark]', or run where Spark is"
     try:
-        java_home()
+        if active() is None:
+            java_home()
     except OperatorNeeded as error:
         return str(error)
     return None

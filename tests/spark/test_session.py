@@ -136,7 +136,7 @@ def test_the_session_that_is_there_is_used(lake_config: Config, spark: SparkSess
         assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
     finally:
         open_session(lake_config)
-    assert lacking(lake_config) is None
+    assert lacking(lake_config, spark) is None
 
 
 @pytest.mark.spark
@@ -148,7 +148,7 @@ def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_form
     with pytest.raises(OperatorNeeded) as raised:
         fitted(spark, config)
     told = str(raised.value)
-    assert told == lacking(config)
+    assert told == lacking(config, spark)
     assert "\n" not in told
     fixed = [name for name in config.target.spark_properties() if not name.startswith("spark.sql.parquet.")]
     assert [name for name in fixed if name not in told] == []
