@@ -8,6 +8,7 @@ A commit cannot be taken back unseen, so the gates run before it, on the rows th
 
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from lakeingest import config
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
-from lakeingest.errors import NotOurTable, StaleWriter
+from lakeingest.errors import LakeIngestError, NotOurTable, StaleWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Staged
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
+LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
 DELETED = "_lakeingest_deleted"
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 _BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge writes the files that it touches anew
@@ -182,8 +184,9 @@ class HudiTarget:
             commits = self._since(table, shown, staged.version)
             try:
                 self._write(table, shown, commits, spark, properties)
-            except Exception:
-                if not self._is_shown(table, staged.version):  # else only the answer was lost
+            except Exception as error:
+                # where the commit is there, only its answer was lost; but what ends a run ends it
+                if isinstance(error, LakeIngestError) or not self._is_shown(table, staged.version):
                     raise
             if not self._is_shown(table, staged.version):
                 raise stale(table)
@@ -305,20 +308,17 @@ class HudiTarget:
 
     @contextmanager
     def _publishing(self, table: TableId, spark: "SparkSession") -> Iterator[None]:
-        """Alone; StaleWriter where another process, or a thread of this one, is at it."""
-        from py4j.protocol import Py4JJavaError
-
+        """Alone; StaleWriter where another JVM is at it for long. That of a run that was killed ends soon."""
         path = self._building(table).with_name(self.settings.folder(table).name + ".lakeingest.lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
         channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001
         try:
-            try:
-                held = channel.tryLock() is not None
-            except Py4JJavaError:  # OverlappingFileLockException
-                held = False
-            if not held:
-                raise stale(table)
+            deadline = time.monotonic() + LOCK_SECONDS
+            while channel.tryLock() is None:
+                if time.monotonic() > deadline:
+                    raise stale(table)
+                time.sleep(0.2)
             yield
         finally:
             channel.close()

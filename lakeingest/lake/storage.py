@@ -13,7 +13,10 @@ from lakeingest.errors import LakeIngestError, Retryable, StaleWriter, StateUnre
 from lakeingest.lake.target import Target
 
 _ICEBERG = "org.apache.iceberg.exceptions."
-_REFUSED = {_ICEBERG + name for name in ("CommitFailedException", "CommitStateUnknownException", "ValidationException")}
+_REFUSED = {
+    *(_ICEBERG + name for name in ("CommitFailedException", "CommitStateUnknownException", "ValidationException")),
+    "java.nio.channels.OverlappingFileLockException",  # by another thread of this process
+}
 
 
 Given = ParamSpec("Given")

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
+from lakeingest.lake import hudi
 from lakeingest.lake.hudi import BUILDING, HudiTarget
 from lakeingest.lake.timeline import newest
 from tests.lake.steps import Crash, Lake
@@ -177,8 +178,11 @@ def held_elsewhere(lake: Lake) -> Iterator[None]:
         process.communicate("")
 
 
-def test_two_publishes_at_once_are_one_after_the_other(lake: Lake, held_elsewhere: None) -> None:
-    """The second one is refused while the first one is at it; nothing is written."""
+def test_of_two_publishes_at_once_one_waits_and_is_refused(
+    lake: Lake, held_elsewhere: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first one is at it nothing of the second is written."""
+    monkeypatch.setattr(hudi, "LOCK_SECONDS", 1.0)
     staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
     with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
         lake.publish(staged)
