@@ -1,5 +1,6 @@
 """Fixtures that many suites share. A server that cannot be had fails its tests, it never skips them."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,6 +13,8 @@ from lakeingest.config import Config, parse_config
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
 from tests.quick import QUICK
+
+FORMATS = ("iceberg", "hudi")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,10 +46,15 @@ def mysql_server(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that use a lake run on Iceberg; those marked `formats` on the formats it names, or on each."""
+    """Tests that use a lake run on Iceberg; those marked `formats` on the formats it names, or on each.
+
+    Those marked `any_format` do not depend on it: they run on each where LAKEINGEST_FORMATS is `all`.
+    """
     if "lake_format" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("formats")
-        formats = ("iceberg",) if marker is None else marker.args or ("iceberg", "hudi")
+        formats = ("iceberg",) if marker is None else marker.args or FORMATS
+        if os.environ.get("LAKEINGEST_FORMATS") == "all" and metafunc.definition.get_closest_marker("any_format"):
+            formats = FORMATS
         metafunc.parametrize("lake_format", formats, scope="session")
 
 

@@ -69,6 +69,8 @@ def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: 
     for kinds, told in causes:
         if kinds & _REFUSED:
             return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")
+        if "java.lang.UnsatisfiedLinkError" in kinds:
+            return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", told)
         if "java.sql.SQLException" in kinds:
             return _of_database(catalog, told)
         if "java.io.FileNotFoundException" in kinds and ("does not exist" in told or "No such file" in told):

@@ -32,7 +32,7 @@ from tests.e2e import others
 from tests.e2e.job import Job, descendants, until
 from tests.e2e.pipe import Pipe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 Broken = Callable[[Pipe], AbstractContextManager[Config]]
 Record = Callable[[str, int, str], None]
@@ -191,7 +191,6 @@ FAULTS: dict[str, tuple[Broken, int, str]] = {
     "no table matches": (no_such_table, 3, "no table of the source matches"),
     "binlog_order_commits off": (commit_order_off, 3, "binlog_order_commits"),
     "state folder cannot be made": (state_is_a_file, 3, "state folder"),
-    "warehouse cannot be made": (warehouse_is_a_file, 3, "warehouse"),
     "spool's beginning truncated": (damaged("opened.json", truncate, interrupted=False), 3, "cannot be read"),
     "spool's beginning empty": (
         damaged("opened.json", lambda path: path.write_text(""), interrupted=False),
@@ -202,6 +201,9 @@ FAULTS: dict[str, tuple[Broken, int, str]] = {
     "spool's manifest truncated": (damaged(MANIFEST, truncate, interrupted=True), 3, "cannot be read"),
     "spool's data truncated": (damaged(DATA, truncate, interrupted=True), 3, "spool"),
     "spool's data gone": (damaged(DATA, Path.unlink, interrupted=True), 3, "spool"),
+}
+LAKE_FAULTS: dict[str, tuple[Broken, int, str]] = {
+    "warehouse cannot be made": (warehouse_is_a_file, 3, "warehouse"),
     "progress of a newer version": (newer_progress, 3, "format 99"),
     "someone else wrote to the table": (foreign_row, 3, "someone else wrote"),
 }
@@ -217,6 +219,13 @@ def faulty(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalS
 def test_a_fault_is_one_line_and_the_next_run_goes_on(faulty: Pipe, record: Record, fault: str) -> None:
     """The line names it, readers see what they saw, and without the fault the same command makes it equal."""
     stops_and_goes_on(faulty, record, fault, *FAULTS[fault])
+
+
+@pytest.mark.formats
+@pytest.mark.parametrize("fault", LAKE_FAULTS)
+def test_a_fault_of_the_lake_is_one_line_as_well(faulty: Pipe, record: Record, fault: str) -> None:
+    """In each format."""
+    stops_and_goes_on(faulty, record, fault, *LAKE_FAULTS[fault])
 
 
 @pytest.mark.formats("iceberg")
@@ -243,6 +252,7 @@ def stops_and_goes_on(pipe: Pipe, record: Record, fault: str, broken: Broken, co
     assert pipe.rows("orders") == [(1, "changed"), (3, "c")]
 
 
+@pytest.mark.formats
 def test_a_target_that_is_not_ours_is_left_alone(pipe: Pipe, record: Record) -> None:
     """A table of that name that someone else made is refused, unchanged; under another name the run goes on."""
     pipe.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a')")
@@ -372,6 +382,7 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator
     job.sql(f"DROP DATABASE {job.database}")
 
 
+@pytest.mark.formats
 def test_processes_that_are_stopped_go_on(job: Job, record: Record) -> None:
     """One pipeline, and one fault after the other: each says one line, and the last run is equal."""
     without_override = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()

@@ -24,7 +24,7 @@ from tests.e2e.job import Job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
-KILLS = int(os.environ.get("LAKEINGEST_KILLS", "2"))
+KILLS = int(os.environ.get("LAKEINGEST_KILLS", "1"))
 ROWS, CHUNK_ROWS = 16_000, 200
 TABLE = "CREATE TABLE items (id INT PRIMARY KEY, v VARCHAR(40), n DECIMAL(12,2), KEY (n))"
 

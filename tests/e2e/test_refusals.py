@@ -15,7 +15,7 @@ from lakeingest.errors import (
 from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 ORDERS = ("CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40), d DATE)", "INSERT INTO orders VALUES (1, 'a', NULL)")
 XA = ("XA START 'x'", "INSERT INTO orders VALUES (2, 'b', NULL)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")

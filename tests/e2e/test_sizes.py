@@ -129,7 +129,7 @@ def test_a_chunk_of_fixed_rows_that_is_too_slow_is_named(
     pipe.assert_equal()
 
 
-@pytest.mark.formats
+@pytest.mark.any_format
 def test_splits_of_a_busy_table_stay_few(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wave has marks of its own; merges lift them to one before a commit has to carry too many."""
     monkeypatch.setattr(bootstrap, "MERGE_SPLITS", 3)

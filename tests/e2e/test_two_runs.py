@@ -17,7 +17,7 @@ from lakeingest.pipeline.status import status
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 
 @pytest.fixture
@@ -47,6 +47,7 @@ def test_of_two_runs_at_once_one_is_refused(job: Job) -> None:
     assert not (job.state / "lease.json").exists()
 
 
+@pytest.mark.formats
 def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
     """`kill -9` leaves a lease that was just renewed: the next run does not wait for its end, and goes on."""
     run = job.start("run")
