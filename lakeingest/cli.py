@@ -17,6 +17,7 @@ from lakeingest.config import Config, load_config
 from lakeingest.errors import CheckFailed, LakeIngestError, NotBuiltYet, Retryable, UsageError, VerificationFailed
 
 EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
+_TERMINATED = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
 # fmt: off
 LATER = (
     "resnapshot", "pause", "resume", "cancel", "changelog", "maintain",
@@ -256,7 +257,11 @@ def main() -> NoReturn:
 def _command() -> None:
     """Run the command that was typed."""
     words = [word for word in sys.argv[1:] if word != "--debug"]  # wherever it stands
-    if app(words, standalone_mode=False) == EXIT_INTERRUPTED:  # Typer answers Ctrl-C with a value
+    try:
+        answer = app(words, standalone_mode=False)
+    except _Terminated:
+        raise _TERMINATED from None
+    if answer == EXIT_INTERRUPTED:  # Typer answers Ctrl-C with a value
         raise KeyboardInterrupt
 
 
@@ -292,12 +297,18 @@ def message(error: BaseException) -> str:
     return " ".join(text.splitlines())
 
 
+class _Terminated(BaseException):
+    """SIGTERM. Not an Exception: libraries in whose calls it comes would take it for a failure of their own."""
+
+
 def _terminated(*_: object) -> NoReturn:
-    raise Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
+    raise _Terminated
 
 
 def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
     """What ended a run; where the same command goes on, with what it goes on from."""
+    if isinstance(error, _Terminated):
+        error = _TERMINATED
     if isinstance(error, KeyboardInterrupt):  # Typer would drop what it says
         return typer.Abort(f"interrupted; {committed}; the same command goes on from there")
     if isinstance(error, Retryable) and (committed.tables or type(error) is Retryable):

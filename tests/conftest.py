@@ -52,9 +52,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "lake_format" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("formats")
-        formats = ("iceberg",) if marker is None else marker.args or FORMATS
-        if os.environ.get("LAKEINGEST_FORMATS") == "all" and metafunc.definition.get_closest_marker("any_format"):
-            formats = FORMATS
+        each = os.environ.get("LAKEINGEST_FORMATS") == "all" and metafunc.definition.get_closest_marker("any_format")
+        formats = marker.args or FORMATS if marker else FORMATS if each else ("iceberg",)
         metafunc.parametrize("lake_format", formats, scope="session")
 
 

@@ -24,7 +24,7 @@ from lakeingest import config
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
-from lakeingest.errors import LakeIngestError, NotOurTable, StaleWriter
+from lakeingest.errors import NotOurTable, StaleWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Staged
@@ -184,9 +184,8 @@ class HudiTarget:
             commits = self._since(table, shown, staged.version)
             try:
                 self._write(table, shown, commits, spark, properties)
-            except Exception as error:
-                # where the commit is there, only its answer was lost; but what ends a run ends it
-                if isinstance(error, LakeIngestError) or not self._is_shown(table, staged.version):
+            except Exception:
+                if not self._is_shown(table, staged.version):  # else only the answer was lost
                     raise
             if not self._is_shown(table, staged.version):
                 raise stale(table)

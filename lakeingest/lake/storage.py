@@ -1,6 +1,7 @@
 """What the lake is kept on can fail: errors of the file system, SQLite and the JVM get one of our names."""
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,8 +70,10 @@ def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: 
     for kinds, told in causes:
         if kinds & _REFUSED:
             return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")
-        if "java.lang.UnsatisfiedLinkError" in kinds:
-            return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", told)
+        unpacked = re.search(r"Cannot unpack [^[]*", told)
+        if "java.lang.UnsatisfiedLinkError" in kinds or unpacked:
+            reason = unpacked[0].strip() if unpacked else told
+            return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", reason)
         if "java.sql.SQLException" in kinds:
             return _of_database(catalog, told)
         if "java.io.FileNotFoundException" in kinds and ("does not exist" in told or "No such file" in told):

@@ -1,10 +1,7 @@
 """Gates: suites asked of staged rows. What cannot be evaluated has failed; a failure stops what comes after."""
 
 import functools
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,15 +85,14 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
         "partial_unexpected_count": EXAMPLES,
         "unexpected_index_column_names": list(key),
     }
-    with _signals_end_it():
-        result = _validated(name, rows, asked, "BOOLEAN_ONLY")
-        failed = [one for one in result.results if not one.success and _error(one.exception_info) is None]
-        if failed:
-            again = _validated(name, rows, [_document(one) for one in failed], detailed).results
-            result.results = [one for one in result.results if one not in failed] + again
-            for one in again:
-                one.success = False  # whatever a second look says
-                one.result = _plain(one.result)
+    result = _validated(name, rows, asked, "BOOLEAN_ONLY")
+    failed = [one for one in result.results if not one.success and _error(one.exception_info) is None]
+    if failed:
+        again = _validated(name, rows, [_document(one) for one in failed], detailed).results
+        result.results = [one for one in result.results if one not in failed] + again
+        for one in again:
+            one.success = False  # whatever a second look says
+            one.result = _plain(one.result)
     outcomes = tuple(_outcome(one) for one in result.results)
     if any(one.error for one in outcomes):
         rows.write.format("noop").mode("overwrite").save()
@@ -178,33 +174,3 @@ def _view() -> "DefaultJinjaPageView":
     from great_expectations.render.view.view import DefaultJinjaPageView
 
     return DefaultJinjaPageView()  # which compiles its templates once
-
-
-class _Ended(BaseException):
-    """What the handler of a signal raised: no Exception, for Great Expectations would note that and go on."""
-
-    def __init__(self, raised: Exception) -> None:
-        self.raised = raised
-
-
-@contextmanager
-def _signals_end_it() -> Iterator[None]:
-    """SIGTERM ends a gate as it ends all else: with what its handler raises."""
-    handler = signal.getsignal(signal.SIGTERM)
-    if not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: Any) -> None:
-        try:
-            handler(number, frame)
-        except Exception as error:
-            raise _Ended(error) from error
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except _Ended as ended:
-        raise ended.raised from None
-    finally:
-        signal.signal(signal.SIGTERM, handler)
