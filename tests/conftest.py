@@ -48,7 +48,7 @@ def mysql_server(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that use a lake run on Iceberg; those marked `formats` on the formats it names, or on each.
 
-    Those marked `any_format` do not depend on it: they run on each where LAKEINGEST_FORMATS is `all`.
+    Those marked `any_format` depend little on it: they run on each where LAKEINGEST_FORMATS is `all`.
     """
     if "lake_format" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("formats")

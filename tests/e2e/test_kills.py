@@ -22,7 +22,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.run import run
 from tests.e2e.job import Job
 
-pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "1"))
 ROWS, CHUNK_ROWS = 16_000, 200
@@ -169,6 +169,7 @@ def test_kills_in_a_bootstrap(
     report(capsys, f"{KILLS} kills in a bootstrap of {seconds:.1f} s, equal after each", told)
 
 
+@pytest.mark.formats
 def test_kills_in_a_catch_up(
     job_in: Callable[[str], Job], spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,7 +47,6 @@ def test_of_two_runs_at_once_one_is_refused(job: Job) -> None:
     assert not (job.state / "lease.json").exists()
 
 
-@pytest.mark.formats
 def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
     """`kill -9` leaves a lease that was just renewed: the next run does not wait for its end, and goes on."""
     run = job.start("run")
