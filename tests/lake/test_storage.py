@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
+from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
 from lakeingest.lake.history import BUILDING
 from lakeingest.lake.iceberg import IcebergTarget
@@ -106,7 +107,8 @@ def test_a_warehouse_that_cannot_be_made_is_named(lake_config: Config, tmp_path:
     """A file stands where it should be."""
     (tmp_path / "warehouse").touch()
     settings = lake_config.target.model_copy(update={"warehouse": tmp_path / "warehouse" / "lake"})
-    named(StorageFailed, f"^{settings.warehouse} cannot be read or written", lambda: IcebergTarget(settings))
+    target, table = IcebergTarget(settings), TableId("shop", "orders")
+    named(StorageFailed, f"^{settings.warehouse} cannot be read or written", lambda: target.load(table))
 
 
 def test_a_catalog_that_is_none_is_named(own: Lake, tmp_path: Path) -> None:
