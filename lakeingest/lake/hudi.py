@@ -26,6 +26,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
+from lakeingest.lake.statement import DELETED, merge_into
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Staged
 from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest
@@ -39,7 +40,6 @@ BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
 LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
-DELETED = "_lakeingest_deleted"
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 _BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge writes the files that it touches anew
 _BUCKETS_MIN = 4
@@ -86,13 +86,13 @@ class HudiTarget:
 
         Staging that does not build on what readers see is dropped, and begun again from that.
         """
-        staged, staging = self._standing(table), self._staging(table)
-        if staged is not None and staged.published is not None and not self.settings.folder(table).exists():
+        shown, staging = self._shown(table), self._staging(table)
+        staged = self._standing(table, shown)
+        if shown is not None and not self.settings.folder(table).exists():
             self._show(table)
         if staged is None or not staging.commits(staged.version):
             if staging.path.exists():
                 staging.drop()
-            shown = self._shown(table)
             if staged is not None and shown is not None:
                 staging.resume(staged.progress, json.loads(shown.properties[KEY]), staged.version)
         return staged
@@ -100,7 +100,7 @@ class HudiTarget:
     @kept
     def look(self, table: TableId) -> Staged | None:
         """What `load` would answer; nothing is changed."""
-        return self._standing(table)
+        return self._standing(table, self._shown(table))
 
     @kept
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
@@ -123,7 +123,7 @@ class HudiTarget:
     def writer(self, table: TableId) -> HudiWriter:
         """For the executors."""
         staging = self._staging(table)
-        if not staging.commits():
+        if staging.last() is None:
             raise stale(table)
         return HudiWriter(staging)
 
@@ -204,9 +204,9 @@ class HudiTarget:
         """The name of the Spark type; UnsupportedTable where Hudi has no such column."""
         return hudi_type(column)
 
-    def _standing(self, table: TableId) -> Staged | None:
+    def _standing(self, table: TableId, shown: Instant | None) -> Staged | None:
         """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see."""
-        shown, staging = self._shown(table), self._staging(table)
+        staging = self._staging(table)
         if shown is None:
             commits = staging.commits()
             if not commits or commits[0].base is not None:  # it stood on a table that was dropped
@@ -346,21 +346,13 @@ class HudiTarget:
 
 
 def _merge_into(folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession") -> None:
-    """MERGE INTO names its table; the clauses exclude one another: of two that hold, Hudi drops the delete."""
-    columns = [quote(name) for name in changes.columns if name != DELETED]
-    on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
+    """MERGE INTO names its table, so the folder gets a name meanwhile."""
     target = f"lakeingest_{folder.name.encode().hex()}"
     changes.createOrReplaceTempView("lakeingest_changes")
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
     spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{folder.as_uri()}'")
     try:
-        spark.sql(
-            f"MERGE INTO {target} t USING lakeingest_changes c ON {on}"
-            f" WHEN MATCHED AND c.{DELETED} THEN DELETE"
-            f" WHEN MATCHED AND NOT c.{DELETED} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
-            f" WHEN NOT MATCHED AND NOT c.{DELETED} THEN INSERT ({', '.join(columns)})"
-            f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
-        )
+        spark.sql(merge_into(target, "lakeingest_changes", changes.columns, key))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")
 

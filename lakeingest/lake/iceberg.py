@@ -30,6 +30,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
+from lakeingest.lake.statement import merge_into
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Staged
 from lakeingest.lake.types import iceberg_schema, iceberg_type
@@ -164,18 +165,9 @@ class IcebergTarget:
         self, staged: Staged, spark: "SparkSession", changes: "DataFrame", key: Sequence[str], progress: Progress
     ) -> Staged:
         """MERGE INTO staging, then the mark: two commits, of which an unmarked first one is reset by `load`."""
-        deleted = "_lakeingest_deleted"
-        columns = [quote(name) for name in changes.columns if name != deleted]
-        on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
         changes.createOrReplaceTempView(_CHANGES)
         name = self._spark_name(progress.table)
-        spark.sql(
-            f"MERGE INTO {name}.branch_{STAGING} t USING {_CHANGES} c ON {on}"
-            f" WHEN MATCHED AND c.{deleted} THEN DELETE"
-            f" WHEN MATCHED AND NOT c.{deleted} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
-            f" WHEN NOT MATCHED AND NOT c.{deleted} THEN INSERT ({', '.join(columns)})"
-            f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
-        )
+        spark.sql(merge_into(f"{name}.branch_{STAGING}", _CHANGES, changes.columns, key))
         merged = tip(self._table(progress.table), STAGING)
         ours = merged.summary is not None and merged.summary["spark.app.id"] == spark.sparkContext.applicationId
         # every MERGE commits: where its commit is not the tip, another run was there, or has taken it back

@@ -71,6 +71,11 @@ class StagingFolder:
         start = next((index for index, commit in enumerate(found) if commit.version == after), len(found))
         return found[start:]
 
+    def last(self) -> Staging | None:
+        """The last commit; those before it are not read."""
+        file = max(self.path.glob("*.json"), default=None)
+        return None if file is None else self._read(file)
+
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> Staging:
         """The first commit of a new table; its one file has no rows, but their columns."""
         (self.path / "data").mkdir(parents=True, exist_ok=True)
@@ -83,11 +88,10 @@ class StagingFolder:
 
     def append(self, base: int, progress: Progress, rows: Sequence[str] = (), changes: str | None = None) -> Staging:
         """One more commit on the version `base`; StaleWriter when that is not the last one."""
-        last = self.commits()[-1:]
-        if not last or last[0].version != base:
+        last = self.last()
+        if last is None or last.version != base:
             raise stale(self.table)
-        number, key = last[0].number + 1, last[0].key
-        return self._create(Staging(number, _new_version(), base, progress, key, tuple(rows), changes))
+        return self._create(Staging(last.number + 1, _new_version(), base, progress, last.key, tuple(rows), changes))
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a file of its own name, which counts once a commit has it."""
