@@ -38,8 +38,13 @@ class Kind(enum.StrEnum):
     DATE = "date"
     DATETIME = "datetime"  # no zone
     TIMESTAMP = "timestamp"  # an instant, UTC
-    STRING = "string"  # char, varchar, text, enum
-    BINARY = "binary"
+    TIME = "time"  # MySQL's own text, with the column's digits of a second
+    STRING = "string"  # char, varchar, text, enum, set
+    NUMERAL = "numeral"  # a decimal of more than 38 digits, as text
+    JSON = "json"  # MySQL's own text
+    BOOLEAN = "boolean"  # bit(1)
+    BINARY = "binary"  # also bit(n), and a geometry as WKB
+    VECTOR = "vector"  # floats
 
 
 KEY_KINDS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})  # whose order is provable everywhere

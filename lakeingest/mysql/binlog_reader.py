@@ -11,9 +11,10 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
-from lakeingest.mysql.change_batches import Part
 from lakeingest.mysql.connection import query, written_position
-from lakeingest.mysql.segment_decoder import decode
+from lakeingest.mysql.reference.segment_decoder import decode
+from lakeingest.mysql.row_stream import is_reference, receive
+from lakeingest.wire.arrow import Part
 
 __all__ = ["Part", "read_segment"]
 
@@ -31,13 +32,11 @@ def read_segment(
     segment: Segment,
     schemas: Mapping[TableId, TableSchema],
     server_id: int,
-    batch_rows: int = 10_000,
 ) -> Iterator[Part]:
     """The change rows of the tables in `schemas`, and a log row for each transaction that is not in `skip`.
 
-    A part is a batch of one table, or with None of `wire.arrow.TRANSACTIONS`; rows of either are in binlog
-    order. A transaction's rows come once its end was seen, in one batch or several. They count only when
-    the iterator ends without an error.
+    Rows of a table, and those of the log, are in binlog order. They count only when the iterator ends without an
+    error.
 
     The connection must be fresh and is of no use afterwards; closing it is the caller's. No replica has
     `server_id`. BinlogGone when the server does not have this segment; SourceAway when the connection
@@ -53,10 +52,30 @@ def read_segment(
         [(uuid, gtid_mode)] = query(connection, "SELECT @@server_uuid, @@global.gtid_mode")
         _has_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
-        sent = _events(connection, segment)
-        yield from decode(sent, segment, begin, schemas, batch_rows, gtids=gtid_mode == "ON")
+        if is_reference():
+            events = _events(connection, segment)
+            yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
+        else:
+            yield from _parts(connection, segment, begin, schemas, gtids=gtid_mode == "ON")
     except pymysql.err.MySQLError as error:
         raise _named(error, segment) from error
+
+
+def _parts(
+    connection: pymysql.Connection,
+    segment: Segment,
+    begin: FilePosition,
+    schemas: Mapping[TableId, TableSchema],
+    *,
+    gtids: bool,
+) -> Iterator[Part]:
+    from lakeingest.wire.segment import SegmentDecoder  # numba: it takes a second to import
+
+    decoder = SegmentDecoder(segment, begin, schemas, gtids=gtids)
+    while not decoder.is_done:
+        yield from decoder.take(receive(connection, decoder.room()))
+        if decoder.error is not None:
+            pymysql.err.raise_mysql_exception(decoder.error)
 
 
 def _has_segment(uuid: str, written: FilePosition, segment: Segment) -> None:

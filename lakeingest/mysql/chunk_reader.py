@@ -10,9 +10,8 @@
 Rows, low, high and definition travel together: a retried task must never meet the marks of another attempt.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pymysql
@@ -24,14 +23,12 @@ from lakeingest.core.keys import Key, quote
 from lakeingest.core.position import FilePosition, GtidSet, Low
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.core.splits import Split
-from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
+from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable
 from lakeingest.mysql.connection import FILE_START, connect, literal, query, table_name, written_position
+from lakeingest.mysql.reference.text_rows import stream_texts
+from lakeingest.mysql.row_stream import is_reference, stream_rows
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire import arrow
-
-FETCH_ROWS = 2_000  # rows that are Python objects at once, and
-FETCH_BYTES = 4 << 20  # about their bytes in Arrow
-FETCH_GROWTH = 10  # of one fetch to the next: the rows so far say only roughly how wide the next ones are
 
 
 def _nothing() -> None: ...
@@ -177,9 +174,8 @@ def _selected(schema: TableSchema) -> str:
 
 
 def _expression(column: Column) -> str:
-    # MySQL rounds a FLOAT to six digits in text
     name = quote(column.name)
-    return f"CAST({name} AS DOUBLE)" if column.kind is Kind.FLOAT else name
+    return f"CAST({name} AS DOUBLE)" if column.kind is Kind.FLOAT and is_reference() else name
 
 
 def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
@@ -189,29 +185,12 @@ def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
 
 
 def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str, cap: Cap) -> pa.Table:
-    types = arrow.table_schema(schema)
+    stream = stream_texts if is_reference() else stream_rows
     batches: list[pa.RecordBatch] = []
-    size, fetch = 0, 1
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        while rows := cursor.fetchmany(fetch):
-            batch = pa.record_batch(_columns(schema, rows), schema=types)
-            batches.append(batch)
-            size += batch.nbytes
-            if cap.bytes is not None and size > cap.bytes:
-                raise ChunkTooLarge(
-                    f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows"
-                )
-            fitting = FETCH_BYTES * len(rows) // max(batch.nbytes, 1)
-            fetch = max(1, min(fetch * FETCH_GROWTH, FETCH_ROWS, fitting))
-    return pa.Table.from_batches(batches, types)
-
-
-def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
-    try:
-        return [
-            arrow.from_text(column, values)
-            for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
-        ]
-    except UnsupportedValue as error:
-        raise UnsupportedValue(f"{schema.table}: {error}") from error
+    size = 0
+    for batch in stream(connection, schema, sql):
+        batches.append(batch)
+        size += batch.nbytes
+        if cap.bytes is not None and size > cap.bytes:
+            raise ChunkTooLarge(f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows")
+    return pa.Table.from_batches(batches, arrow.table_schema(schema))

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeingest.core import change
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import UnsupportedValue
 
 INSTANT = pa.timestamp("us", "UTC")
 EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+VECTOR = pa.list_(pa.field("element", pa.float32(), nullable=False))
 
 _TYPES: dict[Kind, pa.DataType] = {
     Kind.INT32: pa.int32(),
@@ -27,8 +29,13 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.DATE: pa.date32(),
     Kind.DATETIME: pa.timestamp("us"),
     Kind.TIMESTAMP: INSTANT,
+    Kind.TIME: pa.string(),
     Kind.STRING: pa.string(),
+    Kind.NUMERAL: pa.string(),
+    Kind.JSON: pa.string(),
+    Kind.BOOLEAN: pa.bool_(),
     Kind.BINARY: pa.binary(),
+    Kind.VECTOR: VECTOR,
 }
 
 _ORIGIN = [
@@ -52,6 +59,9 @@ TRANSACTIONS = pa.schema(
         pa.field("committed_at", INSTANT, nullable=False),
     ]
 )
+
+
+Part = tuple[TableId | None, pa.RecordBatch]  # change rows of a table, or with None rows of TRANSACTIONS
 
 
 def arrow_type(column: Column) -> pa.DataType:

@@ -31,6 +31,14 @@ from lakeingest.wire import arrow
 
 pytestmark = pytest.mark.mysql
 
+
+@pytest.fixture(autouse=True, params=["fast", "reference"])
+def wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both decoders."""
+    monkeypatch.setenv("LAKEINGEST_WIRE", request.param)
+    return str(request.param)
+
+
 EPOCH = 7
 PLUS_I, MINUS_U, PLUS_U, MINUS_D = range(4)
 SERVER_IDS = itertools.count(70_000)
@@ -82,11 +90,11 @@ class Db:
         [(uuid,)] = query(self.connection, "SELECT @@server_uuid")
         return Segment(str(uuid), EPOCH, start, stop or self.here(), GtidSet.parse(skip))
 
-    def read(self, segment: Segment, *schemas: TableSchema, batch_rows: int = 10_000) -> Read:
+    def read(self, segment: Segment, *schemas: TableSchema) -> Read:
         """Read a segment to its end."""
         with connect(self.source) as connection:
             watched = {schema.table: schema for schema in schemas}
-            parts = list(read_segment(connection, segment, watched, next(SERVER_IDS), batch_rows))
+            parts = list(read_segment(connection, segment, watched, next(SERVER_IDS)))
         tables = {
             table: pa.Table.from_batches(
                 [batch for found, batch in parts if found == table], arrow.change_schema(schema)
@@ -216,19 +224,22 @@ def test_every_transaction_is_logged_with_its_end(db: Db) -> None:
     assert all(timedelta() <= datetime.now(UTC) - row["committed_at"] < timedelta(minutes=5) for row in log)
 
 
-def test_a_batch_holds_no_more_rows_than_asked_for(db: Db) -> None:
+@pytest.mark.parametrize("wire", ["reference"], indirect=True)
+def test_a_batch_holds_no_more_rows_than_asked_for(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction larger than a batch comes in several, and nothing is lost between them."""
+    monkeypatch.setattr("lakeingest.mysql.reference.change_batches.BATCH_ROWS", 10)
     table = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
     db.run("INSERT INTO t VALUES " + ", ".join(f"({id_})" for id_ in range(25)), "DELETE FROM t WHERE id = 0")
-    rows = db.read(db.segment(start), table, batch_rows=10).tables[table.table]
+    rows = db.read(db.segment(start), table).tables[table.table]
     assert [len(batch) for batch in rows.to_batches()] == [10, 10, 6]
     assert rows["id"].to_pylist() == [*range(25), 0]
 
 
+@pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_large_rows_fill_a_batch_early(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch holds no more than a few rows where rows are large, whatever number of rows is asked for."""
-    monkeypatch.setattr("lakeingest.mysql.change_batches._BATCH_BYTES", 50_000)
+    monkeypatch.setattr("lakeingest.mysql.reference.change_batches._BATCH_BYTES", 50_000)
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
     start = db.here()
     db.run("INSERT INTO t VALUES " + ", ".join(f"({id_}, REPEAT('x', 20000))" for id_ in range(7)))
@@ -237,9 +248,10 @@ def test_large_rows_fill_a_batch_early(db: Db, monkeypatch: pytest.MonkeyPatch) 
     assert rows["id"].to_pylist() == list(range(7))
 
 
+@pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_a_transaction_too_large_for_memory_goes_through_a_file(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit row events wait on disk, with the same rows in the end."""
-    monkeypatch.setattr("lakeingest.mysql.segment_decoder._IN_MEMORY", 100)
+    monkeypatch.setattr("lakeingest.mysql.reference.segment_decoder._IN_MEMORY", 100)
     table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(1000)")
     start = db.here()
     for first in (0, 50):
@@ -613,6 +625,7 @@ def test_a_changed_definition_is_named(db: Db) -> None:
     assert db.read(segment, made).halves(made.table, "a", "e") == [(0, PLUS_I, 1, "x")]
 
 
+@pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_text_in_an_unexpected_charset_is_refused(db: Db) -> None:
     """Bytes where text is wanted, or the reverse, are never passed on."""
     made = db.table("t", "id INT PRIMARY KEY, a VARBINARY(9), b VARCHAR(9)")
@@ -627,6 +640,7 @@ def test_text_in_an_unexpected_charset_is_refused(db: Db) -> None:
             db.read(db.segment(start), TableSchema(made.table, columns, ("id",)))
 
 
+@pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_names_that_the_library_misreads_are_refused(db: Db) -> None:
     """An enum member of more than 127 bytes, which mysql-replication reads wrong, stops the reader."""
     table = db.table("t", f"id INT PRIMARY KEY, e ENUM('{'ü' * 100}', 'b')")
@@ -675,7 +689,7 @@ def test_a_broken_connection_is_worth_a_retry(db: Db) -> None:
     segment = db.segment(start)
     with connect(db.source) as reading:
         [(number,)] = query(reading, "SELECT CONNECTION_ID()")
-        parts = read_segment(reading, segment, {table.table: table}, next(SERVER_IDS), batch_rows=1)
+        parts = read_segment(reading, segment, {table.table: table}, next(SERVER_IDS))
         next(parts)
         db.run(f"KILL {number}")
         with pytest.raises(SourceAway):
@@ -701,6 +715,7 @@ def test_minimal_row_metadata_are_refused(own_db: Db) -> None:
         own_db.read(own_db.segment(start), table)
 
 
+@pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_a_tagged_gtid_is_refused_and_later_files_are_read(own_db: Db) -> None:
     """A tagged GTID stops the reader; the GTID sets of later files, which then hold tags, do not."""
     start = own_db.here()

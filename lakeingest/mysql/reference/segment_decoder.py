@@ -4,7 +4,6 @@ A transaction's row events wait until its end was seen, because the end is the p
 wait as bytes, in memory up to a limit and then in a temporary file, so that a transaction of any size fits.
 """
 
-import enum
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,57 +12,16 @@ from typing import IO
 from lakeingest.core.position import FilePosition, file_number
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, UnsupportedEvent
-from lakeingest.mysql import events
-from lakeingest.mysql.change_batches import ChangeBatches, Origin, Part
-from lakeingest.mysql.events import Action, Damaged, Event, Type
-from lakeingest.mysql.row_decoder import RowDecoder
-from lakeingest.mysql.statements import REFUSED, Statement, classify, is_harmful
+from lakeingest.errors import BinlogGone
+from lakeingest.mysql.reference.change_batches import ChangeBatches, Origin
+from lakeingest.mysql.reference.row_decoder import RowDecoder
+from lakeingest.wire import events
+from lakeingest.wire.arrow import Part
+from lakeingest.wire.events import Action, Damaged, Event, Type
+from lakeingest.wire.grammar import Sign, State, after, damaged, refusal, sign_of
 
 _IN_MEMORY = 64 << 20
 _LENGTH_BYTES = 4
-
-
-class _State(enum.Enum):
-    OUTSIDE = "between transactions"
-    BEGUN = "after a GTID"
-    OPEN = "after BEGIN"
-    PASSING = "within a transaction that is passed over"
-
-
-class _Sign(enum.Enum):
-    FILE = enum.auto()
-    GTID = enum.auto()
-    BEGIN = enum.auto()
-    SAVEPOINT = enum.auto()
-    STATEMENT = enum.auto()
-    ROWS = enum.auto()
-    COMMIT = enum.auto()
-    ROLLBACK = enum.auto()
-
-
-# What may follow what. A transaction ends where this comes back to OUTSIDE.
-_NEXT: dict[tuple[_State, _Sign], _State] = {
-    (_State.OUTSIDE, _Sign.FILE): _State.OUTSIDE,
-    (_State.OUTSIDE, _Sign.GTID): _State.BEGUN,
-    (_State.BEGUN, _Sign.BEGIN): _State.OPEN,
-    (_State.BEGUN, _Sign.STATEMENT): _State.OUTSIDE,
-    (_State.OPEN, _Sign.STATEMENT): _State.OPEN,  # CREATE TABLE … SELECT
-    (_State.OPEN, _Sign.SAVEPOINT): _State.OPEN,
-    (_State.OPEN, _Sign.ROWS): _State.OPEN,
-    (_State.OPEN, _Sign.COMMIT): _State.OUTSIDE,
-    (_State.OPEN, _Sign.ROLLBACK): _State.OUTSIDE,
-}
-
-_SIGNS: dict[Statement, _Sign] = {
-    Statement.BEGIN: _Sign.BEGIN,
-    Statement.COMMIT: _Sign.COMMIT,
-    Statement.ROLLBACK: _Sign.ROLLBACK,
-    Statement.SAVEPOINT: _Sign.SAVEPOINT,
-    Statement.HARMLESS: _Sign.STATEMENT,
-    Statement.CREATE_TABLE: _Sign.STATEMENT,  # harmless as well, or it was refused before
-    Statement.DDL: _Sign.STATEMENT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +38,6 @@ def decode(
     segment: Segment,
     begin: FilePosition,
     schemas: Mapping[TableId, TableSchema],
-    batch_rows: int,
     *,
     gtids: bool,
 ) -> Iterator[Part]:
@@ -91,7 +48,7 @@ def decode(
     before the stop.
     """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
-        decoder = SegmentDecoder(segment, begin, schemas, batch_rows, spool, gtids=gtids)
+        decoder = SegmentDecoder(segment, begin, schemas, spool, gtids=gtids)
         for raw in raw_events:
             yield from decoder.take(raw)
             if decoder.is_done:
@@ -108,7 +65,6 @@ class SegmentDecoder:
         segment: Segment,
         begin: FilePosition,
         schemas: Mapping[TableId, TableSchema],
-        batch_rows: int,
         spool: IO[bytes],
         *,
         gtids: bool,
@@ -118,12 +74,12 @@ class SegmentDecoder:
         self._start = (segment.start.number, segment.start.pos)
         self._stop = (segment.stop.number, segment.stop.pos)
         self._checksums = True  # what we ask of the server; then each file says what it has
-        self._state = _State.OUTSIDE
+        self._state = State.OUTSIDE
         self._transaction: _Transaction | None = None
         self._watched: dict[int, bool] = {}  # by table id
         self._spool, self._has_rows = spool, False
         self._rows = RowDecoder(schemas)
-        self._batches = ChangeBatches(schemas, batch_rows)
+        self._batches = ChangeBatches(schemas)
 
     @property
     def at(self) -> FilePosition:
@@ -134,7 +90,7 @@ class SegmentDecoder:
     def is_done(self) -> bool:
         """Whether the segment's stop is reached; BinlogGone when no transaction ends there."""
         at = (self._number, self._pos)
-        if at > self._stop or (at == self._stop and self._state is not _State.OUTSIDE):
+        if at > self._stop or (at == self._stop and self._state is not State.OUTSIDE):
             raise BinlogGone(
                 f"no transaction ends at {self._segment.stop} in the source's binlog: it is not the one "
                 "that this position was read from; copy the tables again"
@@ -155,10 +111,7 @@ class SegmentDecoder:
             if (self._number, self._pos) > self._start:
                 yield from self._act(event, begins)
         except Damaged as damage:
-            raise UnsupportedEvent(
-                f"the binlog is damaged at {begins}: {damage}; run again, and if it stays, restore the "
-                "source's binlog or copy the tables again"
-            ) from damage
+            raise damaged(damage, begins) from damage
 
     def rest(self) -> Iterator[Part]:
         """The batches that are not full."""
@@ -169,12 +122,12 @@ class SegmentDecoder:
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
-            raise _refusal(*events.refusal(event.type), self.at)
+            raise refusal(*events.refusal(event.type), self.at)
         file, pos = events.read_rotate(event)
         if (file, pos) == (self._file, self._pos):  # the first event of a dump
             return
         number = file_number(file)
-        if number != self._number + 1 or self._state is not _State.OUTSIDE:
+        if number != self._number + 1 or self._state is not State.OUTSIDE:
             raise BinlogGone(
                 f"after {self.at} the source goes on with {file}: its binlog has a gap; copy the tables again"
             )
@@ -187,16 +140,16 @@ class SegmentDecoder:
         self._pos = end
 
     def _act(self, event: Event, begins: FilePosition) -> Iterator[Part]:
-        if self._state is _State.PASSING:
+        if self._state is State.PASSING:
             self._pass()
             return
-        match events.ACTIONS.get(event.type):
+        match None if event.type in events.REFUSED else events.ACTIONS.get(event.type):
             case None:
-                raise _refusal(*events.refusal(event.type), begins)
+                raise refusal(*events.refusal(event.type), begins)
             case Action.PASS:
                 pass
             case Action.FILE:
-                self._move(_Sign.FILE, event, begins)
+                self._move(Sign.FILE, event, begins)
             case Action.GTID:
                 self._begin(event, begins)
             case Action.TABLE:
@@ -206,56 +159,37 @@ class SegmentDecoder:
             case Action.ROWS:
                 self._keep(event, begins)
             case Action.QUERY:
-                sign = self._statement(event, begins)
+                sign = sign_of(event, self._schemas, begins, has_rows=self._has_rows)
                 yield from self._may_end(sign, event, begins)
             case Action.COMMIT:
-                yield from self._may_end(_Sign.COMMIT, event, begins)
+                yield from self._may_end(Sign.COMMIT, event, begins)
 
-    def _move(self, sign: _Sign, event: Event, begins: FilePosition) -> None:
-        after = _NEXT.get((self._state, sign))
-        if after is None:
-            what = f"an event of type {event.type} ({sign.name}) {self._state.value}, where none may stand"
-            raise _refusal(what, "report it to the lakeingest project", begins)
-        self._state = after
+    def _move(self, sign: Sign, event: Event, begins: FilePosition) -> None:
+        self._state = after(self._state, sign, event.type, begins)
 
     def _begin(self, event: Event, begins: FilePosition) -> None:
         beginning = events.read_gtid(event)
         if beginning.gtid is None and self._gtids:
             what = "a transaction without a GTID, although gtid_mode is ON"
-            raise _refusal(what, "leave gtid_mode as it is", begins)
-        self._move(_Sign.GTID, event, begins)
+            raise refusal(what, "leave gtid_mode as it is", begins)
+        self._move(Sign.GTID, event, begins)
         self._transaction = _Transaction(begins, beginning)
         if beginning.gtid is not None and beginning.gtid in self._segment.skip:
             if not beginning.length:
                 raise Damaged("a GTID event without the length of its transaction")
             self._transaction = _Transaction(begins, beginning, begins.pos + beginning.length)
-            self._state = _State.PASSING
+            self._state = State.PASSING
 
     def _pass(self) -> None:
         ends = self._transaction.passed_at if self._transaction else 0
         if self._pos > ends:
             raise Damaged(f"a transaction that should end at {ends} goes on to {self._pos}")
         if self._pos == ends:
-            self._state, self._transaction = _State.OUTSIDE, None
-
-    def _statement(self, event: Event, begins: FilePosition) -> _Sign:
-        database, text = events.read_query(event)
-        meaning = classify(text)
-        if meaning in REFUSED:
-            what, fix = REFUSED[meaning]
-            first = "".join(text.split(maxsplit=1)[:1])  # the rest may hold values, which are no business of a log
-            raise _refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
-        if meaning in {Statement.DDL, Statement.CREATE_TABLE} and is_harmful(text, database, self._schemas):
-            shown = " ".join(text.partition("'")[0].split())[:200]
-            what = f"DDL that may change a copied table ({shown}, in database {database or '-'})"
-            raise _refusal(what, "let it end", begins)
-        if meaning is Statement.ROLLBACK and self._has_rows:
-            raise _refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
-        return _SIGNS[meaning]
+            self._state, self._transaction = State.OUTSIDE, None
 
     def _keep(self, event: Event, begins: FilePosition) -> None:
         """Put an event of a watched table aside until the end of its transaction."""
-        self._move(_Sign.ROWS, event, begins)
+        self._move(Sign.ROWS, event, begins)
         table_id = events.read_table_id(event)
         if table_id not in self._watched:
             raise Damaged(f"a row event of table id {table_id}, which no TABLE_MAP event named")
@@ -263,10 +197,10 @@ class SegmentDecoder:
             self._spool.write(len(event.data).to_bytes(_LENGTH_BYTES, "little") + event.data)
             self._has_rows = True
 
-    def _may_end(self, sign: _Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
+    def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Follow a sign; where it ends the transaction, give out its rows and log it."""
         self._move(sign, event, begins)
-        if self._state is not _State.OUTSIDE or self._transaction is None:
+        if self._state is not State.OUTSIDE or self._transaction is None:
             return
         said = self._transaction.beginning
         origin = Origin(said.gtid, self._segment.epoch, self._number, self._pos, said.committed_at)
@@ -293,7 +227,3 @@ class SegmentDecoder:
         self._spool.seek(0)
         self._spool.truncate()
         self._has_rows = False
-
-
-def _refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
-    return UnsupportedEvent(f"the binlog holds {what} at {at}; {fix}, then copy the tables again")

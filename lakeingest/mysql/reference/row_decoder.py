@@ -19,8 +19,10 @@ from pymysqlreplication.packet import BinLogPacketWrapper
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
-from lakeingest.mysql.events import Event, TableMap, read_table_id, read_table_map
 from lakeingest.wire import arrow
+from lakeingest.wire.encodings import FieldType
+from lakeingest.wire.events import Event, read_table_id
+from lakeingest.wire.table_map import TableMap, read_table_map
 
 Half = tuple[RowKind, tuple[Any, ...]]  # a row half: its kind, and its values in column order
 
@@ -222,7 +224,8 @@ def _same_columns(found: TableMap, columns: list[Any], schema: TableSchema, wher
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
     names = tuple(other.name for other in columns)
     members = tuple(tuple(other.enum_values[1:]) for other in columns if other.type == FIELD_TYPE.ENUM)
-    if (names, members) != (found.names, found.enum_members):
+    said = tuple(sent.members for sent in found.columns if sent.type is FieldType.ENUM)
+    if (names, members) != (found.names, said):
         raise UnsupportedEvent(
             f"{where}: mysql-replication misreads names and enum members of more than 127 bytes; leave "
             "the table out with tables.exclude"

@@ -13,9 +13,9 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, UnsupportedEvent
-from lakeingest.mysql import events
-from lakeingest.mysql.events import ACTIONS, Damaged, Event, Type
-from lakeingest.mysql.segment_decoder import decode
+from lakeingest.wire import events
+from lakeingest.wire.events import ACTIONS, Damaged, Event, Type
+from lakeingest.mysql.reference.segment_decoder import decode
 
 SOURCE = "11111111-2222-3333-4444-555555555555"
 FILE = "binlog.000009"

@@ -1,7 +1,7 @@
 import pytest
 
 from lakeingest.core.schema import TableId
-from lakeingest.mysql.statements import Statement, classify, is_harmful
+from lakeingest.wire.statements import Statement, classify, is_harmful
 
 WATCHED = [TableId("shop", "orders"), TableId("shop", "order items"), TableId("hr", "a$b")]
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import Gtid
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.mysql.row_decoder import column_array
+from lakeingest.mysql.reference.row_decoder import column_array
 from lakeingest.wire import arrow
+from lakeingest.wire.arrow import Part
 
-Part = tuple[TableId | None, pa.RecordBatch]  # None: rows of the transaction log, wire.arrow.TRANSACTIONS
-
-_BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch before `batch_rows` of them are in memory
+BATCH_ROWS = 10_000  # that are Python objects at once
+_BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch before that many are in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Origin:
 
 
 class ChangeBatches:
-    """The rows of every table in `schemas`, and the log of transactions, in batches of `batch_rows`."""
+    """The rows of every table in `schemas`, and the log of transactions, in batches of BATCH_ROWS."""
 
-    def __init__(self, schemas: Mapping[TableId, TableSchema], batch_rows: int) -> None:
-        self._schemas, self._batch_rows = schemas, batch_rows
+    def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
+        self._schemas = schemas
         self._types = {table: arrow.change_schema(schema) for table, schema in schemas.items()}
         self._rows: dict[TableId, list[tuple[Any, ...]]] = {table: [] for table in schemas}
         self._bytes = dict.fromkeys(schemas, 0)
@@ -46,7 +46,7 @@ class ChangeBatches:
         place = (origin.epoch, origin.file, origin.pos)
         rows = self._rows[table]
         rows.append((int(kind), *place, ordinal, origin.committed_at, gtid, *values))
-        if len(rows) >= self._batch_rows:
+        if len(rows) >= BATCH_ROWS:
             yield self._flush(table)
 
     def weigh(self, table: TableId, size: int) -> Iterator[Part]:
@@ -60,7 +60,7 @@ class ChangeBatches:
         gtid = origin.gtid
         name = (None, None, None) if gtid is None else (gtid.uuid, gtid.tag, gtid.number)
         self._log.append((*name, origin.epoch, origin.file, origin.pos, origin.committed_at))
-        if len(self._log) >= self._batch_rows:
+        if len(self._log) >= BATCH_ROWS:
             yield self._flush_log()
 
     def rest(self) -> Iterator[Part]:

@@ -1,0 +1,72 @@
+"""The rows of a SELECT as Arrow batches, by a prepared statement: its result is binary, and goes past the driver.
+
+Source: MySQL's protocol documentation, "COM_STMT_PREPARE" and "COM_STMT_EXECUTE". The driver does the rest:
+handshake, authentication, TLS, and all other queries of the connection.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+from pymysql.constants import COMMAND, CR
+
+from lakeingest.core.schema import TableSchema
+
+REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that takes the slow path
+
+_PREPARED = struct.Struct("<xIHHxH")
+_EXECUTE = struct.Struct("<IBI")
+_NO_CURSOR, _ONCE = 0, 1
+
+
+def is_reference() -> bool:
+    """Whether the slow path was asked for, by LAKEINGEST_WIRE=reference."""
+    return os.environ.get("LAKEINGEST_WIRE") == REFERENCE
+
+
+def stream_rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
+    """The rows of `sql`, which selects the columns of `schema` in their order, by and by.
+
+    The connection is of use again when the iterator has ended. SchemaChanged when the columns are of other types,
+    UnsupportedValue for a value that Arrow cannot hold exactly, the driver's errors for the server's.
+    """
+    from lakeingest.wire.result_set import ResultSet, read_definition  # numba: it takes a second to import
+
+    wire: Any = connection  # the driver has no public way to send a command or to read a packet
+    wire._execute_command(COMMAND.COM_STMT_PREPARE, sql)  # noqa: SLF001
+    statement, columns, parameters, _ = _PREPARED.unpack_from(wire._read_packet().get_all_data())  # noqa: SLF001
+    _definitions(wire, parameters)
+    _definitions(wire, columns)
+    wire._execute_command(COMMAND.COM_STMT_EXECUTE, _EXECUTE.pack(statement, _NO_CURSOR, _ONCE))  # noqa: SLF001
+    wire._read_packet()  # noqa: SLF001 - how many columns there are
+    definitions = [read_definition(one) for one in _definitions(wire, columns)]
+    result = ResultSet(schema, definitions, wire._next_seq_id)  # noqa: SLF001
+    while not result.is_done:
+        yield from result.take(receive(connection, result.room()))
+    if result.error is not None:
+        pymysql.err.raise_mysql_exception(result.error)
+    wire._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", statement))  # noqa: SLF001 - it has no answer
+
+
+def receive(connection: pymysql.Connection, room: memoryview) -> int:
+    """Read what the server has sent into `room`; how many bytes. The driver's OperationalError when it is gone."""
+    wire: Any = connection
+    try:
+        # what the driver has read of its last packet's neighbours stands in its buffer
+        count = wire._rfile.readinto1(room)  # noqa: SLF001
+    except OSError as error:
+        raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection broke: {error}") from error
+    if not count:
+        raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the server closed the connection")
+    return int(count)
+
+
+def _definitions(wire: Any, count: int) -> list[bytes]:
+    """The packets that describe columns or parameters, without the EOF packet after them."""
+    packets = [bytes(wire._read_packet().get_all_data()) for _ in range(count)]  # noqa: SLF001
+    if count:
+        wire._read_packet()  # noqa: SLF001
+    return packets

@@ -1,0 +1,146 @@
+"""The codes of MySQL's charsets, of 1 to 3 bytes each, as characters: Python's codecs, and where MySQL reads otherwise.
+
+Held equal to the server's own conversion, code by code (tests/wire/test_charsets.py).
+"""
+
+import functools
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+CODE = 0x1FFFF  # the bits of a code that make it different: all codes of 3 bytes begin with 0x8F
+SIZE_AT = 24  # the bit of a table's entry where the size of its UTF-8 begins
+
+_NONE = "\ufffd"  # a code without a character
+_EUC = "euc_jp"  # the codec with codes of 3 bytes
+
+# The codec of Python's that is the charset, but for what `_otherwise` has
+CODECS = {
+    "armscii8": "latin-1",
+    "big5": "big5",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1256": "cp1256",
+    "cp1257": "cp1257",
+    "cp850": "cp850",
+    "cp852": "cp852",
+    "cp866": "cp866",
+    "cp932": "cp932",
+    "dec8": "latin-1",
+    "eucjpms": _EUC,
+    "euckr": "cp949",
+    "gb2312": "gb2312",
+    "gbk": "gbk",
+    "geostd8": "latin-1",
+    "greek": "iso8859-7",
+    "hebrew": "iso8859-8",
+    "hp8": "hp-roman8",
+    "keybcs2": "ascii",
+    "koi8r": "koi8-r",
+    "koi8u": "koi8-u",
+    "latin1": "cp1252",
+    "latin2": "iso8859-2",
+    "latin5": "iso8859-9",
+    "latin7": "iso8859-13",
+    "macce": "mac_latin2",
+    "macroman": "mac_roman",
+    "sjis": "shift_jis",
+    "swe7": "ascii",
+    "tis620": "tis-620",
+    "ujis": _EUC,
+}
+
+# Charset -> first code -> the characters of the codes from there on
+_OTHERWISE: dict[str, dict[int, str]] = {
+    "armscii8": {
+        0xA1: "❁§\u0589)(»«—.\u055d,-՟…՜՛՞",
+        0xB2: "".join(chr(0x531 + letter) + chr(0x561 + letter) for letter in range(38)) + "\u2019'",
+    },
+    "big5": {
+        **dict.fromkeys((0xA15A, 0xA1C3, 0xA1C5, 0xA1FE, 0xA240, 0xA2CC, 0xA2CE), _NONE),
+        0xF9D6: "碁銹裏墻恒粧嫺",
+    },
+    "cp1256": dict.fromkeys((0x8A, 0x8F, 0x98, 0x9A, 0x9F, 0xAA, 0xC0, 0xFF), _NONE),
+    "cp866": {0xFC: "ⁿ²"},
+    "cp932": dict.fromkeys((0x80, 0xA0, 0xFD, 0xFE, 0xFF), _NONE),
+    "dec8": {
+        **dict.fromkeys((0xA4, 0xA6, 0xB4, 0xB8, 0xBE, 0xD0, 0xDE, 0xF0), _NONE),
+        0xA8: "¤",
+        0xAC: _NONE * 4,
+        0xD7: "Œ",
+        0xDD: "Ÿ",
+        0xF7: "œ",
+        0xFD: "ÿ" + _NONE * 2,
+    },
+    "eucjpms": {
+        0xA1C1: "\uff5e\u2225",
+        0xA1DD: "\uff0d",
+        0xA1F1: "￠￡",
+        0xA2CC: "￢",
+        0x8FA2B7: "\uff5e",
+        0x8FA2C3: "￤",
+    },
+    "geostd8": {
+        0x80: "€\ufffd\u201a\ufffd„…†‡\ufffd‰\ufffd\u2039" + _NONE * 5,
+        0x91: "\u2018\u2019“”•\u2013—" + _NONE * 3 + "\u203a" + _NONE * 4,
+        0xC0: "აბგდევზჱთიკლმნჲოპჟრსტჳუფქღყშჩცძწჭხჴჯჰჵ" + _NONE * 23 + "№" + _NONE * 2,
+    },
+    "greek": {0xA1: "\u02bd\u02bc", 0xA4: _NONE * 2, 0xAA: _NONE},
+    "hebrew": {0xAF: "‾"},
+    "keybcs2": {
+        0x80: "ČüéďäĎŤčěĚĹÍľĺÄÁÉžŽôöÓůÚýÖÜŠĽÝŘťáíóúňŇŮÔšřŕŔ¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀",
+        0xE0: "αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\xa0",
+    },
+    "koi8u": {0x95: "•"},
+    "latin1": {code: chr(code) for code in (0x81, 0x8D, 0x8F, 0x90, 0x9D)},
+    "sjis": {0x815F: "\\"},
+    "swe7": {0x40: "É", 0x5B: "ÄÖÅÜ", 0x60: "é", 0x7B: "äöåü" + _NONE},
+    "ujis": {0xA1C0: "\\"},
+}
+
+
+@functools.cache
+def table(charset: str) -> np.ndarray:
+    """For each code of a charset in CODECS its UTF-8, least byte first, with its size above; 0 where it has none.
+
+    For a byte that is no code, the size of the codes that it begins, if any.
+    """
+    codec = CODECS[charset]
+    entries = np.zeros(CODE + 1, np.int64)
+    entries[:0x100] = 2
+    if codec == _EUC:
+        entries[0x8F] = 3
+    for code, character in (_by_codec(codec) | dict(_otherwise(charset))).items():
+        if character != _NONE:
+            utf8 = character.encode()
+            entries[code & CODE] = len(utf8) << SIZE_AT | int.from_bytes(utf8, "little")
+    return entries
+
+
+def _by_codec(codec: str) -> dict[int, str]:
+    """Every code that is one character to Python. A byte that is one begins no longer code."""
+    found = _characters(codec, 1, range(0x100))
+    leads = [byte << 8 for byte in range(0x80, 0x100) if byte not in found]
+    found |= _characters(codec, 2, (lead + byte for lead in leads for byte in range(0x100)))
+    return found | (_characters(codec, 3, range(0x8F8080, 0x900000)) if codec == _EUC else {})
+
+
+def _characters(codec: str, size: int, codes: Iterable[int]) -> dict[int, str]:
+    found = {code: code.to_bytes(size).decode(codec, "replace") for code in codes}
+    return {code: text for code, text in found.items() if len(text) == 1 and text != _NONE}
+
+
+def _otherwise(charset: str) -> Iterator[tuple[int, str]]:
+    for first, characters in _OTHERWISE.get(charset, {}).items():
+        yield from enumerate(characters, first)
+    if charset in {"ujis", "eucjpms"}:  # rows for the user's own characters
+        rows = [*range(0xF500, 0xFF00, 0x100), *range(0x8FF500, 0x8FFF00, 0x100)]
+        codes = [row + cell for row in rows for cell in range(0xA1, 0xFF)]
+        yield from ((code, chr(0xE000 + number)) for number, code in enumerate(codes))
+    if charset == "eucjpms":  # two rows that cp932 has elsewhere: signs, and what IBM had beyond JIS
+        cp932 = _by_codec("cp932")
+        signs = [*range(0x8740, 0x877F), *range(0x8780, 0x879F)]
+        yield from ((0xADA1 + cell, cp932.get(code, _NONE)) for cell, code in enumerate(signs))
+        ibm = [character for code, character in cp932.items() if 0xFA40 <= code <= 0xFC4B]
+        beyond = [one for one in ibm if one == "№" or (one not in "￢￤" and not one.encode(_EUC, "ignore"))]
+        yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], beyond, strict=True)

@@ -1,0 +1,68 @@
+"""The charset of every collation: columns name their collation by its id."""
+
+import functools
+
+# The ids of each charset's collations in MySQL 8.4 and 9.7 and MariaDB 10.11
+_COLLATIONS = {
+    "armscii8": "32 64",
+    "ascii": "11 65",
+    "big5": "1 84",
+    "binary": "63",
+    "cp1250": "26 34 44 66 99",
+    "cp1251": "14 23 50-52",
+    "cp1256": "57 67",
+    "cp1257": "29 58-59",
+    "cp850": "4 80",
+    "cp852": "40 81",
+    "cp866": "36 68",
+    "cp932": "95-96",
+    "dec8": "3 69",
+    "eucjpms": "97-98",
+    "euckr": "19 85",
+    "gb18030": "248-250",
+    "gb2312": "24 86",
+    "gbk": "28 87",
+    "geostd8": "92-93",
+    "greek": "25 70",
+    "hebrew": "16 71",
+    "hp8": "6 72",
+    "keybcs2": "37 73",
+    "koi8r": "7 74",
+    "koi8u": "22 75",
+    "latin1": "5 8 15 31 47-49 94",
+    "latin2": "2 9 21 27 77",
+    "latin5": "30 78",
+    "latin7": "20 41-42 79",
+    "macce": "38 43",
+    "macroman": "39 53",
+    "sjis": "13 88",
+    "swe7": "10 82",
+    "tis620": "18 89",
+    "ucs2": "35 90 128-151 159 640-642 2560-2727 2744-2759",
+    "ujis": "12 91",
+    "utf16": "54-55 101-124 672-674 2816-2983 3000-3015",
+    "utf16le": "56 62",
+    "utf32": "60-61 160-183 736-738 3072-3239 3256-3271",
+    "utf8mb3": "33 76 83 192-215 223 576-578 2048-2215 2232-2247",
+    "utf8mb4": "45-46 224-247 255-271 273-275 277-294 296-298 300 303-323 608-610 2304-2471 2488-2503",
+}
+_NO_PAD = range(1024, 1280)  # MariaDB: the collation of 1024 less, without padding
+
+CHARSETS = frozenset(_COLLATIONS) - {"binary"}
+"""The charsets of text; `wire.charsets` reads each exactly."""
+
+
+class UnknownCharset(ValueError):
+    """A collation's id or a charset's name that no server had when this was written."""
+
+
+@functools.cache
+def charset_of(collation: int) -> str:
+    """The charset of a collation id, `binary` for bytes; UnknownCharset."""
+    found = collation - _NO_PAD.start if collation in _NO_PAD else collation
+    for charset, runs in _COLLATIONS.items():
+        for run in runs.split():
+            first, _, last = run.partition("-")
+            if int(first) <= found <= int(last or first):
+                return charset
+    raise UnknownCharset(f"a text of unknown collation {collation}; name it in a report to the lakeingest project")

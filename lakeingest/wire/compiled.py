@@ -1,0 +1,77 @@
+"""Kernels: functions over raw bytes that are compiled to machine code, and the two loads that they are made of.
+
+A kernel sees arrays and integers, no Python object. It never reads or writes outside what `walk` has proved to lie
+within one packet or event, but for up to seven bytes after it: every array of bytes has SLACK bytes more than are used.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+SLACK = 16  # bytes after the used ones of an array: a number is loaded by eight bytes, whatever its width
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile a function at its first call, for the types of that call; it holds no lock of Python's while it runs."""
+    compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return cast(F, compiled)
+
+
+def _load64(_typing: Any, data: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_address(context, builder, signature, arguments), align=1)
+
+    return types.int64(data, at), generate
+
+
+def _store64(_typing: Any, data: Any, at: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = context.cast(builder, arguments[2], signature.args[2], types.int64)
+        builder.store(wide, _address(context, builder, signature, arguments), align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, at, value), generate
+
+
+def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    index = context.cast(builder, arguments[1], signature.args[1], types.intp)
+    return builder.bitcast(builder.gep(array.data, [index]), ir.IntType(64).as_pointer())
+
+
+# load64(data, at): the eight bytes from `at` as a signed number, least byte first
+load64: Callable[[np.ndarray, int], int] = cast(Any, intrinsic(_load64))
+# store64(data, at, value): write a number to the eight bytes from `at`, least byte first
+store64: Callable[[np.ndarray, int, int], None] = cast(Any, intrinsic(_store64))
+# int64(value): a number that kernels count with
+int64: Callable[[Any], int] = cast(Any, np.int64)
+
+
+@kernel
+def number(data: np.ndarray, at: int, size: int) -> int:
+    """The unsigned number of 1 to 7 bytes, or the signed one of 8 bytes, least byte first."""
+    value = load64(data, at)
+    return value if size == 8 else value & ((int64(1) << (8 * size)) - 1)
+
+
+@kernel
+def big_number(data: np.ndarray, at: int, size: int) -> int:
+    """The unsigned number of 1 to 8 bytes, greatest byte first (of 8 bytes: as a signed one)."""
+    value = int64(0)
+    for i in range(size):
+        value = value << 8 | int64(data[at + i])
+    return value
+
+
+@kernel
+def copy(target: np.ndarray, to: int, source: np.ndarray, at: int, size: int) -> None:
+    """Copy bytes, eight at a time: up to seven more than `size` are read and written."""
+    for i in range(0, size, 8):
+        store64(target, to + i, load64(source, at + i))

@@ -1,0 +1,107 @@
+"""What may follow what in a binlog, as a table, and how a refusal reads."""
+
+import enum
+from collections.abc import Mapping
+
+from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import UnsupportedEvent
+from lakeingest.wire.events import Damaged, Event, read_query
+from lakeingest.wire.statements import REFUSED, Statement, classify, is_harmful
+
+
+class State(enum.IntEnum):
+    """Where in a transaction the reader is."""
+
+    OUTSIDE = 0
+    BEGUN = 1  # after a GTID
+    OPEN = 2  # after BEGIN
+    PASSING = 3  # within a transaction that is passed over
+
+    @property
+    def shown(self) -> str:
+        """The state in words."""
+        return {
+            State.OUTSIDE: "between transactions",
+            State.BEGUN: "after a GTID",
+            State.OPEN: "after BEGIN",
+            State.PASSING: "within a transaction that is passed over",
+        }[self]
+
+
+class Sign(enum.Enum):
+    """What an event is to the state."""
+
+    FILE = enum.auto()
+    GTID = enum.auto()
+    BEGIN = enum.auto()
+    SAVEPOINT = enum.auto()
+    STATEMENT = enum.auto()
+    ROWS = enum.auto()
+    COMMIT = enum.auto()
+    ROLLBACK = enum.auto()
+
+
+# A transaction ends where this comes back to OUTSIDE.
+NEXT: dict[tuple[State, Sign], State] = {
+    (State.OUTSIDE, Sign.FILE): State.OUTSIDE,
+    (State.OUTSIDE, Sign.GTID): State.BEGUN,
+    (State.BEGUN, Sign.BEGIN): State.OPEN,
+    (State.BEGUN, Sign.STATEMENT): State.OUTSIDE,
+    (State.OPEN, Sign.STATEMENT): State.OPEN,  # CREATE TABLE … SELECT
+    (State.OPEN, Sign.SAVEPOINT): State.OPEN,
+    (State.OPEN, Sign.ROWS): State.OPEN,
+    (State.OPEN, Sign.COMMIT): State.OUTSIDE,
+    (State.OPEN, Sign.ROLLBACK): State.OUTSIDE,
+}
+
+SIGNS: dict[Statement, Sign] = {
+    Statement.BEGIN: Sign.BEGIN,
+    Statement.COMMIT: Sign.COMMIT,
+    Statement.ROLLBACK: Sign.ROLLBACK,
+    Statement.SAVEPOINT: Sign.SAVEPOINT,
+    Statement.HARMLESS: Sign.STATEMENT,
+    Statement.CREATE_TABLE: Sign.STATEMENT,  # harmless as well, or it was refused before
+    Statement.DDL: Sign.STATEMENT,
+}
+
+
+def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
+    """The state after a sign; UnsupportedEvent where it may not stand."""
+    if (state, sign) not in NEXT:
+        what = f"an event of type {event_type} ({sign.name}) {state.shown}, where none may stand"
+        raise refusal(what, "report it to the lakeingest project", at)
+    return NEXT[state, sign]
+
+
+def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePosition, *, has_rows: bool) -> Sign:
+    """The sign of a QUERY event; UnsupportedEvent for a statement that cannot be replayed.
+
+    `has_rows`: whether rows of a copied table came before it in its transaction.
+    """
+    database, text = read_query(event)
+    meaning = classify(text)
+    if meaning in REFUSED:
+        what, fix = REFUSED[meaning]
+        first = "".join(text.split(maxsplit=1)[:1])  # the rest may hold values, which are no business of a log
+        raise refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
+    if meaning in {Statement.DDL, Statement.CREATE_TABLE} and is_harmful(text, database, schemas):
+        shown = " ".join(text.partition("'")[0].split())[:200]
+        what = f"DDL that may change a copied table ({shown}, in database {database or '-'})"
+        raise refusal(what, "let it end", begins)
+    if meaning is Statement.ROLLBACK and has_rows:
+        raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
+    return SIGNS[meaning]
+
+
+def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
+    """The error for something that cannot be replayed."""
+    return UnsupportedEvent(f"the binlog holds {what} at {at}; {fix}, then copy the tables again")
+
+
+def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
+    """The error for bytes that are not as the server writes them."""
+    return UnsupportedEvent(
+        f"the binlog is damaged at {at}: {damage}; run again, and if it stays, restore the source's binlog or copy "
+        "the tables again"
+    )

@@ -1,0 +1,223 @@
+"""Row events to row halves: the walk through write, update and delete events of one table.
+
+Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
+"""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.core.change import RowKind
+from lakeingest.core.schema import TableSchema
+from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
+from lakeingest.wire import arrow
+from lakeingest.wire.compiled import int64, kernel, number
+from lakeingest.wire.encodings import Encoding, Mismatch, of_event
+from lakeingest.wire.events import Type
+from lakeingest.wire.follow import Row
+from lakeingest.wire.framing import HEADER
+from lakeingest.wire.table_map import TableMap
+from lakeingest.wire.temporals import NotADay
+from lakeingest.wire.values import Values
+from lakeingest.wire.walk import packed, walk_row
+
+_CELLS = 1 << 18  # values that are found before they are read
+_ROWS_MAX = 16_384  # halves of one batch
+
+
+class _Status(enum.IntEnum):
+    DONE = 0
+    FULL = 1
+    WIDTH = 2
+    IMAGE = 3
+    CUT = 4
+
+
+_DONE, _FULL, _WIDTH, _IMAGE, _CUT = (int(one) for one in _Status)
+_V1, _V2 = int(Type.WRITE_ROWS_V1), int(Type.WRITE_ROWS)
+_UPDATE = 1  # the order of the types after the first of a version
+_INSERT, _BEFORE, _AFTER, _DELETE = (int(kind) for kind in RowKind)
+_POST_HEADER = 8  # table id, flags
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Row halves of one table: their columns, and of each its kind, its event, and its number within the event."""
+
+    table: int
+    columns: list[pa.Array]
+    kind: np.ndarray
+    event: np.ndarray
+    within: np.ndarray
+
+
+class RowReader:
+    """Reads the row events of tables, each as a TABLE_MAP event describes it. Tables are known by their number."""
+
+    def __init__(self) -> None:
+        self._tables: list[tuple[TableSchema, TableMap]] = []
+        self._encodings: list[list[Encoding]] = []
+        self._start = np.empty(_CELLS, np.int32)
+        self._size = np.empty(_CELLS, np.int32)
+        self._event = np.empty(_ROWS_MAX, np.int32)
+        self._within = np.empty(_ROWS_MAX, np.int32)
+        self._kind = np.empty(_ROWS_MAX, np.int8)
+
+    def schema(self, table: int) -> TableSchema:
+        """The table of that number."""
+        return self._tables[table][0]
+
+    def add(self, schema: TableSchema, found: TableMap, where: str) -> int:
+        """The number of the table as `found` describes it.
+
+        SchemaChanged when its columns are not those of the schema, UnsupportedEvent when it does not name them.
+        """
+        for number_, (known, columns) in enumerate(self._tables):
+            if known is schema and (columns.names, columns.columns) == (found.names, found.columns):
+                return number_
+        where = f"{schema.table} {where}"
+        if not found.names:
+            raise UnsupportedEvent(
+                f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
+            )
+        if found.names != schema.names:
+            raise SchemaChanged(
+                f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
+                f"{', '.join(schema.names)}; copy the table again"
+            )
+        try:
+            encodings = [of_event(column, sent) for column, sent in zip(schema.columns, found.columns, strict=True)]
+        except Mismatch as error:
+            raise SchemaChanged(f"{where}: {error}; copy the table again") from error
+        self._tables.append((schema, found))
+        self._encodings.append(encodings)
+        return len(self._tables) - 1
+
+    def read(self, data: np.ndarray, rows: np.ndarray, file: str) -> Iterator[Halves]:
+        """The halves of row events (`follow.Row`), table by table, in order within each.
+
+        UnsupportedEvent when a row image is not FULL or the bytes are damaged, UnsupportedValue when a value is not
+        to be had exactly; both name the place.
+        """
+        for table in np.unique(rows[:, Row.TABLE]).tolist():
+            chosen = np.flatnonzero(rows[:, Row.TABLE] == table)
+            yield from self._read(data, rows, chosen, table, file)
+
+    def _read(self, data: np.ndarray, rows: np.ndarray, chosen: np.ndarray, table: int, file: str) -> Iterator[Halves]:
+        encodings = self._encodings[table]
+        widths = np.array([one.width for one in encodings], np.int64)
+        capacity = min(_CELLS // len(encodings), _ROWS_MAX)
+        shape = (len(encodings), capacity)
+        start = self._start[: shape[0] * capacity].reshape(shape)
+        size = self._size[: shape[0] * capacity].reshape(shape)
+        place = np.zeros(3, np.int64)
+        status = _FULL
+        while status == _FULL:
+            status, found = walk_rows(
+                data, rows, chosen, place, widths, start, size, self._event[:capacity], self._within, self._kind
+            )
+            if status not in {_DONE, _FULL}:
+                raise self._refused(_Status(status), table, f"{file}:{rows[chosen[place[0]], Row.POS]}")
+            if found:
+                event = self._event[:found].copy()
+                columns = [
+                    self._array(
+                        one, Values(data, start[i, :found], size[i, :found]), table, f"{file}:{{}}", rows, event
+                    )
+                    for i, one in enumerate(encodings)
+                ]
+                yield Halves(table, columns, self._kind[:found].copy(), event, self._within[:found].copy())
+
+    def _array(
+        self, encoding: Encoding, values: Values, table: int, where: str, rows: np.ndarray, event: np.ndarray
+    ) -> pa.Array:
+        try:
+            return encoding.array(values)
+        except NotADay as error:
+            at = where.format(rows[event[error.row], Row.POS])
+            refused = arrow.refused(encoding.column, str(error))
+            raise UnsupportedValue(f"{self.schema(table).table} at {at}: {refused}") from error
+        except ValueError as error:
+            at = where.format(rows[event[0], Row.POS])
+            column = encoding.column
+            raise UnsupportedValue(
+                f"{self.schema(table).table} from {at} on: column {column.name} ({column.source_type}): {error}; "
+                "correct the row, then copy the table again"
+            ) from error
+
+    def _refused(self, status: _Status, table: int, at: str) -> UnsupportedEvent:
+        where = f"{self.schema(table).table} at {at}"
+        if status is _Status.IMAGE:
+            return UnsupportedEvent(
+                f"{where}: row image not FULL; set binlog_row_image=FULL in every session, then copy the table again"
+            )
+        what = "has another number of columns than its table" if status is _Status.WIDTH else "ends within a row"
+        return UnsupportedEvent(
+            f"{where}: the binlog is damaged, a row event {what}; run again, and if it stays, copy the table again"
+        )
+
+
+@kernel
+def walk_rows(
+    data: np.ndarray,
+    rows: np.ndarray,
+    chosen: np.ndarray,
+    place: np.ndarray,
+    widths: np.ndarray,
+    start: np.ndarray,
+    size: np.ndarray,
+    event_of: np.ndarray,
+    within: np.ndarray,
+    kind: np.ndarray,
+) -> tuple[int, int]:
+    """Find the values of the row halves of the chosen row events, as many as there is room for.
+
+    A status and how many halves were found. `place` is where to go on: the event (its order in `chosen`), where in
+    it (0: at its beginning), and how many of its halves were found before.
+    """
+    found = 0
+    while place[0] < len(chosen):
+        event = chosen[place[0]]
+        begin, stop = rows[event, 0], rows[event, 1]
+        type_ = int64(data[begin + 4])
+        version = _V2 if type_ >= _V2 else _V1
+        at = begin + HEADER + _POST_HEADER
+        if version == _V2:
+            at += number(data, at, 2)
+        if at >= stop:
+            return _CUT, found
+        taken, columns = packed(data, at)
+        at += taken
+        bitmap = (len(widths) + 7) >> 3
+        images = 2 if type_ == version + _UPDATE else 1
+        if at + bitmap * images > stop or columns != len(widths):
+            return _WIDTH, found
+        for _ in range(images):
+            for column in range(len(widths)):
+                if not data[at + (column >> 3)] >> (column & 7) & 1:
+                    return _IMAGE, found
+            at += bitmap
+        if place[1]:
+            at = place[1]
+        while at < stop:
+            if found + images > len(event_of):
+                place[1] = at
+                return _FULL, found
+            for image in range(images):
+                at = walk_row(data, at, stop, 0, widths, start, size, found)
+                if at < 0:
+                    return _CUT, found
+                event_of[found] = event
+                within[found] = place[2]
+                if images == 2:
+                    kind[found] = _AFTER if image else _BEFORE
+                else:
+                    kind[found] = _INSERT if type_ == version else _DELETE
+                found += 1
+                place[2] += 1
+        place[0] += 1
+        place[1] = place[2] = 0
+    return _DONE, found

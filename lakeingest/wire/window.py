@@ -1,0 +1,121 @@
+"""A window of the binlog: the row events and transactions that were followed, until they are read and given out."""
+
+import uuid
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.core.position import FilePosition, Gtid, GtidSet
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.wire.arrow import INSTANT, TRANSACTIONS, Part, change_schema
+from lakeingest.wire.follow import Row, Transaction
+from lakeingest.wire.row_events import Halves, RowReader
+
+_ROW_EVENTS = 16_384
+_TRANSACTIONS = 8_192
+
+
+class Sources:
+    """The servers and tags that transactions are named after, by number; and up to which each was read before."""
+
+    def __init__(self, skip: GtidSet) -> None:
+        self._skip = dict(skip.members)
+        self._names: list[tuple[str, str]] = []
+        self.known = np.empty((0, 3), np.int64)  # for `follow`, which knows no tags
+
+    def number(self, gtid: Gtid) -> int:
+        """The number of the GTID's server and tag."""
+        name = (gtid.uuid, gtid.tag)
+        if name not in self._names:
+            self._names.append(name)
+            halves = (0, 0) if gtid.tag else np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
+            _, greatest = self._skip.get(name, ((0, 0),))[-1]
+            self.known = np.vstack([self.known, [*halves, greatest]])
+        return self._names.index(name)
+
+    def columns(self, numbers: np.ndarray) -> tuple[pa.Array, pa.Array]:
+        """The UUID and the tag of each number, null for −1."""
+        chosen = pa.array(numbers, mask=numbers < 0)
+        uuids, tags = ([name[part] for name in self._names] for part in (0, 1))
+        return pa.array(uuids, pa.string()).take(chosen), pa.array(tags, pa.string()).take(chosen)
+
+
+class Window:
+    """Row events (`follow.Row`) and transactions (`follow.Transaction`) of one binlog file, in order."""
+
+    def __init__(self, segment: Segment, schemas: Iterable[TableSchema]) -> None:
+        self._epoch = segment.epoch
+        self._types = {schema.table: change_schema(schema) for schema in schemas}
+        self.sources = Sources(segment.skip)
+        self.reader = RowReader()
+        self.rows = np.empty((_ROW_EVENTS, len(Row)), np.int64)
+        self.transactions = np.empty((_TRANSACTIONS, len(Transaction)), np.int64)
+        self._halves = 0  # of the open transaction, given out before
+
+    def parts(
+        self, data: np.ndarray, rows: int, transactions: int, file: FilePosition, *, is_open: bool
+    ) -> Iterator[Part]:
+        """Read so many row events and transactions: the batches of change rows, then that of complete transactions.
+
+        The last transaction `is_open` or complete; an open one is the first of the next window.
+        """
+        found = self.rows[:rows]
+        halves = list(self.reader.read(data, found, file.file))
+        first = self._ordinals(found, halves, transactions, is_open=is_open)
+        uuids, tags = self.sources.columns(self.transactions[:transactions, Transaction.SOURCE])
+        named = pc.if_else(pc.equal(tags, ""), uuids, pc.binary_join_element_wise(uuids, tags, ":"))
+        numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
+        gtids = pc.binary_join_element_wise(named, numbers.cast(pa.string()), ":")
+        for one in halves:
+            yield self._changes(one, found, first, gtids, file.number)
+        complete = transactions - is_open
+        if complete:
+            yield None, self._log(uuids[:complete], tags[:complete], file.number)
+        if is_open:
+            self.transactions[0] = self.transactions[transactions - 1]
+
+    def _ordinals(self, rows: np.ndarray, halves: list[Halves], transactions: int, *, is_open: bool) -> np.ndarray:
+        """The ordinal of the first half of each row event within its transaction."""
+        counts = np.zeros(len(rows), np.int64)
+        for one in halves:
+            counts += np.bincount(one.event, minlength=len(rows))
+        before = np.cumsum(counts) - counts
+        transaction = rows[:, Row.TRANSACTION]
+        begins = before[np.searchsorted(transaction, transaction)]
+        first = before - begins + np.where(transaction == 0, self._halves, 0)
+        last = transactions - 1
+        of_last = int(counts[transaction == last].sum()) + (self._halves if last == 0 else 0)
+        self._halves = of_last if is_open else 0
+        return first
+
+    def _changes(self, halves: Halves, rows: np.ndarray, first: np.ndarray, gtids: pa.Array, file: int) -> Part:
+        schema = self.reader.schema(halves.table)
+        transaction = rows[halves.event, Row.TRANSACTION]
+        count = len(halves.kind)
+        origin = [
+            pa.array(halves.kind),
+            pa.repeat(pa.scalar(self._epoch, pa.int32()), count),
+            pa.repeat(pa.scalar(file, pa.int64()), count),
+            pa.array(self.transactions[transaction, Transaction.POS]),
+            pa.array(first[halves.event] + halves.within),
+            pa.array(self.transactions[transaction, Transaction.COMMITTED_AT]).cast(INSTANT),
+            gtids.take(pa.array(transaction)),
+        ]
+        return schema.table, pa.RecordBatch.from_arrays([*origin, *halves.columns], schema=self._types[schema.table])
+
+    def _log(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
+        complete = self.transactions[: len(uuids)]
+        numbers = complete[:, Transaction.NUMBER]
+        columns = [
+            uuids,
+            tags,
+            pa.array(numbers, mask=complete[:, Transaction.SOURCE] < 0),
+            pa.repeat(pa.scalar(self._epoch, pa.int32()), len(complete)),
+            pa.repeat(pa.scalar(file, pa.int64()), len(complete)),
+            pa.array(complete[:, Transaction.POS]),
+            pa.array(complete[:, Transaction.COMMITTED_AT]).cast(INSTANT),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=TRANSACTIONS)
