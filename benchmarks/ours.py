@@ -1,36 +1,35 @@
 """Our decoders as the product runs them; `python -m benchmarks.ours` runs one and prints one JSON line of what it took.
 
-Arguments: file|wire|rows HOST PORT USER FILE... Before the clock starts a little is decoded (the first file, or a chunk
-of the table), so that every kernel is compiled or loaded.
+Arguments: file|wire|rows HOST PORT USER FILE... Before the clock starts a little is decoded (the first file, or some
+rows), so that every kernel is compiled or loaded.
 """
 
-import json
 import os
-import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.clock import report
 from benchmarks.source import CHANGES, ORDERS, end_of, start_of
 from lakeingest.config import Source, Tls
 from lakeingest.core import change
-from lakeingest.core.chunks import Chunk, chunks_between, even_boundaries
+from lakeingest.core.chunks import Chunk, chunks_between
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import key_bounds, read_chunk, server_state
-from lakeingest.mysql.connection import connect
+from lakeingest.mysql.connection import FILE_START, connect
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire.arrow import Part
+from lakeingest.wire.segment import SegmentDecoder
 
 _EPOCH = 1
 _CHUNK_ROWS = 100_000
-_FILE_MAGIC = 4  # bytes before a file's first event
+_WARM_UP_ROWS = 1_000
 _SIZE_AT = slice(9, 13)  # of an event, in its header
 
 
@@ -54,7 +53,7 @@ def from_table(source: Source, schema: TableSchema, uuid: str, chunks: Iterable[
 
 def packets(file: Path) -> bytes:
     """The events of a file as a server sends them: each in a packet, after a zero byte."""
-    data = memoryview(file.read_bytes())[_FILE_MAGIC:]
+    data = memoryview(file.read_bytes())[FILE_START:]
     found = bytearray()
     sequence = 1
     while data:
@@ -80,8 +79,6 @@ def _segment(uuid: str, first: Path, last: Path) -> Segment:
 
 
 def _decoded(segment: Segment, schema: TableSchema, sent: bytes) -> Iterator[Part]:
-    from lakeingest.wire.segment import SegmentDecoder
-
     decoder = SegmentDecoder(segment, segment.start, {schema.table: schema}, gtids=True)
     left = memoryview(sent)
     while left and not decoder.is_done:
@@ -106,11 +103,10 @@ def prepare(mode: str, source: Source, files: Sequence[Path]) -> tuple[Callable[
             return lambda: from_wire(source, schema, uuid, files[:1]), lambda: from_wire(source, schema, uuid, files)
         case "rows":
             least, greatest = bounds or (0, 0)
-            boundaries, _ = even_boundaries(least, _CHUNK_ROWS, greatest, greatest)
-            chunks = chunks_between(schema.table, None, boundaries, last=True)
-            return lambda: from_table(source, schema, uuid, chunks[:1]), lambda: from_table(
-                source, schema, uuid, chunks
-            )
+            steps = [(key,) for key in range(least + _CHUNK_ROWS, greatest + 1, _CHUNK_ROWS)]
+            first = chunks_between(schema.table, None, [(least + _WARM_UP_ROWS,)], last=False)
+            chunks = chunks_between(schema.table, None, steps, last=True)
+            return lambda: from_table(source, schema, uuid, first), lambda: from_table(source, schema, uuid, chunks)
     raise SystemExit(f"unknown mode {mode}")
 
 
@@ -119,11 +115,7 @@ def main() -> None:
     source = Source(host=host, port=int(port), user=user, tls=Tls(mode="disabled"))  # the peers have none either
     warm_up, work = prepare(mode, source, [Path(file) for file in files])
     warm_up()
-    began, used = time.perf_counter(), time.process_time()
-    rows = work()
-    wall, cpu = time.perf_counter() - began, time.process_time() - used
-    [peak] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    print(json.dumps({"rows": rows, "wall": wall, "cpu": cpu, "rss": int(peak) << 10}))
+    report(work)
 
 
 if __name__ == "__main__":

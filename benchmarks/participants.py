@@ -1,4 +1,4 @@
-"""Who takes part: our own decoders and the peers, which are built here from source by their own tools."""
+"""Who takes part: our own decoders, and peers, which their own tools build from the programs in `peers`."""
 
 import shutil
 import subprocess
@@ -34,9 +34,9 @@ def ours(_folder: Path) -> list[str]:
     return [sys.executable, "-m", "benchmarks.ours"]
 
 
-def reference(folder: Path) -> list[str]:
-    """Our decoders on the libraries that they replace."""
-    return ["env", "LAKEINGEST_WIRE=reference", *ours(folder)]
+def reference(_folder: Path) -> list[str]:
+    """mysql-replication."""
+    return [sys.executable, "-m", "benchmarks.reference"]
 
 
 def go(folder: Path) -> list[str]:

@@ -174,11 +174,6 @@ class GtidSet:
         """How many GTIDs there are."""
         return sum(high - low + 1 for _, intervals in self.members for low, high in intervals)
 
-    @property
-    def tagged(self) -> bool:
-        """Whether any GTID carries a tag."""
-        return any(tag for (_, tag), _ in self.members)
-
     def __le__(self, other: Self) -> bool:
         """Whether every GTID of this set is in the other."""
         return not self - other

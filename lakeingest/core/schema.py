@@ -47,6 +47,14 @@ class Kind(enum.StrEnum):
     VECTOR = "vector"  # floats
 
 
+GEOMETRIES = frozenset(
+    {
+        *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+        *("geomcollection", "geometrycollection"),
+    }
+)
+SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
+
 KEY_KINDS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})  # whose order is provable everywhere
 
 
@@ -54,8 +62,8 @@ KEY_KINDS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})  # whose order is p
 class Column:
     """One column: its kind, and what of MySQL's type the readers need.
 
-    `precision` and `scale` are a decimal's; `length` is that of a BINARY(n), whose zero padding the binlog leaves
-    out, and 0 otherwise; `fraction` are the digits of a second.
+    `precision` and `scale` are a decimal's, as a number or as text; `length` is that of a BINARY(n), whose zero
+    padding the binlog leaves out, and 0 otherwise; `fraction` are the digits of a second.
     """
 
     name: str
@@ -66,6 +74,11 @@ class Column:
     scale: int = 0
     fraction: int = 0
     length: int = 0
+
+    @property
+    def is_geometry(self) -> bool:
+        """Whether MySQL's bytes begin with an SRID, which the value in the lake does not."""
+        return self.source_type in GEOMETRIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,11 @@ _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.DATE: iceberg.DateType(),
     Kind.DATETIME: iceberg.TimestampType(),
     Kind.TIMESTAMP: iceberg.TimestamptzType(),
+    Kind.TIME: iceberg.StringType(),
     Kind.STRING: iceberg.StringType(),
+    Kind.NUMERAL: iceberg.StringType(),
+    Kind.JSON: iceberg.StringType(),
+    Kind.BOOLEAN: iceberg.BooleanType(),
     Kind.BINARY: iceberg.BinaryType(),
 }
 
@@ -30,22 +34,32 @@ _SPARK_TYPES = {
     Kind.DATE: "date",
     Kind.DATETIME: "timestamp_ntz",
     Kind.TIMESTAMP: "timestamp",
+    Kind.TIME: "string",
     Kind.STRING: "string",
+    Kind.NUMERAL: "string",
+    Kind.JSON: "string",
+    Kind.BOOLEAN: "boolean",
     Kind.BINARY: "binary",
+    Kind.VECTOR: "array<float>",
 }
 
 
-def iceberg_type(column: Column) -> iceberg.IcebergType:
-    """The type that holds every value of the column exactly."""
+def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
+    """The type that holds every value of the column exactly; `element_id` is the field id of a list's elements."""
     if column.kind is Kind.DECIMAL:
         return iceberg.DecimalType(column.precision, column.scale)
+    if column.kind is Kind.VECTOR:
+        return iceberg.ListType(element_id, iceberg.FloatType(), element_required=True)
     return _TYPES[column.kind]
 
 
 def iceberg_schema(schema: TableSchema) -> Schema:
     """The table's Iceberg schema: the key's columns are required and its identifier, all others are optional."""
+    count = len(schema.columns)
     fields = [
-        iceberg.NestedField(number, column.name, iceberg_type(column), required=column.name in schema.key)
+        iceberg.NestedField(
+            number, column.name, iceberg_type(column, count + number), required=column.name in schema.key
+        )
         for number, column in enumerate(schema.columns, start=1)
     ]
     key = [field.field_id for field in fields if field.name in schema.key]

@@ -13,7 +13,7 @@ from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
 from lakeingest.mysql.connection import query, written_position
 from lakeingest.mysql.reference.segment_decoder import decode
-from lakeingest.mysql.row_stream import is_reference, receive
+from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.wire.arrow import Part
 
 __all__ = ["Part", "read_segment"]
@@ -71,9 +71,9 @@ def _parts(
 ) -> Iterator[Part]:
     from lakeingest.wire.segment import SegmentDecoder  # numba: it takes a second to import
 
-    decoder = SegmentDecoder(segment, begin, schemas, gtids=gtids)
+    decoder, receiver = SegmentDecoder(segment, begin, schemas, gtids=gtids), Receiver(connection)
     while not decoder.is_done:
-        yield from decoder.take(receive(connection, decoder.room()))
+        yield from decoder.take(receiver.into(decoder.room()))
         if decoder.error is not None:
             pymysql.err.raise_mysql_exception(decoder.error)
 

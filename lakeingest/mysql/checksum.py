@@ -5,7 +5,7 @@ import pymysql
 from lakeingest.config import Source
 from lakeingest.core.checksum import Checksum
 from lakeingest.core.keys import Key, KeyRange, quote
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.schema import SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import connect, query, table_name
 
@@ -59,11 +59,14 @@ def _text(column: Column) -> str:
             return f"DATE_FORMAT({name}, {_TIME})"
         case Kind.STRING:
             return f"CONVERT({name} USING utf8mb4)"
-        case Kind.BINARY:
+        case Kind.BINARY:  # as bytes: a BIT is a number otherwise
+            raw = f"CAST({name} AS BINARY)"
+            return f"HEX(SUBSTR({raw}, {SRID_BYTES + 1}))" if column.is_geometry else f"HEX({raw})"
+        case Kind.VECTOR:
             return f"HEX({name})"
         case Kind.FLOAT:
             return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
-        case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL:  # the sum loses the zeros of a ZEROFILL
+        case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.BOOLEAN:  # a sum has no zeros of ZEROFILL
             return f"CAST({name} + 0 AS CHAR)"
         case _:
             return f"CAST({name} AS CHAR)"

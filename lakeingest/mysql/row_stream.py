@@ -4,6 +4,7 @@ Source: MySQL's protocol documentation, "COM_STMT_PREPARE" and "COM_STMT_EXECUTE
 handshake, authentication, TLS, and all other queries of the connection.
 """
 
+import io
 import os
 import struct
 from collections.abc import Iterator
@@ -44,24 +45,35 @@ def stream_rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -
     wire._read_packet()  # noqa: SLF001 - how many columns there are
     definitions = [read_definition(one) for one in _definitions(wire, columns)]
     result = ResultSet(schema, definitions, wire._next_seq_id)  # noqa: SLF001
+    receiver = Receiver(connection)
     while not result.is_done:
-        yield from result.take(receive(connection, result.room()))
+        yield from result.take(receiver.into(result.room()))
     if result.error is not None:
         pymysql.err.raise_mysql_exception(result.error)
     wire._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", statement))  # noqa: SLF001 - it has no answer
 
 
-def receive(connection: pymysql.Connection, room: memoryview) -> int:
-    """Read what the server has sent into `room`; how many bytes. The driver's OperationalError when it is gone."""
-    wire: Any = connection
-    try:
-        # what the driver has read of its last packet's neighbours stands in its buffer
-        count = wire._rfile.readinto1(room)  # noqa: SLF001
-    except OSError as error:
-        raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection broke: {error}") from error
-    if not count:
-        raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the server closed the connection")
-    return int(count)
+class Receiver:
+    """The bytes that the server sends after the last packet that the driver has read."""
+
+    def __init__(self, connection: pymysql.Connection) -> None:
+        wire: Any = connection
+        self._buffered, self._socket = wire._rfile, wire._sock  # noqa: SLF001
+        self._is_drained = False
+
+    def into(self, room: memoryview) -> int:
+        """Read what there is into `room`; how many bytes. The driver's OperationalError when the server is gone."""
+        try:
+            if self._is_drained:
+                count = self._socket.recv_into(room)
+            else:  # no more than the driver's buffer holds: for more, it would wait for the server
+                count = self._buffered.readinto1(room[: io.DEFAULT_BUFFER_SIZE])
+                self._is_drained = True
+        except OSError as error:
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection broke: {error}") from error
+        if not count:
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the server closed the connection")
+        return int(count)
 
 
 def _definitions(wire: Any, count: int) -> list[bytes]:

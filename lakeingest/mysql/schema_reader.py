@@ -5,12 +5,12 @@ from typing import Any
 
 import pymysql
 
-from lakeingest.core.schema import KEY_KINDS, Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import GEOMETRIES, KEY_KINDS, Column, Kind, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded, UnsupportedTable
 from lakeingest.mysql.connection import literal, query, query_dicts
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
-_CHARSETS = {"utf8mb4", "utf8mb3", "utf8", "ascii"}  # whose bytes both decoders turn into the same text
+_DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
 _NAME = re.compile(r"[\w$][\w$ -]*")
 _OURS = "_lakeingest_"
 _KINDS: dict[str, Kind] = {
@@ -22,9 +22,11 @@ _KINDS: dict[str, Kind] = {
     "decimal": Kind.DECIMAL,
     "float": Kind.FLOAT,
     "double": Kind.DOUBLE,
+    "year": Kind.INT32,
     "date": Kind.DATE,
     "datetime": Kind.DATETIME,
     "timestamp": Kind.TIMESTAMP,
+    "time": Kind.TIME,
     "char": Kind.STRING,
     "varchar": Kind.STRING,
     "tinytext": Kind.STRING,
@@ -32,12 +34,17 @@ _KINDS: dict[str, Kind] = {
     "mediumtext": Kind.STRING,
     "longtext": Kind.STRING,
     "enum": Kind.STRING,
+    "set": Kind.STRING,
+    "json": Kind.JSON,
+    "bit": Kind.BINARY,
     "binary": Kind.BINARY,
     "varbinary": Kind.BINARY,
     "tinyblob": Kind.BINARY,
     "blob": Kind.BINARY,
     "mediumblob": Kind.BINARY,
     "longblob": Kind.BINARY,
+    **dict.fromkeys(GEOMETRIES, Kind.BINARY),
+    "vector": Kind.VECTOR,
 }
 _UNSIGNED: dict[str, Kind] = {"int": Kind.INT64, "bigint": Kind.UINT64}
 
@@ -87,19 +94,16 @@ def read_schema(connection: pymysql.Connection, table: TableId) -> TableSchema:
 def _column(row: dict[str, Any], reasons: list[str]) -> Column:
     name, data_type, column_type = (str(row[part]) for part in ("column_name", "data_type", "column_type"))
     data_type = data_type.lower()
-    unsigned = "unsigned" in column_type.lower()
-    kind = _UNSIGNED.get(data_type) if unsigned else None
-    kind = kind or _KINDS.get(data_type)
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
+    kind = _kind(data_type, precision, unsigned="unsigned" in column_type.lower())
     extra = str(row["extra"] or "").upper()
     refusals = (
         (kind is None, "this type is not built yet"),
-        (kind is Kind.DECIMAL and precision > 38, "more than 38 digits are not built yet"),  # noqa: PLR2004 - Arrow, Iceberg
+        (kind is Kind.NUMERAL and "zerofill" in column_type.lower(), "its text form is padded by the server"),
         (
             kind in {Kind.FLOAT, Kind.DOUBLE} and row["numeric_scale"] is not None,
             "its text form is rounded by the server",
         ),
-        (row["character_set_name"] not in {None, *_CHARSETS}, f"charset {row['character_set_name']} is not built yet"),
         ("GENERATED" in extra and "DEFAULT_GENERATED" not in extra, "generated columns are not built yet"),
         ("INVISIBLE" in extra, "invisible columns are not built yet"),
         (not _NAME.fullmatch(name), "names with such signs are not built yet"),
@@ -111,8 +115,17 @@ def _column(row: dict[str, Any], reasons: list[str]) -> Column:
         kind=kind or Kind.STRING,
         source_type=column_type,
         nullable=str(row["is_nullable"]).upper() == "YES",
-        precision=precision if kind is Kind.DECIMAL else 0,
-        scale=scale if kind is Kind.DECIMAL else 0,
+        precision=precision if data_type == "decimal" else 0,
+        scale=scale if data_type == "decimal" else 0,
         fraction=int(row["datetime_precision"] or 0),
         length=int(row["character_octet_length"] or 0) if data_type == "binary" else 0,
     )
+
+
+def _kind(data_type: str, precision: int, *, unsigned: bool) -> Kind | None:
+    """What a column of the type holds; None for a type that is not known."""
+    if data_type == "bit" and precision == 1:
+        return Kind.BOOLEAN
+    if data_type == "decimal" and precision > _DIGITS_MAX:
+        return Kind.NUMERAL
+    return _UNSIGNED.get(data_type, _KINDS.get(data_type)) if unsigned else _KINDS.get(data_type)

@@ -5,18 +5,17 @@ spool from the least mark of its splits, keeps what each split still needs, coll
 """
 
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeingest.config import Source
-from lakeingest.control.spool import Manifest, sync
-from lakeingest.core.position import Gtid, GtidSet
+from lakeingest.control.segment_files import SegmentFiles
+from lakeingest.control.spool import Manifest
+from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment, cut
 from lakeingest.core.wave import plan_merge
@@ -29,7 +28,6 @@ from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Merged, Spooled
 from lakeingest.spark.changes import DELETED, applicable, collapse, read_changes
 from lakeingest.spark.scatter import scatter
-from lakeingest.wire.arrow import TRANSACTIONS, change_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,42 +59,11 @@ class SpoolSegment:
             return self._attempt()
 
     def _attempt(self) -> Manifest:
-        attempt = uuid.uuid4().hex
-        writers: dict[TableId | None, tuple[str, pq.ParquetWriter]] = {}
-        rows = dict.fromkeys(self.schemas, 0)
-        gtids = GtidSet()
-        self._writer(writers, attempt, None)
-        try:
-            with connect(self.source) as connection:
-                server_id = free_server_id(connection, self.source)
-                for table, batch in read_segment(connection, self.segment, self.schemas, server_id):
-                    self._writer(writers, attempt, table).write_batch(batch)
-                    if table is None:
-                        gtids |= GtidSet.of_gtids(_gtids(batch))
-                    else:
-                        rows[table] += batch.num_rows
-        finally:
-            for _, writer in writers.values():
-                writer.close()
-        files = {table: name for table, (name, _) in writers.items()}
-        for name in files.values():
-            sync(self.folder / name)
-        return Manifest(
-            self.segment.start,
-            self.segment.stop,
-            gtids,
-            files[None],
-            {table: (files[table], rows[table]) if table in files else None for table in self.schemas},
-        )
-
-    def _writer(
-        self, writers: dict[TableId | None, tuple[str, pq.ParquetWriter]], attempt: str, table: TableId | None
-    ) -> pq.ParquetWriter:
-        if table not in writers:
-            schema = TRANSACTIONS if table is None else change_schema(self.schemas[table])
-            name = f"data/{attempt}-{len(writers)}.parquet"
-            writers[table] = name, pq.ParquetWriter(self.folder / name, schema, compression="zstd")
-        return writers[table][1]
+        with SegmentFiles(self.folder, self.schemas) as files, connect(self.source) as connection:
+            server_id = free_server_id(connection, self.source)
+            for part in read_segment(connection, self.segment, self.schemas, server_id):
+                files.write(part)
+            return files.complete(self.segment)
 
 
 def next_segments(context: Context) -> list[SpoolSegment]:
@@ -196,7 +163,3 @@ def _wait_until_executed(context: Context, gtids: GtidSet) -> None:
         if time.monotonic() > deadline:
             raise Retryable(f"{gtids - state.executed} is in the binlog but not executed; run the same command again")
         time.sleep(0.05)
-
-
-def _gtids(batch: pa.RecordBatch) -> list[Gtid]:
-    return [Gtid(row["uuid"], row["number"], row["tag"] or "") for row in batch.to_pylist() if row["uuid"] is not None]

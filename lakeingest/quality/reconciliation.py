@@ -1,6 +1,7 @@
 """The checksums of `core.checksum`, computed by Spark over the canonical text that MySQL gives its own values."""
 
 import math
+import struct
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -61,6 +62,11 @@ def double_text(value: float | None) -> str | None:
     return "-" * sign + text
 
 
+def vector_text(floats: Sequence[float] | None) -> str | None:
+    """A VECTOR as MySQL's `HEX` writes it: the bytes of each FLOAT."""
+    return None if floats is None else struct.pack(f"<{len(floats)}f", *floats).hex().upper()
+
+
 def _halves(schema: TableSchema) -> Sequence["Column"]:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -85,6 +91,10 @@ def _text(column: TableColumn) -> "Column":
             return F.date_format(value.cast("timestamp"), "yyyy-MM-dd HH:mm:ss.SSSSSS")
         case Kind.BINARY:
             return F.hex(value)
+        case Kind.BOOLEAN:
+            return value.cast("int").cast("string")
+        case Kind.VECTOR:
+            return F.udf(vector_text, "string")(value)
         case Kind.FLOAT | Kind.DOUBLE:
             return F.udf(double_text, "string")(value.cast("double"))
         case _:

@@ -20,6 +20,7 @@ from lakeingest.quality import library
 
 SCHEMA = "schema"  # the name of the suite that comes from the definition
 ROW_COUNT = "expect_table_row_count_to_equal"
+_NUMBERS = {Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
 _DIGITS_MAX = 38  # of Spark's decimals: a bound with more cannot be compared, nor be passed
 _KEYS = {"name", "expectations", "meta", "notes", "id"}
 _COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")
@@ -92,7 +93,7 @@ def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
     if sized := _SIZED.fullmatch(column.source_type):
         yield _expect("expect_column_value_lengths_to_be_between", column=column.name, max_value=int(sized[1]))
         return
-    bounds = {"min_value": 0} if "unsigned" in column.source_type else {}
+    bounds = {"min_value": 0} if column.kind in _NUMBERS and "unsigned" in column.source_type else {}
     if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:
         # compared as doubles: the bound itself has to pass, for the largest value may be rounded to it
         bound = 10 ** (column.precision - column.scale)

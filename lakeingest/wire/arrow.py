@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeingest.core import change
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import GEOMETRIES, SRID_BYTES, Column, Kind, TableId, TableSchema
 from lakeingest.errors import UnsupportedValue
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -37,6 +37,10 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.BINARY: pa.binary(),
     Kind.VECTOR: VECTOR,
 }
+
+# What the reference binlog decoder misreads, by MySQL's names; and the charsets in which Python reads as MySQL does
+_MISREAD = GEOMETRIES | {"bit", "json", "set", "time", "vector", "year"}
+_REFERENCE_CHARSETS = {"ascii", "utf8mb3", "utf8mb4"}
 
 _ORIGIN = [
     pa.field(change.KIND, pa.int8(), nullable=False),
@@ -81,15 +85,21 @@ def change_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([*_ORIGIN, *table_schema(schema)])
 
 
-def from_text(column: Column, values: Sequence[str | bytes | None]) -> pa.Array:
-    """A column from MySQL's text protocol (FLOAT read as DOUBLE; bytes for BINARY).
+def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
+    """A column from MySQL's text protocol (FLOAT read as DOUBLE; bytes for BINARY, BOOLEAN and VECTOR).
 
     UnsupportedValue for a value that the type cannot hold, such as a zero date.
     """
+    if column.kind is Kind.VECTOR:
+        raise _beyond_reference(column)
+    if column.kind is Kind.BOOLEAN:
+        return pa.array([None if value is None else value == b"\1" for value in values], pa.bool_())
     if column.kind is Kind.BINARY:
+        if column.is_geometry:
+            values = [None if value is None else value[SRID_BYTES:] for value in values]
         return pa.array(values, pa.binary())
     texts = pa.array(values, pa.string())
-    if column.kind is Kind.STRING:
+    if arrow_type(column) == texts.type:
         return texts
     if column.kind in {Kind.DATE, Kind.DATETIME} and pc.any(pc.starts_with(texts, "0000")).as_py():
         raise refused(column, next(text for text in texts.to_pylist() if text and text.startswith("0000")))
@@ -109,8 +119,11 @@ def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
     UnsupportedValue for a value that the type cannot hold. BINARY(n) gets back the zero bytes that the binlog leaves
     out.
     """
+    require_reference(column)
     if column.kind is Kind.BINARY and column.length:
         values = [None if value is None else value.ljust(column.length, b"\0") for value in values]
+    elif column.kind is Kind.NUMERAL:
+        values = [None if value is None else f"{value:f}" for value in values]
     elif column.kind is Kind.TIMESTAMP:
         values = [None if value is None else _instant(column, value) for value in values]
     try:
@@ -119,11 +132,24 @@ def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
         raise UnsupportedValue(f"column {column.name} ({column.source_type}): {error}") from error
 
 
+def require_reference(column: Column, charset: str = "utf8mb4") -> None:
+    """UnsupportedValue unless the reference binlog decoder reads every value of such a column exactly."""
+    if column.source_type.partition("(")[0] in _MISREAD or charset not in _REFERENCE_CHARSETS:
+        raise _beyond_reference(column)
+
+
 def refused(column: Column, value: object) -> UnsupportedValue:
     """The error for a value that would not arrive exact."""
     return UnsupportedValue(
         f"column {column.name} ({column.source_type}) holds {value!r}, which {arrow_type(column)} cannot; "
         "correct the row, or leave the table out with tables.exclude"
+    )
+
+
+def _beyond_reference(column: Column) -> UnsupportedValue:
+    return UnsupportedValue(
+        f"column {column.name} ({column.source_type}): LAKEINGEST_WIRE=reference cannot read it exactly; "
+        "leave that variable out, or the table with tables.exclude"
     )
 
 

@@ -194,7 +194,7 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int) -> Encod
     reader = readers.get((column.kind, sent.type))
     if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind):
         raise Mismatch(f"column {column.name} comes as {sent.type.name}, it was {column.source_type}")
-    if column.kind is Kind.DECIMAL and (sent.precision, sent.scale) != (column.precision, column.scale):
+    if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
         raise Mismatch(f"column {column.name} has other digits, it was {column.source_type}")
     return Encoding(column, sent, width, reader)
 

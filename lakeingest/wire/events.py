@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from lakeingest.core.position import Gtid
+from lakeingest.core.position import Gtid, file_number
 from lakeingest.core.schema import TableId
 
 _HEADER = struct.Struct("<IBIIIH")  # seconds, type, server id, size, end position (lowest 32 bits), flags
@@ -21,6 +21,9 @@ ARTIFICIAL = 0x20
 _CRC32 = 1
 _BINLOG_VERSION = 4
 HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
+_NUMBERS_END = 1 << 63  # of transactions,
+_TIMES_END = 1 << 55  # of commit times,
+_LENGTHS_END = 1 << 62  # and of what is added to a position
 _MARIADB = 160  # where the types of MariaDB begin
 
 
@@ -228,7 +231,14 @@ def read_rotate(event: Event) -> tuple[str, int]:
     """The file that comes next, and where in it."""
     body = event.body
     pos = body.number(8)
-    return body.text(body.left), pos
+    file = body.text(body.left)
+    try:
+        file_number(file)
+    except ValueError as error:
+        raise Damaged(str(error)) from error
+    if pos >= _LENGTHS_END:
+        raise Damaged(f"a file that goes on at {pos}")
+    return file, pos
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +248,11 @@ class Beginning:
     gtid: Gtid | None
     committed_at: int  # microseconds since 1970, at the origin where that is known
     length: int  # bytes from this event to the transaction's end, 0 when it does not say
+
+    def __post_init__(self) -> None:
+        number = 1 if self.gtid is None else self.gtid.number
+        if not (0 < number < _NUMBERS_END and self.committed_at < _TIMES_END and self.length < _LENGTHS_END):
+            raise Damaged("a GTID event with numbers that no server has")
 
 
 def read_gtid(event: Event) -> Beginning:
@@ -280,12 +295,12 @@ def _read_tagged_gtid(event: Event) -> Beginning:
         _Tagged.TAG: lambda: body.text(body.variable()),
     }
     found: dict[int, Any] = {}
-    while body.left and len(found) < len(_Tagged):
-        field = body.variable()
-        if field > _Tagged.LENGTH:
-            break
-        found[field] = read.get(field, body.variable)()
     try:
+        while body.left and len(found) < len(_Tagged):
+            field = body.variable()
+            if field > _Tagged.LENGTH:
+                break
+            found[field] = read.get(field, body.variable)()
         number = found[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
         gtid = Gtid(str(uuid.UUID(bytes=found[_Tagged.UUID])), number, found[_Tagged.TAG])
         here = found[_Tagged.COMMITTED_AT]

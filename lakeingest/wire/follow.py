@@ -9,7 +9,7 @@ import enum
 
 import numpy as np
 
-from lakeingest.wire.compiled import kernel, load64, number
+from lakeingest.wire.compiled import kernel, load64, number, step
 from lakeingest.wire.events import ACTIONS, ARTIFICIAL, HAS_ORIGINAL, Action, Type
 from lakeingest.wire.framing import HEADER
 from lakeingest.wire.grammar import State
@@ -143,7 +143,7 @@ def follow(
     return last
 
 
-@kernel
+@step
 def _gtid(
     data: np.ndarray, start: int, stop: int, at: np.ndarray, sources: np.ndarray, transactions: np.ndarray
 ) -> bool:
@@ -186,7 +186,7 @@ def _gtid(
     return True
 
 
-@kernel
+@step
 def _is_begin(data: np.ndarray, body: int, stop: int) -> bool:
     """Whether a QUERY event is the one with which a transaction opens."""
     if stop - body < 13:
@@ -204,7 +204,7 @@ def map_place(maps: np.ndarray, table_id: int) -> int:
     return place
 
 
-@kernel
+@step
 def _table(data: np.ndarray, start: int, stop: int, at: np.ndarray, maps: np.ndarray, map_bytes: np.ndarray) -> bool:
     """Whether this very TABLE_MAP was seen before."""
     body = start + HEADER
@@ -225,7 +225,7 @@ def _table(data: np.ndarray, start: int, stop: int, at: np.ndarray, maps: np.nda
     return True
 
 
-@kernel
+@step
 def _row(data: np.ndarray, start: int, stop: int, at: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
     if at[_STATE] != _OPEN or stop - start < HEADER + 8:
         return False

@@ -8,7 +8,7 @@ import enum
 
 import numpy as np
 
-from lakeingest.wire.compiled import int64, kernel, load64, number
+from lakeingest.wire.compiled import int64, kernel, load64, number, step
 from lakeingest.wire.events import Type
 
 
@@ -63,7 +63,7 @@ def _tables() -> np.ndarray:
 _CRC = _tables()
 
 
-@kernel
+@step
 def crc32(data: np.ndarray, at: int, end: int) -> int:
     """The CRC-32 of the bytes from `at` up to `end`, as zlib computes it."""
     value = int64(0xFFFFFFFF)
@@ -86,7 +86,7 @@ def crc32(data: np.ndarray, at: int, end: int) -> int:
     return value ^ 0xFFFFFFFF
 
 
-@kernel
+@step
 def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int, int, int, int, int]:
     """The next payload: a status, where it begins and ends, where what follows begins, of how many packets it is.
 
@@ -119,7 +119,7 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
     return _FULL, start, stop, at, packets
 
 
-@kernel
+@step
 def payload_kind(data: np.ndarray, start: int, stop: int) -> int:
     """EOF, ERROR, or FULL for a payload that begins with a zero byte; else MALFORMED."""
     if start == stop:
@@ -178,7 +178,7 @@ def frame_bare_events(
     return _FULL, at, found
 
 
-@kernel
+@step
 def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> int:
     """FULL or LOOK for an event that is whole; else what is wrong with it."""
     if stop - start < HEADER + (CHECKSUM_BYTES if checksums else 0):

@@ -1,4 +1,4 @@
-"""The text of single JSON scalars: doubles, and the opaque values that hold MySQL's other types.
+"""The text of single JSON scalars: steps of a kernel for most, Python for long doubles and MySQL's other types.
 
 Sources: MySQL's `json_dom.cc` (`wrapper_to_string`), `dtoa.cc` (`my_gcvt`), `decimal.cc` (`bin2decimal`), `my_time.cc`
 (packed times). What the server could not have written is Damaged, not printed.
@@ -9,10 +9,9 @@ import struct
 from collections.abc import Callable
 from math import isfinite
 
-import numba
 import numpy as np
 
-from lakeingest.wire.compiled import F, load64, store64
+from lakeingest.wire.compiled import load64, step, store64
 from lakeingest.wire.events import Damaged
 
 # Instead of a place in the text, a kernel answers with what went wrong: no bytes of the server's, no more room for text
@@ -35,6 +34,7 @@ _ONES, _SPACES, _QUOTES, _BACKSLASHES = (sign * 0x0101010101010101 for sign in (
 _HIGH_BITS = -0x7F7F7F7F7F7F7F80
 
 _POWERS = np.array([10**i for i in range(20)], np.uint64)
+_TENS = np.array([float(10**i) for i in range(16)])  # each is exact
 _DIGITS_MAX = 15  # every decimal of so many digits is the shortest that reads as its double
 
 # Types of MySQL's columns.
@@ -49,19 +49,14 @@ _CLOCK_BITS = 41  # of a packed time, below those of its date
 _YEAR_MAX, _HOUR_MAX, _HOURS_MAX, _SIXTIETH_MAX, _MICRO_MAX = 9999, 23, 838, 59, 999_999
 
 
-def step(function: F) -> F:
-    """Compile a function into each kernel that calls it: it costs no call, and counts no references to arrays."""
-    inlined = numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
-    return inlined(function)  # type: ignore[no-any-return]
-
-
 @step
 def write_literal(value: int, text: np.ndarray, to: int) -> int:
     """Write null, true or false: where it ends, or DAMAGED."""
     if value >= len(_LITERALS):
         return DAMAGED
     store64(text, to, _LITERALS[value])
-    return to + _LITERAL_SIZES[value]
+    to += _LITERAL_SIZES[value]
+    return to
 
 
 @step
@@ -84,21 +79,20 @@ def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
     Digits and power of ten are doubles, so their quotient is the double that is nearest to the decimal.
     """
     magnitude = abs(np.int64(bits).view(np.float64))
-    if not magnitude < _POWERS[_DIGITS_MAX]:
+    if not magnitude < _TENS[_DIGITS_MAX]:
         return HOLE
     for places in range(_DIGITS_MAX + 1):
-        power = _POWERS[places]
-        nearest = np.floor(magnitude * power + 0.5)
-        if nearest >= _POWERS[_DIGITS_MAX]:
+        nearest = magnitude * _TENS[places] + 0.5
+        if nearest >= _TENS[_DIGITS_MAX]:
             return HOLE
-        if nearest / power == magnitude:
+        digits = np.int64(nearest)
+        if digits / _TENS[places] == magnitude:
             if bits < 0:
                 text[to] = _MINUS
                 to += 1
-            digits = np.uint64(nearest)
-            to = _write_number(digits // power, text, to)
+            to = _write_number(np.uint64(digits) // _POWERS[places], text, to)
             text[to] = _POINT
-            return _write_digits(digits % power, max(places, 1), text, to + 1)
+            return _write_digits(np.uint64(digits) % _POWERS[places], max(places, 1), text, to + 1)
     return HOLE
 
 
@@ -132,7 +126,7 @@ def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int
         count = min(stop - at, _WORD)
         word = load64(data, at)
         if count < _WORD:
-            used = (np.int64(1) << 8 * count) - 1
+            used = (1 << 8 * count) - 1
             word = word & used | _SPACES & ~used
         if _has_escapes(word):
             for i in range(count):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.errors import UnsupportedValue
-from lakeingest.wire.compiled import kernel, load64, number
+from lakeingest.wire.compiled import kernel, load64, number, step
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.json_scalar import (
     CROWDED,
@@ -28,7 +28,6 @@ from lakeingest.wire.json_scalar import (
     ROOM,
     double_text,
     opaque_text,
-    step,
     write_integer,
     write_literal,
     write_short_decimal,
@@ -44,9 +43,7 @@ _NOTHING = 256  # no bytes at all, so no type either
 _SIZES = np.array([-1, -1, -1, -1, 1, 2, 2, 4, 4, 8, 8, 8, 0, -1, -1, 0])  # of scalars; 0: it stands before the content
 _SMALL, _LARGE = 2, 4  # bytes of a count, a size or an offset in a container
 _KEY_SIZE = 2  # bytes of a key's size
-_PACKED_BITS = (
-    35  # of the size of a string or an opaque value: seven in a byte, whose highest bit says that more follow
-)
+_PACKED_BITS = 35  # of the size of a string or an opaque value, seven in a byte; the highest bit says that more follow
 _PACKED_MORE = 0x80
 _DEPTH_MAX = 100
 _VAR_STRING = 253  # a type of MySQL's columns: an opaque value of it is printed as a string
@@ -140,9 +137,7 @@ def _fill(data: np.ndarray, text: np.ndarray, offsets: np.ndarray, holes: np.nda
 
 
 def _too_large() -> UnsupportedValue:
-    return UnsupportedValue(
-        "the JSON texts of one batch are larger than 2 GiB; leave the table out with tables.exclude"
-    )
+    return UnsupportedValue("the JSON texts of a batch have more than 2 GiB; leave the table out with tables.exclude")
 
 
 def _first_bad(texts: pa.Array) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.wire import arrow, charsets
-from lakeingest.wire.compiled import big_number, int64, kernel, number
+from lakeingest.wire.compiled import big_number, int64, kernel, number, step
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.values import Values
 
@@ -85,9 +85,9 @@ def packed_decimals(values: Values, precision: int, scale: int) -> pa.Array:
 
 
 def decimal_texts(values: Values, precision: int, scale: int) -> pa.Array:
-    """DECIMAL of up to 38 digits from its text. Damaged unless it has `scale` digits after the point."""
+    """DECIMAL of up to 38 digits from its text. Damaged unless it has `scale` digits after the point, and no more."""
     wide = np.empty((len(values), 2), np.int64)
-    _refuse(_decimal_texts(values.data, values.start, values.size, scale, wide))
+    _refuse(_decimal_texts(values.data, values.start, values.size, precision - scale, scale, wide))
     return values.column(pa.decimal128(precision, scale), wide)
 
 
@@ -142,7 +142,7 @@ def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int,
             numbers[row] = number(data, start[row], width) << unused >> unused
 
 
-@kernel
+@step
 def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
     """A number of 128 bits, low and high half, times `power` plus `part`, each of less than 31 bits."""
     first = (low & _LOW) * power + part
@@ -150,7 +150,7 @@ def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
     return first & _LOW | second << 32, high * power + (second >> 32)
 
 
-@kernel
+@step
 def _put(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> None:
     if negative:
         low, high = -low, ~high + (low == 0)
@@ -183,7 +183,9 @@ def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wi
 
 
 @kernel
-def _decimal_texts(data: np.ndarray, start: np.ndarray, size: np.ndarray, scale: int, wide: np.ndarray) -> int:
+def _decimal_texts(
+    data: np.ndarray, start: np.ndarray, size: np.ndarray, whole: int, scale: int, wide: np.ndarray
+) -> int:
     """As `_packed_decimals`, from text."""
     for row in range(len(start)):
         at = int64(start[row])
@@ -193,7 +195,10 @@ def _decimal_texts(data: np.ndarray, start: np.ndarray, size: np.ndarray, scale:
         if at >= 0:
             negative = data[at] == _MINUS
             at += negative
-            if at == end or (scale and (end - at < scale + 2 or data[end - scale - 1] != _POINT)):
+            before = end - at - (scale + 1 if scale else 0)  # digits before the point: always one, and it may be all
+            if before < 1 or before > max(whole, 1) or (whole == 0 and data[at] != _ZERO):
+                return row
+            if scale and data[end - scale - 1] != _POINT:
                 return row
             part, digits = int64(0), 0
             while at < end:

@@ -184,6 +184,9 @@ class SegmentDecoder:
         match ACTIONS.get(event.type):
             case None:
                 raise grammar.refusal(*events.refusal(event.type), self.at)
+            case Action.GTID | Action.PAYLOAD if buffer is self._inner:
+                what = f"an event of type {event.type} in a TRANSACTION_PAYLOAD event, where none may stand"
+                raise grammar.refusal(what, "report it to the lakeingest project", self.at)
             case Action.PASS:
                 pass
             case Action.FILE:
@@ -200,7 +203,7 @@ class SegmentDecoder:
             case Action.COMMIT:
                 self._move(Sign.COMMIT, event)
             case Action.PAYLOAD:
-                yield from self._unpack(event, buffer)
+                yield from self._unpack(event)
 
     @property
     def _state(self) -> State:
@@ -254,10 +257,10 @@ class SegmentDecoder:
         at[At.ROWS] += 1
         at[At.HAS_ROWS] = 1
 
-    def _unpack(self, event: Event, buffer: Buffer) -> Iterator[Part]:
+    def _unpack(self, event: Event) -> Iterator[Part]:
         """Follow the events of a compressed transaction."""
         inner = self._inner
-        if buffer is inner or self._state is not State.BEGUN:
+        if self._state is not State.BEGUN:
             what = f"a TRANSACTION_PAYLOAD event {self._state.shown}, where none may stand"
             raise grammar.refusal(what, "report it to the lakeingest project", self.at)
         offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)

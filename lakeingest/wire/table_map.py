@@ -37,9 +37,18 @@ _NUMERIC = {
     FieldType.DOUBLE,
     FieldType.NEWDECIMAL,
 }
-_CHARACTER = {FieldType.STRING, FieldType.VAR_STRING, FieldType.VARCHAR, FieldType.BLOB}
+_CHARACTER = {FieldType.STRING, FieldType.VAR_STRING, FieldType.VARCHAR, FieldType.BLOB, FieldType.VECTOR}
 _WITH_MEMBERS = {FieldType.ENUM, FieldType.SET}
 _ONE_BYTE_MAX = 255
+_LENGTHS = frozenset(range(1, 5))
+# type → how many bytes its values, or the lengths before them, can have
+_SIZES = {
+    **dict.fromkeys((FieldType.BLOB, FieldType.JSON, FieldType.GEOMETRY, FieldType.VECTOR), _LENGTHS),
+    FieldType.ENUM: frozenset({1, 2}),
+    FieldType.SET: frozenset({1, 2, 3, 4, 8}),
+    FieldType.BIT: frozenset(range(1, 9)),
+}
+_PRECISION_MAX, _FRACTION_MAX = 65, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +71,13 @@ def read_table_map(event: Event) -> TableMap:
     count = body.packed()
     types = body.take(count)
     metadata = Cursor(body.take(body.packed()))
-    columns = [_column(type_, metadata) for type_ in types]
+    columns = [_possible(_column(type_, metadata)) for type_ in types]
     body.take((count + 7) // 8)
     fields: dict[int, bytes] = {}
     while body.left:
         field = body.number(1)
         fields[field] = body.take(body.packed())
-    names = tuple(name.decode() for name in _strings(Cursor(fields.get(_Field.COLUMN_NAME, b""))))
+    names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
     if len(names) not in {0, count}:
         raise Damaged(f"a TABLE_MAP event with {len(names)} names of {count} columns")
     return TableMap(table_id, read_table_name(event), names, _described(columns, fields) if names else tuple(columns))
@@ -105,6 +114,19 @@ def _column(type_: int, metadata: Cursor) -> Sent:
             raise Damaged(f"a column in the form of {found.name} that MySQL had before 5.6")
         case _:
             return Sent(found)
+
+
+def _possible(sent: Sent) -> Sent:
+    """Damaged for sizes and digits that no column has: the walk and the readers rely on them."""
+    sizes = _SIZES.get(sent.type)
+    least = int(sent.type is FieldType.NEWDECIMAL)
+    if (
+        (sizes is not None and sent.size not in sizes)
+        or sent.digits > _FRACTION_MAX
+        or not max(least, sent.scale) <= sent.precision <= _PRECISION_MAX
+    ):
+        raise Damaged(f"a column of type {sent.type.name} with a size or digits that none has")
+    return sent
 
 
 def _length_bytes(most: int) -> int:
@@ -154,11 +176,16 @@ def _collations(count: int, default: bytes | None, each: bytes | None) -> list[i
 
 
 def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
-    return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
+    try:
+        return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
+    except charsets.UnknownCharset:
+        raise
+    except ValueError as error:
+        raise Damaged(f"a name of a member that is none: {error}") from error
 
 
-def _strings(body: Cursor) -> list[bytes]:
+def _names(body: Cursor) -> tuple[str, ...]:
     found = []
     while body.left:
-        found.append(body.take(body.packed()))
-    return found
+        found.append(body.text(body.packed()))
+    return tuple(found)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.wire.compiled import SLACK, big_number, int64, kernel, number
+from lakeingest.wire.compiled import SLACK, big_number, int64, kernel, number, step
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.values import Values
 
@@ -122,10 +122,10 @@ def _datetime_fields(raw: bytes) -> tuple[int, int, int]:
 
 
 def _binary_fields(raw: bytes) -> tuple[int, int, int]:
-    return (int.from_bytes(raw[:2], "little"), raw[2], raw[3]) if raw else (0, 0, 0)
+    return (int.from_bytes(raw[:2], "little"), raw[2], raw[3]) if len(raw) >= 4 else (0, 0, 0)
 
 
-@kernel
+@step
 def _microseconds(year: int, month: int, day: int, hour: int, minute: int, second: int, micros: int) -> int:
     """Since 1970, in the Gregorian calendar without a beginning; _IMPOSSIBLE when there is no such time."""
     if not (1 <= year <= 9999 and 1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and micros < _SECOND):
@@ -140,7 +140,7 @@ def _microseconds(year: int, month: int, day: int, hour: int, minute: int, secon
     return days * _DAY + ((hour * 60 + minute) * 60 + second) * _SECOND + micros
 
 
-@kernel
+@step
 def _fraction(data: np.ndarray, at: int, size: int) -> int:
     return int64(big_number(data, at, size) * _MICROSECONDS[size])
 
@@ -200,7 +200,7 @@ def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray
             found[row] = _microseconds(year, month, day, hour, minute, second, micros)
 
 
-@kernel
+@step
 def _duration(hours: int, minutes: int, seconds: int, micros: int) -> int:
     if hours > 838 or minutes > 59 or seconds > 59 or micros >= _SECOND:
         return _IMPOSSIBLE

@@ -7,7 +7,7 @@ then the values that are not, column by column. How many bytes a value takes is 
 
 import numpy as np
 
-from lakeingest.wire.compiled import int64, kernel, number
+from lakeingest.wire.compiled import int64, kernel, number, step
 from lakeingest.wire.framing import Status, next_packet, payload_kind
 
 # A width of 0 or more is that many bytes; −1 to −4 a length of that many bytes before the value; or:
@@ -19,7 +19,7 @@ _NULL = 0xFB  # in the text protocol
 _RESERVED_BITS = 2  # before those of a result set's columns
 
 
-@kernel
+@step
 def walk_row(
     data: np.ndarray,
     at: int,
@@ -61,7 +61,7 @@ def walk_row(
     return at if at <= end else -1
 
 
-@kernel
+@step
 def packed(data: np.ndarray, at: int) -> tuple[int, int]:
     """How many bytes the number in MySQL's form of 1 to 9 bytes takes, and the number; −1 if it is none."""
     first = int64(data[at])

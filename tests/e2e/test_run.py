@@ -46,6 +46,25 @@ def test_changes_between_runs_are_applied(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.formats("iceberg")
+def test_compressed_and_tagged_transactions_are_copied(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """Any session can switch compression on, and tag its GTIDs: neither loses a row, nor do both at once."""
+    pipe = pipe_on(mysql_server_with(server_id="56"), chunk_rows=10)
+    pipe.sql(ORDERS)
+    fill(pipe, 40)
+    pipe.run()
+    pipe.sql("SET binlog_transaction_compression = ON", "UPDATE orders SET v = REPEAT('x', 40) WHERE id < 20")
+    pipe.sql("SET gtid_next = 'AUTOMATIC:tagged'", "DELETE FROM orders WHERE id > 35")
+    pipe.sql("SET binlog_transaction_compression = OFF", "INSERT INTO orders VALUES (99, 'tagged', 1, 1)")
+    pipe.run()
+    pipe.assert_equal()
+    pipe.sql("SET gtid_next = AUTOMATIC", "DELETE FROM orders WHERE id < 3")
+    pipe.run()
+    pipe.assert_equal()
+
+
 def test_days_before_the_gregorian_calendar_are_exact(pipe: Pipe) -> None:
     """As MySQL has them, whether a chunk or the binlog brings them: no engine moves them to another calendar."""
     pipe.sql("CREATE TABLE days (id INT PRIMARY KEY, d DATE, at DATETIME(6), t TIMESTAMP(6) NULL)")

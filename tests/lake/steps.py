@@ -91,8 +91,9 @@ class Lake:
 
     def changes(self, *rows: Row) -> DataFrame:
         """Collapsed changes: the columns, then whether the key is deleted."""
-        types = {Kind.INT32: "int", Kind.INT64: "long", Kind.UINT64: "decimal(20,0)", Kind.STRING: "string"}
-        fields = ", ".join(f"{quote(column.name)} {types[column.kind]}" for column in self.schema.columns)
+        others = {Kind.INT32: "int", Kind.INT64: "long", Kind.UINT64: "decimal(20,0)"}
+        types = others | {Kind.BOOLEAN: "boolean", Kind.VECTOR: "array<float>"}
+        fields = ", ".join(f"{quote(column.name)} {types.get(column.kind, 'string')}" for column in self.schema.columns)
         return self.spark.createDataFrame(list(rows), f"{fields}, {DELETED} boolean")
 
     def merge(self, staged: Staged, *rows: Row, pos: int = 20, target: Target | None = None) -> Staged:

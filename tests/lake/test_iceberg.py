@@ -208,7 +208,12 @@ VALUES: dict[str, tuple[Column, list[Any]]] = {
         [dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC), dt.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=dt.UTC)],
     ),
     "string": (Column("c", Kind.STRING, "text"), ["", "naïve \U0001f40b", "tail  ", "a\0b", "x" * 70_000]),
+    "time": (Column("c", Kind.TIME, "time(6)"), ["-838:59:59.000000", "00:00:00.000001"]),
+    "numeral": (Column("c", Kind.NUMERAL, "decimal(65,30)"), ["-" + "9" * 35 + "." + "9" * 30]),
+    "json": (Column("c", Kind.JSON, "json"), ['{"a": [1, null, "ä"]}', "null"]),
+    "boolean": (Column("c", Kind.BOOLEAN, "bit(1)"), [True, False]),
     "binary": (Column("c", Kind.BINARY, "blob"), [b"", b"\0\xff", bytes(range(256)) * 300]),
+    "vector": (Column("c", Kind.VECTOR, "vector"), [[0.10000000149011612, -0.0], [3.4028234663852886e38] * 2048]),
 }
 
 

@@ -137,6 +137,26 @@ def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake])
     assert lake.seen() == lake.rows(merged)
 
 
+def test_text_booleans_and_vectors_are_copied_and_merged(lake_of: Callable[..., Lake]) -> None:
+    """What MySQL has and a lake has not is text; floats in a list are those that were in it."""
+    columns = (
+        Column("id", Kind.INT32, "int", nullable=False),
+        Column("at", Kind.TIME, "time(6)"),
+        Column("digits", Kind.NUMERAL, "decimal(65,30)"),
+        Column("doc", Kind.JSON, "json"),
+        Column("flag", Kind.BOOLEAN, "bit(1)"),
+        Column("point", Kind.VECTOR, "vector(3)"),
+    )
+    lake = lake_of(columns)
+    one = (1, "-838:59:59.000000", "9" * 35 + "." + "9" * 30, '{"a": null}', True, [0.5, -3.4028234663852886e38])
+    two = (2, None, None, None, None, None)
+    three = (3, "00:00:00.000001", "-0." + "0" * 29 + "1", "null", False, [1.401298464324817e-45])
+    merged = lake.merge(lake.copied(one, two), (*two[:3], "[1, 2.0]", True, [1.0], False), (*three, False))
+    assert lake.rows(merged) == [one, (*two[:3], "[1, 2.0]", True, [1.0]), three]
+    lake.publish(merged)
+    assert lake.seen() == lake.rows(merged)
+
+
 def test_publishing_shows_exactly_the_audited_commit(lake: Lake) -> None:
     """Readers go from one audited commit to the next; what is staged later stays unseen."""
     first = lake.published((1, "a"))

@@ -30,20 +30,24 @@ SCHEMA = TableSchema(
         Column("big", Kind.UINT64, "bigint unsigned"),
         Column("hash", Kind.BINARY, "binary(2)", length=2),
         Column("note", Kind.STRING, "text", nullable=False),
+        Column("tags", Kind.STRING, "set('unsigned','b')"),
+        Column("digits", Kind.NUMERAL, "decimal(65,2) unsigned"),
+        Column("place", Kind.VECTOR, "vector(2)", nullable=False),
     ),
     ("id", "line-no of"),
 )
 # wider than the lake's own types, which hold no more than they should
 SPARK = (
     "id int, `line-no of` bigint, state string, name string, amount decimal(20,2), widest decimal(38,19), "
-    "big decimal(20,0), hash binary, note string"
+    "big decimal(20,0), hash binary, note string, tags string, digits string, place array<float>"
 )
-FULL = (1, 1, "it's", "😀äz", Decimal("999.99"), Decimal("9" * 18 + ".5"), Decimal(2**64 - 1), b"ab", "n")
-EMPTY = (2, 0, None, None, None, None, None, None, "")
+LAST = ("unsigned,b", "9" * 63 + ".99", [0.5, 1.0])
+FULL = (1, 1, "it's", "😀äz", Decimal("999.99"), Decimal("9" * 18 + ".5"), Decimal(2**64 - 1), b"ab", "n", *LAST)
+EMPTY = (2, 0, None, None, None, None, None, None, "", None, None, [])
 OTHERS = (
-    (3, 1, "a,\\b", "", Decimal("-999.99"), Decimal("-" + "9" * 18), Decimal(0), b"", "n"),
-    (3, 2, "x\ny", "abc", Decimal(0), Decimal(0), Decimal(0), b"a", "n"),
-    (3, 3, "", "abc", Decimal(0), Decimal(0), Decimal(0), b"a", "n"),
+    (3, 1, "a,\\b", "", Decimal("-999.99"), Decimal("-" + "9" * 18), Decimal(0), b"", "n", *LAST),
+    (3, 2, "x\ny", "abc", Decimal(0), Decimal(0), Decimal(0), b"a", "n", *LAST),
+    (3, 3, "", "abc", Decimal(0), Decimal(0), Decimal(0), b"a", "n", *LAST),
 )
 WHOLE = (FULL, EMPTY, *OTHERS)
 NOT_NULL, BETWEEN = "expect_column_values_to_not_be_null", "expect_column_values_to_be_between"
@@ -77,7 +81,7 @@ def test_an_exact_copy_passes(spark: SparkSession) -> None:
     """The largest values that each type holds, no values, an enum's error value: whatever MySQL can hold."""
     found = report(frame(spark, *WHOLE), len(WHOLE))
     assert found.failures == found.warnings == ()
-    assert len(found.outcomes) == len(default_suite(SCHEMA, 0).expectations) == 12
+    assert len(found.outcomes) == len(default_suite(SCHEMA, 0).expectations) == 13
 
 
 BAD = (
@@ -93,6 +97,7 @@ BAD = (
     ("big", Decimal(-1), BETWEEN),
     ("hash", b"abc", "expect_column_value_lengths_to_be_between"),
     ("note", None, NOT_NULL),
+    ("place", None, NOT_NULL),
 )
 
 

@@ -22,7 +22,7 @@ from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import query
 from lakeingest.quality import reconciliation as target_side
 from lakeingest.quality.reconciliation import double_text
-from tests.mysql.test_binlog_reader import Db, database_on
+from tests.mysql.database import Db, database_on
 
 pytestmark = [pytest.mark.mysql, pytest.mark.spark]
 
@@ -71,6 +71,27 @@ COLUMNS: dict[str, tuple[str, tuple[tuple[str, str | None], ...]]] = {
     "three": ("VARCHAR(9) CHARACTER SET utf8mb3", (("'ж€'", "ж€"), ("''", ""), ("NULL", None))),
     "padded": ("CHAR(5)", (("'a  '", "a"), ("''", ""), ("'äöüßé'", "äöüßé"))),
     "choice": ("ENUM('a','','c d')", (("'c d'", "c d"), ("''", ""), ("NULL", None))),
+    "choices": ("SET('a','b','c d')", (("'c d,a'", "a,c d"), ("''", ""), ("NULL", None))),
+    "western": ("VARCHAR(9) CHARACTER SET latin1", (("'Füße €'", "Füße €"), ("x'81'", "\x81"), ("NULL", None))),
+    "eastern": ("TEXT CHARACTER SET sjis", ((r"_sjis x'815f835c'", "\\ソ"), ("''", ""), ("NULL", None))),
+    "year_": ("YEAR", (("0", "0"), ("1901", "1901"), ("2155", "2155"), ("NULL", None))),
+    "time0": ("TIME", (("'-838:59:59'", "-838:59:59"), ("'7:8:9'", "07:08:09"), ("NULL", None))),
+    "time6": ("TIME(6)", (("'-0:0:0.5'", "-00:00:00.500000"), ("'100:00:00'", "100:00:00.000000"), ("NULL", None))),
+    "numeral": ("DECIMAL(65,30)",
+        (("-0." + "0" * 29 + "1", "-0." + "0" * 29 + "1"), ("9" * 35, "9" * 35 + "." + "0" * 30), ("NULL", None))),
+    "doc": ("JSON",
+        (("""'{"b": 1.0, "a": [1e100, null, "ä"]}'""", '{"a": [1e100, null, "ä"], "b": 1.0}'), ("'null'", "null"),
+         ("NULL", None))),
+    "flag": ("BIT(1)", (("b'1'", "1"), ("b'0'", "0"), ("NULL", None))),
+    "bits": ("BIT(9)", (("b'101'", "0005"), ("b'111111111'", "01FF"), ("NULL", None))),
+    "place": ("POINT SRID 4326",
+        (("ST_GeomFromText('POINT(1 2)', 4326)", "0101000000" "0000000000000040" "000000000000F03F"), ("NULL", None))),
+    "shape": ("GEOMETRY",
+        (("ST_GeomFromText('GEOMETRYCOLLECTION(POINT(1 2))')",
+          "010700000001000000" "0101000000" "000000000000F03F" "0000000000000040"), ("NULL", None))),
+    "vector_": ("VECTOR(3)",
+        (("STRING_TO_VECTOR('[1, -0.0, 0.1]')", "0000803F" "00000080" "CDCCCC3D"), ("x'FFFF7FFF'", "FFFF7FFF"),
+         ("NULL", None))),
     "fixed": ("BINARY(4)", (("x'00FF'", "00FF0000"), ("''", "00000000"), ("NULL", None))),
     "bytes_": ("VARBINARY(9)", (("x'00'", "00"), ("''", ""), ("x'FF00FE'", "FF00FE"), ("NULL", None))),
     "blob_": ("BLOB", (("x'0000'", "0000"), ("'N'", "4E"), ("NULL", None))),

@@ -12,7 +12,7 @@ from lakeingest.wire.charsets import UnknownCharset, binary, charset_of, texts
 from lakeingest.wire.collations import CHARSETS
 from lakeingest.wire.compiled import SLACK
 from lakeingest.wire.values import Values
-from tests.mysql.test_binlog_reader import Db, database_on
+from tests.mysql.database import Db, database_on
 
 # charset → how many bytes its codes have; 1 where it does not stand here, other tests for those of all Unicode
 SIZES = {

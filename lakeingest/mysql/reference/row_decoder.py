@@ -41,6 +41,7 @@ _PYTHON: dict[Kind, type] = {
     Kind.INT64: int,
     Kind.UINT64: int,
     Kind.DECIMAL: Decimal,
+    Kind.NUMERAL: Decimal,
     Kind.FLOAT: float,
     Kind.DOUBLE: float,
     Kind.DATE: dt.date,
@@ -57,6 +58,7 @@ _TYPES: dict[Kind, frozenset[Any]] = {
     Kind.INT64: frozenset({(FIELD_TYPE.LONG, 1), (FIELD_TYPE.LONGLONG, 0)}),
     Kind.UINT64: frozenset({(FIELD_TYPE.LONGLONG, 1)}),
     Kind.DECIMAL: frozenset({FIELD_TYPE.NEWDECIMAL}),
+    Kind.NUMERAL: frozenset({FIELD_TYPE.NEWDECIMAL}),
     Kind.FLOAT: frozenset({FIELD_TYPE.FLOAT}),
     Kind.DOUBLE: frozenset({FIELD_TYPE.DOUBLE}),
     Kind.DATE: frozenset({FIELD_TYPE.DATE}),
@@ -116,6 +118,7 @@ class RowDecoder:
                 f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
                 f"{', '.join(schema.names)}; copy the table again"
             )
+        _require_readable(found, schema, where)
         table = self._library(event, where).table_obj
         _same_columns(found, table.columns, schema, where)
         return found.id, schema, table
@@ -213,13 +216,22 @@ def _decoded(decode: Callable[[], Any], where: str) -> Any:
         ) from error
 
 
+def _require_readable(found: TableMap, schema: TableSchema, where: str) -> None:
+    """UnsupportedValue unless the library reads every column exactly."""
+    for column, sent in zip(schema.columns, found.columns, strict=True):
+        try:
+            arrow.require_reference(column, sent.charset if column.kind is Kind.STRING else "ascii")
+        except UnsupportedValue as error:
+            raise UnsupportedValue(f"{where}: {error}") from error
+
+
 def _same_columns(found: TableMap, columns: list[Any], schema: TableSchema, where: str) -> None:
     """SchemaChanged unless the library's `columns` are of the schema's kinds."""
     for column, other in zip(schema.columns, columns, strict=True):
         types = _TYPES[column.kind]
         digits = (column.precision, column.scale)
         if not {other.type, (other.type, int(other.unsigned))} & types or (
-            column.kind is Kind.DECIMAL and (other.precision, other.decimals) != digits
+            _PYTHON[column.kind] is Decimal and (other.precision, other.decimals) != digits
         ):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
     names = tuple(other.name for other in columns)
