@@ -25,9 +25,18 @@ def kernel(function: F) -> F:
 
 
 def step(function: F) -> F:
-    """Compile a function into each kernel that calls it: it costs no call, and counts no references to arrays."""
-    options: Any = {"forceinline": True, "_nrt": False}  # numba's types do not know the second
-    compiled: Any = numba.njit(error_model="numpy", **options)(function)
+    """Make a function part of each kernel that calls it, before that is compiled: it costs no call."""
+    return _inlined(function, inline="always")
+
+
+def compiled_step(function: F) -> F:
+    """As `step`, but compiled by itself first: for a tree of steps, of which numba's own inlining makes slow code."""
+    return _inlined(function, forceinline=True)
+
+
+def _inlined(function: F, **how: Any) -> F:
+    how["_nrt"] = False  # counts no references to arrays; numba's types do not know it
+    compiled: Any = numba.njit(error_model="numpy", **how)(function)
     return cast(F, compiled)
 
 

@@ -11,7 +11,7 @@ from math import isfinite
 
 import numpy as np
 
-from lakeingest.wire.compiled import load64, step, store64
+from lakeingest.wire.compiled import compiled_step, load64, store64
 from lakeingest.wire.events import Damaged
 
 # Instead of a place in the text, a kernel answers with what went wrong: no bytes of the server's, no more room for text
@@ -49,7 +49,7 @@ _CLOCK_BITS = 41  # of a packed time, below those of its date
 _YEAR_MAX, _HOUR_MAX, _HOURS_MAX, _SIXTIETH_MAX, _MICRO_MAX = 9999, 23, 838, 59, 999_999
 
 
-@step
+@compiled_step
 def write_literal(value: int, text: np.ndarray, to: int) -> int:
     """Write null, true or false: where it ends, or DAMAGED."""
     if value >= len(_LITERALS):
@@ -59,7 +59,7 @@ def write_literal(value: int, text: np.ndarray, to: int) -> int:
     return to
 
 
-@step
+@compiled_step
 def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -> int:
     """Write an integer of that type, given as a number without sign: where it ends."""
     if kind & 1:
@@ -72,7 +72,7 @@ def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -
     return _write_number(np.uint64(value), text, to)
 
 
-@step
+@compiled_step
 def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
     """Write a double that is a decimal of up to 15 digits and has no exponent: where it ends, or HOLE.
 
@@ -96,7 +96,7 @@ def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
     return HOLE
 
 
-@step
+@compiled_step
 def _write_number(value: np.uint64, text: np.ndarray, to: int) -> int:
     """Write an unsigned number: where it ends."""
     count = 1
@@ -105,7 +105,7 @@ def _write_number(value: np.uint64, text: np.ndarray, to: int) -> int:
     return _write_digits(value, count, text, to)
 
 
-@step
+@compiled_step
 def _write_digits(value: np.uint64, count: int, text: np.ndarray, to: int) -> int:
     """Write so many digits of an unsigned number, its last ones: where they end."""
     for i in range(count - 1, -1, -1):
@@ -114,7 +114,7 @@ def _write_digits(value: np.uint64, count: int, text: np.ndarray, to: int) -> in
     return to + count
 
 
-@step
+@compiled_step
 def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int) -> int:
     """Write a string in quotes, with JSON's escapes: where it ends, or FULL."""
     text[to] = _QUOTE
@@ -139,7 +139,7 @@ def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int
     return to + 1
 
 
-@step
+@compiled_step
 def _has_escapes(word: int) -> bool:
     """Whether one of eight bytes is a sign below the space, a quote or a backslash."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
@@ -147,7 +147,7 @@ def _has_escapes(word: int) -> bool:
     return found & _HIGH_BITS != 0
 
 
-@step
+@compiled_step
 def _write_sign(sign: int, text: np.ndarray, to: int) -> int:
     """Write one byte of a string, escaped where it must be: where it ends."""
     letter = _ESCAPES[sign]

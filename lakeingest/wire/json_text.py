@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.errors import UnsupportedValue
-from lakeingest.wire.compiled import kernel, load64, number, step
+from lakeingest.wire.compiled import compiled_step, kernel, load64, number
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.json_scalar import (
     CROWDED,
@@ -167,7 +167,7 @@ def _write_rows(
     return _DONE, row, held
 
 
-@step
+@compiled_step
 def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, held: int, row: int) -> tuple[int, int]:
     """Write the text of one row's value: where it ends, or a negative status; and how many holes there are now."""
     text, holes, frames = output
@@ -198,7 +198,7 @@ def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, 
             return to, held
 
 
-@step
+@compiled_step
 def _open(
     data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int]:
@@ -221,7 +221,7 @@ def _open(
     return to + 1, header
 
 
-@step
+@compiled_step
 def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[int, int]:
     """Go out of the containers that have no more values: where the text goes on, and how many are still open."""
     while depth > 0 and frames[depth - 1, _VALUE] == frames[depth - 1, _ENTRIES_END]:
@@ -231,7 +231,7 @@ def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[i
     return to, depth
 
 
-@step
+@compiled_step
 def _next(
     data: np.ndarray, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int, int, int, int]:
@@ -265,7 +265,7 @@ def _next(
     return to, size, kind, at, end
 
 
-@step
+@compiled_step
 def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int) -> tuple[int, int]:
     """Write a scalar: where the text goes on, or a negative status; and how large the scalar is."""
     if kind == _NOTHING:
@@ -286,7 +286,7 @@ def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarr
     return to, start + size - at
 
 
-@step
+@compiled_step
 def _leave_hole(
     data: np.ndarray, kind: int, at: int, end: int, to: int, holes: np.ndarray, held: int, row: int
 ) -> tuple[int, int]:
@@ -299,7 +299,7 @@ def _leave_hole(
     return to, held + 1
 
 
-@step
+@compiled_step
 def _content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
     """Where a scalar's content begins, and its size: negative where it does not end in time, or is no scalar."""
     size = _SIZES[kind] if kind <= _OPAQUE else -1
@@ -308,7 +308,7 @@ def _content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
     return at, size if size <= end - at else -1
 
 
-@step
+@compiled_step
 def _packed(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
     """Where a packed size ends, and the size: negative where it does not end in time."""
     size = 0

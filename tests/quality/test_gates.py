@@ -43,7 +43,7 @@ SPARK = (
 )
 LAST = ("unsigned,b", "9" * 63 + ".99", [0.5, 1.0])
 FULL = (1, 1, "it's", "😀äz", Decimal("999.99"), Decimal("9" * 18 + ".5"), Decimal(2**64 - 1), b"ab", "n", *LAST)
-EMPTY = (2, 0, None, None, None, None, None, None, "", None, None, [])
+EMPTY = (2, 0, None, None, None, None, None, None, "", None, None, [0.0])
 OTHERS = (
     (3, 1, "a,\\b", "", Decimal("-999.99"), Decimal("-" + "9" * 18), Decimal(0), b"", "n", *LAST),
     (3, 2, "x\ny", "abc", Decimal(0), Decimal(0), Decimal(0), b"a", "n", *LAST),

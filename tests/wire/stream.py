@@ -91,7 +91,7 @@ def _packed(number: int) -> bytes:
 def tagged_gtid_body(number: int, tag: str, length: int) -> bytes:
     """The body of a GTID_TAGGED event."""
     source = b"".join(map(_variable, uuid.UUID(SOURCE).bytes))
-    named = (b"\1", source, _variable(number << 1), _variable(len(tag)) + tag.encode(), b"\0", b"\0")
+    named = (_variable(1), source, _variable(number << 1), _variable(len(tag)) + tag.encode(), b"\0", b"\0")
     fields = [*named, _variable(5), None, _variable(length)]
     body = b"".join(_variable(i) + value for i, value in enumerate(fields) if value is not None)
     return _variable(1) + _variable(len(body)) + _variable(8) + body

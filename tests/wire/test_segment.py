@@ -53,7 +53,7 @@ def test_a_recorded_dump_is_read_whole() -> None:
     assert len(set(log["file"].to_pylist())) == 2
     assert log["pos"].to_pylist()[-1] == DUMP.segment.stop.pos
     for table, rows in tables.items():
-        assert rows.num_rows >= 24, table
+        assert rows.num_rows >= 20, table
         rows.validate(full=True)
         assert set(rows["_lakeingest_pos"].to_pylist()) <= set(log["pos"].to_pylist())
 
@@ -344,6 +344,7 @@ def test_an_error_packet_is_kept_for_its_reader() -> None:
     """What the server says when it gives up is for the driver to read."""
     stream = Stream()
     stream.begin()
+    stream.pos += 100
     decoder = read_packets(stream, packets([*(b"\0" + one for one in stream.raw), b"\xff\x00\x01#HY000gone"]))
     assert decoder.error == b"\xff\x00\x01#HY000gone"
     assert not decoder.is_done

@@ -1,0 +1,146 @@
+import threading
+
+import pymysql
+import pytest
+
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.errors import ChunkTooSlow, SchemaChanged, SourceAway, SplitUnstable, UnsupportedValue
+from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.row_stream import stream_rows
+from tests.mysql.database import Db
+
+pytestmark = pytest.mark.mysql
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result sets of the binary protocol."""
+    monkeypatch.delenv("LAKEINGEST_WIRE", raising=False)
+
+
+def test_an_empty_result_has_no_batch(db: Db) -> None:
+    """And the connection is of use afterwards."""
+    table = db.table("t", "id INT PRIMARY KEY, v TEXT")
+    assert list(stream_rows(db.connection, table, "SELECT id, v FROM t")) == []
+    assert query(db.connection, "SELECT 1") == [("1",)]
+
+
+def test_one_row_comes_at_once(db: Db) -> None:
+    """The last row is not kept back for one after it."""
+    table = db.table("t", "id INT PRIMARY KEY, v TEXT")
+    db.run("INSERT INTO t VALUES (1, 'ü')")
+    [batch] = stream_rows(db.connection, table, "SELECT id, v FROM t")
+    assert batch.to_pylist() == [{"id": 1, "v": "ü"}]
+    assert query(db.connection, "SELECT 1") == [("1",)]
+
+
+@pytest.mark.parametrize("columns", [1, 5, 6, 7, 62, 63, 1000])
+def test_a_row_may_be_null_but_for_its_key(db: Db, columns: int) -> None:
+    """However many columns there are, and so bits in the row's map of them."""
+    table = db.table("t", "id INT PRIMARY KEY, " + ", ".join(f"c{i} BIGINT" for i in range(columns)))
+    db.run("INSERT INTO t (id) VALUES (1), (2)", f"INSERT INTO t (id, c{columns - 1}) VALUES (3, 7)")
+    rows = db.select(table)
+    assert rows["id"].to_pylist() == [1, 2, 3]
+    assert rows[f"c{columns - 1}"].to_pylist() == [None, None, 7]
+    assert all(rows[name].null_count == 3 for name in table.names[1:-1])
+
+
+def test_rows_larger_than_a_packet_come_whole(db: Db) -> None:
+    """Rows of more than 16 MB, and those that fill packets just so, among small ones."""
+    table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
+    # a row has a zero byte, a map of nulls, the key, and nine or four bytes of length before its text
+    sizes = [5, 17 << 20, (1 << 24) - 1 - 10, 0, (1 << 24) - 1 - 11, (1 << 24) - 12, 40 << 20, 2 * ((1 << 24) - 1) - 15]
+    for id_, size in enumerate(sizes):
+        db.run(f"INSERT INTO t VALUES ({id_}, REPEAT('x', {size}))")
+    rows = db.select(table)
+    assert [len(value) for value in rows["v"].to_pylist()] == sizes
+    assert rows["v"].to_pylist()[1] == "x" * sizes[1]
+
+
+def test_more_rows_than_packets_have_numbers(db: Db) -> None:
+    """Numbers begin again after 255; no row is lost or doubled in 50,000."""
+    table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(9)")
+    db.run("SET cte_max_recursion_depth = 100000")
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT i, i FROM n"
+    db.run(f"INSERT INTO t {numbers}")
+    rows = db.select(table)
+    assert rows["id"].to_pylist() == list(range(1, 50_001))
+    assert rows["v"].to_pylist() == [str(i) for i in range(1, 50_001)]
+
+
+@pytest.mark.parametrize(("command", "error"), [("KILL {}", SourceAway), ("KILL QUERY {}", SplitUnstable)])
+def test_a_result_that_is_killed_is_an_error(db: Db, command: str, error: type[Exception]) -> None:
+    """Rows that came before are not taken for all."""
+    table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
+    for id_ in range(120):
+        db.run(f"INSERT INTO t VALUES ({id_}, REPEAT('x', 1000000))")
+    with pytest.raises(error), connect(db.source, stream=True) as reading:
+        [(number,)] = query(reading, "SELECT CONNECTION_ID()")
+        batches = stream_rows(reading, table, f"SELECT id, v FROM {table.table}")
+        next(batches)
+        db.run(command.format(number))
+        list(batches)
+
+
+def test_a_result_that_takes_too_long_is_an_error(db: Db) -> None:
+    """MAX_EXECUTION_TIME ends it with the driver's error, in mid-result or before."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    db.run("INSERT INTO t VALUES (1), (2), (3), (4)")
+    slow = f"SELECT /*+ MAX_EXECUTION_TIME(400) NO_BNL() */ id FROM {table.table} WHERE NOT SLEEP(0.15)"
+    with pytest.raises(ChunkTooSlow), connect(db.source, stream=True) as reading:
+        list(stream_rows(reading, table, slow))
+
+
+def test_a_statement_that_cannot_be_prepared_is_the_drivers_error(db: Db) -> None:
+    """As with any other query."""
+    table = db.table("t", "id INT PRIMARY KEY")
+    with pytest.raises(pymysql.err.ProgrammingError, match="no_such"):
+        list(stream_rows(db.connection, table, "SELECT id FROM no_such"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Column("v", Kind.INT64, "bigint"),
+        Column("v", Kind.STRING, "text"),
+        Column("v", Kind.DECIMAL, "decimal(10,3)", precision=10, scale=3),
+        Column("v", Kind.NUMERAL, "decimal(40,2)", precision=40, scale=2),
+        Column("v", Kind.DATETIME, "datetime"),
+    ],
+)
+def test_columns_of_other_types_are_named(db: Db, other: Column) -> None:
+    """What the server sends must be what the table had when it was planned."""
+    table = db.table("t", "id INT PRIMARY KEY, v DECIMAL(10,2)")
+    changed = TableSchema(table.table, (table.columns[0], other), ("id",))
+    with pytest.raises(SchemaChanged, match=rf"{db.name}\.t: column v .*copy the table again"):
+        list(stream_rows(db.connection, changed, "SELECT id, v FROM t"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"), [("DATE", "0000-00-00"), ("DATETIME(6)", "2024-01-00 01:02:03.4"), ("TIMESTAMP NULL", "0")]
+)
+def test_a_date_that_is_none_is_refused(db: Db, declared: str, value: str) -> None:
+    """By the column's name and with the value; a NULL is none."""
+    table = db.table("t", f"id INT PRIMARY KEY, seen {declared}")
+    db.run(f"INSERT INTO t VALUES (1, NULL), (2, '{value}')")
+    with pytest.raises(UnsupportedValue, match=rf"{db.name}\.t: column seen .*holds '{value[:10].ljust(10, '0')[:4]}"):
+        list(stream_rows(db.connection, table, "SELECT id, seen FROM t"))
+
+
+def test_two_results_of_one_connection_follow_each_other(db: Db) -> None:
+    """A large result leaves nothing behind, whatever another connection does at the same time."""
+    table = db.table("t", "id INT PRIMARY KEY, v TEXT")
+    db.run("INSERT INTO t VALUES (1, REPEAT('a', 60000)), (2, 'b'), (3, REPEAT('c', 9000))")
+    found: list[int] = []
+
+    def read_often() -> None:
+        with connect(db.source) as other:
+            for _ in range(20):
+                found.extend(map(len, stream_rows(other, table, f"SELECT id, v FROM {table.table}")))
+
+    beside = threading.Thread(target=read_often)
+    beside.start()
+    for _ in range(20):
+        found.extend(map(len, stream_rows(db.connection, table, "SELECT id, v FROM t")))
+    beside.join()
+    assert sum(found) == 2 * 20 * 3
