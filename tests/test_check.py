@@ -26,7 +26,7 @@ from lakeingest.pipeline import check as stage
 from lakeingest.pipeline.check import CheckResult, check
 from lakeingest.pipeline.plan import plan
 from lakeingest.pipeline.run import run
-from tests.mysql.test_binlog_reader import Db, database_on
+from tests.mysql.database import Db, database_on
 from tests.mysql.test_preflight import globally, user_on
 
 pytestmark = pytest.mark.mysql

@@ -21,7 +21,7 @@ from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.plan import CopyPlan, TablePlan, plan
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
-from tests.mysql.test_binlog_reader import Db, database_on
+from tests.mysql.database import Db, database_on
 from tests.mysql.test_preflight import globally, user_on
 
 pytestmark = pytest.mark.mysql

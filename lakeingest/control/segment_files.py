@@ -35,8 +35,8 @@ class SegmentFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for _, writer in self._writers.values():
-            writer.close()
+        for writer in self._writers.values():
+            writer[1].close()
 
     def write(self, part: Part) -> None:
         """Take a batch of a table, or of transactions."""
@@ -54,7 +54,7 @@ class SegmentFiles:
         """The manifest of the files, which are safe on the disk."""
         self._flush()
         for name, writer in self._writers.values():
-            writer.close()
+            writer.close()  # and again at the end: it may be closed twice
             sync(self._folder / name)
         names = {table: name for table, (name, _) in self._writers.items()}
         return Manifest(

@@ -15,6 +15,7 @@ import pymysql
 from pymysql.constants import COMMAND, CR
 
 from lakeingest.core.schema import TableSchema
+from lakeingest.mysql.connection import query
 
 REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that takes the slow path
 
@@ -36,6 +37,8 @@ def stream_rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -
     """
     from lakeingest.wire.result_set import ResultSet, read_definition  # numba: it takes a second to import
 
+    # each text in its column's charset: where the server has no Unicode for a code, it would send a question mark
+    query(connection, "SET character_set_results = NULL")
     wire: Any = connection  # the driver has no public way to send a command or to read a packet
     wire._execute_command(COMMAND.COM_STMT_PREPARE, sql)  # noqa: SLF001
     statement, columns, parameters, _ = _PREPARED.unpack_from(wire._read_packet().get_all_data())  # noqa: SLF001
@@ -51,6 +54,7 @@ def stream_rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -
     if result.error is not None:
         pymysql.err.raise_mysql_exception(result.error)
     wire._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", statement))  # noqa: SLF001 - it has no answer
+    query(connection, "SET character_set_results = utf8mb4")
 
 
 class Receiver:

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.schema import SRID_BYTES, Column, Kind
 from lakeingest.wire import charsets, members, numbers, temporals
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.json_text import json_texts
 from lakeingest.wire.values import Values
 from lakeingest.wire.walk import PACKED
-
-_SRID_BYTES = 4  # before the WKB of a geometry
 
 
 class Mismatch(ValueError):
@@ -130,9 +128,9 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 
 def _wkb(values: Values, _: Encoding) -> pa.Array:
-    if (values.size[values.start >= 0] < _SRID_BYTES).any():
+    if (values.size[values.start >= 0] < SRID_BYTES).any():
         raise Damaged("a geometry without its SRID")
-    return charsets.binary(values.without_first(_SRID_BYTES))
+    return charsets.binary(values.without_first(SRID_BYTES))
 
 
 # What has the same bytes on both paths.
@@ -180,7 +178,7 @@ _EVENT_READERS: Readers = {
 
 
 def of_result(column: Column, sent: Sent) -> Encoding:
-    """How a column comes in a result set of the binary protocol, in utf8mb4; Mismatch when it is not of that kind."""
+    """How a column comes in a result set of the binary protocol; Mismatch when it is not of that kind."""
     return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED))
 
 

@@ -13,6 +13,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.errors import SchemaChanged, SourceAway, UnsupportedValue
 from lakeingest.wire import arrow
 from lakeingest.wire.buffer import Buffer
+from lakeingest.wire.collations import charset_of
 from lakeingest.wire.encodings import Encoding, FieldType, Mismatch, Sent, of_result
 from lakeingest.wire.events import Cursor, Damaged
 from lakeingest.wire.framing import DAMAGES, Status, payload_at
@@ -32,7 +33,7 @@ def read_definition(payload: bytes) -> Sent:
     for _ in range(_DEFINITION_STRINGS):
         body.take(body.packed())
     body.take(1)
-    _, length, number, flags, decimals = struct.unpack("<HIBHB", body.take(10))
+    collation, length, number, flags, decimals = struct.unpack("<HIBHB", body.take(10))
     try:
         found = FieldType(number)
     except ValueError as error:
@@ -40,7 +41,7 @@ def read_definition(payload: bytes) -> Sent:
     unsigned = bool(flags & _UNSIGNED)
     # the length of a decimal is that of its text, with room for a point and a sign
     precision = length - (decimals > 0) - (not unsigned) if found is FieldType.NEWDECIMAL else 0
-    return Sent(found, unsigned=unsigned, precision=precision, scale=decimals)
+    return Sent(found, unsigned=unsigned, precision=precision, scale=decimals, charset=charset_of(collation))
 
 
 class ResultSet:

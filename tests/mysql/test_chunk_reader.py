@@ -1,4 +1,5 @@
 import datetime as dt
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -23,7 +24,6 @@ from lakeingest.errors import (
     SplitUnstable,
     UnsupportedValue,
 )
-from lakeingest.mysql import chunk_reader
 from lakeingest.mysql.chunk_reader import (
     Cap,
     ChunkRead,
@@ -35,9 +35,10 @@ from lakeingest.mysql.chunk_reader import (
     read_chunk,
 )
 from lakeingest.mysql.connection import query
+from lakeingest.mysql.reference import text_rows
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire import arrow
-from tests.mysql.test_binlog_reader import EPOCH, Db, database_on
+from tests.mysql.database import EPOCH, Db, database_on
 
 pytestmark = pytest.mark.mysql
 
@@ -74,6 +75,27 @@ VALUES: dict[str, tuple[tuple[str, Any], ...]] = {
     "BINARY(4)": (("x'00FF'", b"\0\xff\0\0"), ("''", b"\0\0\0\0")),
     "VARBINARY(9)": (("x'00FF00'", b"\0\xff\0"), ("''", b"")),
     "LONGBLOB": (("REPEAT(x'00', 100000)", bytes(100_000)),),
+    "YEAR": (("0", 0), ("1901", 1901), ("2155", 2155)),
+    "TIME": (("'-838:59:59'", "-838:59:59"), ("'00:00:01'", "00:00:01"), ("'-00:00:01'", "-00:00:01")),
+    "TIME(1)": (("'-12:00:00.9'", "-12:00:00.9"), ("'101:02:03.0'", "101:02:03.0")),
+    "TIME(6)": (("'838:59:58.999999'", "838:59:58.999999"), ("'-00:00:00.000001'", "-00:00:00.000001")),
+    "SET('a','b','ü')": (("'ü,a'", "a,ü"), ("''", "")),
+    "DECIMAL(65,30)": (("-1.5", "-1." + "5".ljust(30, "0")), ("9" * 35, "9" * 35 + "." + "0" * 30)),
+    "DECIMAL(40,0)": (("-" + "9" * 40, "-" + "9" * 40), ("0", "0")),
+    "BIT(1)": (("1", True), ("0", False)),
+    "BIT(12)": (("b'100000000001'", b"\x08\x01"), ("0", b"\0\0")),
+    "BIT(64)": (("18446744073709551615", b"\xff" * 8),),
+    "JSON": (
+        ("'{\"b\": [1, 2.50, null], \"a\": \"\\\\u00e4\"}'", '{"a": "ä", "b": [1, 2.5, null]}'),
+        ("'null'", "null"),
+        ("CAST(CAST('2024-02-29 01:02:03.5' AS DATETIME(6)) AS JSON)", '"2024-02-29 01:02:03.500000"'),
+    ),
+    "POINT": (("ST_GeomFromText('POINT(1 -2)', 4326)", struct.pack("<BIdd", 1, 1, -2, 1)),),
+    "VECTOR(3)": (("TO_VECTOR('[1,-2.5,0]')", [1.0, -2.5, 0.0]),),
+    "VARCHAR(9) CHARACTER SET latin1": (("'ä€'", "ä€"),),
+    "CHAR(9) CHARACTER SET utf16": (("'ä😀 '", "ä😀"),),
+    "TEXT CHARACTER SET gbk": (("'中文'", "中文"),),
+    "ENUM('ä','ö') CHARACTER SET latin1": (("'ö'", "ö"),),
 }  # fmt: skip
 
 
@@ -115,6 +137,17 @@ def plain_db(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Db]:
     """A database on a server without GTIDs."""
     with database_on(mysql_server_with(**PLAIN)) as database:
         yield database
+
+
+def test_a_text_that_has_no_unicode_is_refused(db: Db) -> None:
+    """The server would send a question mark for it, and U+FFFD for others; neither is what the table holds."""
+    schema = db.table("t", "id INT PRIMARY KEY, g VARCHAR(5) CHARACTER SET greek")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, _greek x'41'), (2, _greek x'41A4')")
+    with pytest.raises(UnsupportedValue, match="column g"):
+        read(db, schema)
+    with pytest.raises(UnsupportedValue, match="column g"):
+        db.read(db.segment(start), schema)
 
 
 def numbers(db: Db, *ids: int) -> TableSchema:
@@ -328,7 +361,8 @@ def test_a_zero_or_partial_date_is_refused_by_column(db: Db, source_type: str, v
 
 def test_a_chunk_of_several_fetches_is_whole(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows come in batches, of which the last is not full."""
-    monkeypatch.setattr(chunk_reader, "FETCH_ROWS", 4)
+    monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
+    monkeypatch.setattr(text_rows, "FETCH_ROWS", 4)
     assert ids(read(db, numbers(db, *range(10))).rows) == list(range(10))
 
 
@@ -343,7 +377,8 @@ def test_rows_that_are_python_objects_at_once_are_bounded_by_their_bytes(
     db: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first fetch is one row; then as many as fit, but no sudden jump."""
-    monkeypatch.setattr(chunk_reader, "FETCH_BYTES", 10_000)
+    monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
+    monkeypatch.setattr(text_rows, "FETCH_BYTES", 10_000)
     schema = wide(db, *[10] * 200)
     assert [batch.num_rows for batch in read(db, schema).rows.to_batches()] == [1, 10, 100, 89]
     db.run("UPDATE w SET v = REPEAT('x', 4000) WHERE id > 191", "DELETE FROM w WHERE id <= 191")

@@ -26,7 +26,7 @@ from lakeingest.mysql.connection import (
     query_dicts,
     written_position,
 )
-from tests.mysql.test_binlog_reader import database_on
+from tests.mysql.database import database_on
 
 pytestmark = pytest.mark.mysql
 

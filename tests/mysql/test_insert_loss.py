@@ -33,7 +33,7 @@ from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, file_starts, free_server_id, query, written_position
 from tests.core.logged import log_of
-from tests.mysql.test_binlog_reader import Db, database_on
+from tests.mysql.database import Db, database_on
 
 pytestmark = pytest.mark.mysql
 

@@ -11,7 +11,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
-from tests.mysql.test_binlog_reader import Db, database_on
+from tests.mysql.database import Db, database_on
 
 pytestmark = pytest.mark.mysql
 

@@ -19,7 +19,7 @@ from lakeingest.mysql.connection import connect, file_starts, free_server_id, qu
 from lakeingest.mysql.preflight import Server, ask, retention
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.mysql.table_preflight import read_schemas
-from tests.mysql.test_binlog_reader import Db, database_on
+from tests.mysql.database import Db, database_on
 from tests.mysql.test_connection import ODD, source_of
 
 pytestmark = pytest.mark.mysql

@@ -37,7 +37,7 @@ def test_one_row_comes_at_once(db: Db) -> None:
 @pytest.mark.parametrize("columns", [1, 5, 6, 7, 62, 63, 1000])
 def test_a_row_may_be_null_but_for_its_key(db: Db, columns: int) -> None:
     """However many columns there are, and so bits in the row's map of them."""
-    table = db.table("t", "id INT PRIMARY KEY, " + ", ".join(f"c{i} BIGINT" for i in range(columns)))
+    table = db.table("t", "id INT PRIMARY KEY, " + ", ".join(f"c{i} TINYINT" for i in range(columns)))
     db.run("INSERT INTO t (id) VALUES (1), (2)", f"INSERT INTO t (id, c{columns - 1}) VALUES (3, 7)")
     rows = db.select(table)
     assert rows["id"].to_pylist() == [1, 2, 3]
@@ -112,19 +112,26 @@ def test_columns_of_other_types_are_named(db: Db, other: Column) -> None:
     """What the server sends must be what the table had when it was planned."""
     table = db.table("t", "id INT PRIMARY KEY, v DECIMAL(10,2)")
     changed = TableSchema(table.table, (table.columns[0], other), ("id",))
-    with pytest.raises(SchemaChanged, match=rf"{db.name}\.t: column v .*copy the table again"):
-        list(stream_rows(db.connection, changed, "SELECT id, v FROM t"))
+    match = rf"{db.name}\.t: column v .*copy the table again"
+    with pytest.raises(SchemaChanged, match=match), connect(db.source, stream=True) as reading:
+        list(stream_rows(reading, changed, f"SELECT id, v FROM {table.table}"))
 
 
 @pytest.mark.parametrize(
-    ("declared", "value"), [("DATE", "0000-00-00"), ("DATETIME(6)", "2024-01-00 01:02:03.4"), ("TIMESTAMP NULL", "0")]
+    ("declared", "value", "shown"),
+    [
+        ("DATE", "0000-00-00", "0000-00-00"),
+        ("DATETIME(6)", "2024-01-00 01:02:03.4", "2024-01-00"),
+        ("TIMESTAMP NULL", "0", "0000-00-00"),
+    ],
 )
-def test_a_date_that_is_none_is_refused(db: Db, declared: str, value: str) -> None:
+def test_a_date_that_is_none_is_refused(db: Db, declared: str, value: str, shown: str) -> None:
     """By the column's name and with the value; a NULL is none."""
     table = db.table("t", f"id INT PRIMARY KEY, seen {declared}")
     db.run(f"INSERT INTO t VALUES (1, NULL), (2, '{value}')")
-    with pytest.raises(UnsupportedValue, match=rf"{db.name}\.t: column seen .*holds '{value[:10].ljust(10, '0')[:4]}"):
-        list(stream_rows(db.connection, table, "SELECT id, seen FROM t"))
+    match = rf"{db.name}\.t: column seen .*holds '{shown}'"
+    with pytest.raises(UnsupportedValue, match=match), connect(db.source, stream=True) as reading:
+        list(stream_rows(reading, table, f"SELECT id, seen FROM {table.table}"))
 
 
 def test_two_results_of_one_connection_follow_each_other(db: Db) -> None:
