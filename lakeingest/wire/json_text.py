@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.errors import UnsupportedValue
-from lakeingest.wire.compiled import compiled_step, kernel, load64, number
+from lakeingest.wire.compiled import compiled_step, int64, kernel, load64, number
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.json_scalar import (
     CROWDED,
@@ -155,10 +155,10 @@ def _write_rows(
     data: np.ndarray, start: np.ndarray, size: np.ndarray, row: int, output: _Output, offsets: np.ndarray, held: int
 ) -> tuple[int, int, int]:
     """Write the texts of the rows from `row` on: a status, the row that it is of, and the holes of those before it."""
-    to = offsets[row]
+    to = int64(offsets[row])
     while row < len(start):
         if start[row] >= 0:
-            to, after = _write_value(data, start[row], start[row] + size[row], output, to, held, row)
+            to, after = _write_value(data, int64(start[row]), int64(start[row] + size[row]), output, to, held, row)
             if to < 0:
                 return to, row, held
             held = after
@@ -174,7 +174,7 @@ def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, 
     budget = 2 * (end - at)
     kind = data[at] if at < end else _NOTHING
     at += 1
-    depth = 0
+    depth = int64(0)
     while True:
         if to > len(text) - ROOM:
             return FULL, held
@@ -269,14 +269,14 @@ def _next(
 def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int) -> tuple[int, int]:
     """Write a scalar: where the text goes on, or a negative status; and how large the scalar is."""
     if kind == _NOTHING:
-        return write_literal(0, text, to), 0
+        return write_literal(int64(0), text, to), 0
     start, size = _content(data, kind, at, end)
     if size < 0:
         return DAMAGED, 0
     if kind == _STRING or (kind == _OPAQUE and data[at] == _VAR_STRING):
         to = write_string(data, start, size, text, to)
     elif kind == _LITERAL:
-        to = write_literal(data[start], text, to)
+        to = write_literal(int64(data[start]), text, to)
     elif kind == _DOUBLE:
         to = write_short_decimal(load64(data, start), text, to)
     elif kind == _OPAQUE:

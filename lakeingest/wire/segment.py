@@ -16,6 +16,7 @@ from lakeingest.errors import BinlogGone, SourceAway
 from lakeingest.wire import events, grammar
 from lakeingest.wire.arrow import Part
 from lakeingest.wire.buffer import Buffer
+from lakeingest.wire.charsets import UnknownCharset
 from lakeingest.wire.events import ACTIONS, Action, Damaged, Event, Type
 from lakeingest.wire.follow import At, follow
 from lakeingest.wire.framing import CHECKSUM_BYTES, DAMAGES, Status, frame_bare_events, frame_events, payload_at
@@ -237,7 +238,11 @@ class SegmentDecoder:
     def _map(self, event: Event) -> None:
         self._move(Sign.ROWS, event)
         schema = self._schemas.get(events.read_table_name(event))
-        table = -1 if schema is None else self._window.reader.add(schema, read_table_map(event), f"at {self.at}")
+        try:
+            table = -1 if schema is None else self._window.reader.add(schema, read_table_map(event), f"at {self.at}")
+        except UnknownCharset as error:
+            what, _, fix = str(error).partition("; ")
+            raise grammar.refusal(what, fix, self.at) from error
         self._maps.add(events.read_table_id(event), event.payload, table, int(self._at[At.COUNT]))
 
     def _keep(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:

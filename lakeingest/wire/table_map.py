@@ -36,6 +36,7 @@ _NUMERIC = {
     FieldType.FLOAT,
     FieldType.DOUBLE,
     FieldType.NEWDECIMAL,
+    FieldType.YEAR,
 }
 _CHARACTER = {FieldType.STRING, FieldType.VAR_STRING, FieldType.VARCHAR, FieldType.BLOB, FieldType.VECTOR}
 _WITH_MEMBERS = {FieldType.ENUM, FieldType.SET}
