@@ -20,6 +20,7 @@ from lakeingest.errors import OperatorNeeded
 
 PACKAGE = Path(__file__).parents[1]
 PYTHON = "3.11"
+PROCESSOR = "generic"  # whatever machines a job gets; they find compiled kernels by this name
 _MARKERS = {
     "implementation_name": "cpython",
     "os_name": "posix",
@@ -89,18 +90,37 @@ def dependencies(folder: Path, pins: list[str]) -> Path:
 
 
 def job(folder: Path, pipeline: bytes) -> Path:
-    """The archive of lakeingest and a pipeline.yml in the folder."""
+    """The archive of lakeingest, with its kernels compiled where they can be here, and a pipeline.yml in the folder."""
     packed = io.BytesIO()
-    files: dict[str, Path | bytes] = {
+    sources: dict[str, Path | bytes] = {
         str(path.relative_to(PACKAGE.parent)): path
         for path in PACKAGE.rglob("*")
-        if path.is_file() and path.parent.name != "__pycache__"
+        if path.is_file() and "__pycache__" not in path.parts
     }
-    _pack(packed, files | {"pipeline.yml": pipeline})
+    _pack(packed, sources | _kernels() | {"pipeline.yml": pipeline})
     path = folder / f"job-{_digest(packed.getvalue())}.tar.gz"
     folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
     return path
+
+
+def _kernels() -> dict[str, Path]:
+    """Compiled kernels for where they are looked for beside the sources; none where Python or machine is another."""
+    from packaging.markers import default_environment
+
+    here = {**default_environment()}
+    if any(here[name] != value for name, value in _MARKERS.items() if name != "python_full_version"):
+        return {}
+    done = subprocess.run(
+        [sys.executable, "-m", "lakeingest.wire.kernels"],
+        env=os.environ | {"NUMBA_CPU_NAME": PROCESSOR, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    kept = [Path(line) for line in done.stdout.splitlines()]
+    return {f"{PACKAGE.name}/wire/__pycache__/{one.parent.name}/{one.name}": one for one in kept}
 
 
 def _fetch(pins: list[str], folder: Path) -> None:

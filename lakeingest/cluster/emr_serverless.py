@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lakeingest.cluster.archive import PYTHON
+from lakeingest.cluster.archive import PROCESSOR, PYTHON
 from lakeingest.errors import ConfigError, OperatorNeeded
 from lakeingest.services import EmrServerless
 
@@ -45,6 +45,8 @@ def job_request(
         f"{DRIVER}.PYTHONPATH": path,
         f"{EXECUTOR}.PYSPARK_PYTHON": INTERPRETER,
         f"{EXECUTOR}.PYTHONPATH": path,
+        f"{DRIVER}.NUMBA_CPU_NAME": PROCESSOR,
+        f"{EXECUTOR}.NUMBA_CPU_NAME": PROCESSOR,
         **launch,
     }
     secrets = {f"{DRIVER}.{variable}": f"EMR.secret@{secret}" for variable, secret in service.secrets.items()}

@@ -21,9 +21,9 @@ ARTIFICIAL = 0x20
 _CRC32 = 1
 _BINLOG_VERSION = 4
 HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
-_NUMBERS_END = 1 << 63  # of transactions,
-_TIMES_END = 1 << 55  # of commit times,
-_LENGTHS_END = 1 << 62  # and of what is added to a position
+_NUMBERS_END = 1 << 63  # of transactions
+TIMES_END = 1 << 55  # of commit times
+LENGTHS_END = 1 << 62  # of what is added to a position
 _MARIADB = 160  # where the types of MariaDB begin
 
 
@@ -162,7 +162,7 @@ class Event:
         data = raw[: -_CHECKSUM.size] if checksums else raw
         if event_type == Type.FORMAT_DESCRIPTION:  # it has room for a checksum, and says whether that is one
             checksums, data = has_checksums(raw), raw[: -_CHECKSUM.size]
-        if checksums and zlib.crc32(data) != _CHECKSUM.unpack(raw[-_CHECKSUM.size :])[0]:
+        if checksums and not is_proved(raw):
             raise Damaged(f"the checksum of an event of type {event_type} is wrong")
         is_made_up = not end or bool(flags & ARTIFICIAL) or event_type in _HEARTBEATS
         return cls(event_type, seconds, size, end, is_made_up, data)
@@ -218,6 +218,12 @@ class Cursor:
         return len(self._data) - self._at
 
 
+def is_proved(raw: bytes) -> bool:
+    """Whether an event's last four bytes are the checksum of those before them."""
+    body = raw[: -_CHECKSUM.size]
+    return bool(zlib.crc32(body) == int.from_bytes(raw[len(body) :], "little"))
+
+
 def has_checksums(raw: bytes) -> bool:
     """Whether this FORMAT_DESCRIPTION event and those after it have checksums; Damaged for a new form."""
     algorithm = raw[-1 - _CHECKSUM.size]
@@ -236,7 +242,7 @@ def read_rotate(event: Event) -> tuple[str, int]:
         file_number(file)
     except ValueError as error:
         raise Damaged(str(error)) from error
-    if pos >= _LENGTHS_END:
+    if pos >= LENGTHS_END:
         raise Damaged(f"a file that goes on at {pos}")
     return file, pos
 
@@ -251,7 +257,7 @@ class Beginning:
 
     def __post_init__(self) -> None:
         number = 1 if self.gtid is None else self.gtid.number
-        if not (0 < number < _NUMBERS_END and self.committed_at < _TIMES_END and self.length < _LENGTHS_END):
+        if not (0 < number < _NUMBERS_END and self.committed_at < TIMES_END and self.length < LENGTHS_END):
             raise Damaged("a GTID event with numbers that no server has")
 
 

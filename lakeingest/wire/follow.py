@@ -10,7 +10,7 @@ import enum
 import numpy as np
 
 from lakeingest.wire.compiled import kernel, load64, number, step
-from lakeingest.wire.events import ACTIONS, ARTIFICIAL, HAS_ORIGINAL, Action, Type
+from lakeingest.wire.events import ACTIONS, ARTIFICIAL, HAS_ORIGINAL, LENGTHS_END, TIMES_END, Action, Type
 from lakeingest.wire.framing import HEADER
 from lakeingest.wire.grammar import State
 from lakeingest.wire.walk import packed
@@ -167,10 +167,10 @@ def _gtid(
         original = number(data, where, 7)
         committed_at = original or committed_at
         where += 7
-    if where >= stop:
+    if where >= stop or committed_at >= TIMES_END:
         return False
     taken, length = packed(data, where)
-    if length <= 0 or where + taken > stop:
+    if not 0 < length < LENGTHS_END or where + taken > stop:
         return False
     index = at[_TRANSACTIONS]
     transactions[index, 0] = source

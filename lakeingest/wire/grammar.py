@@ -96,7 +96,8 @@ def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePo
 
 def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
     """The error for something that cannot be replayed."""
-    return UnsupportedEvent(f"the binlog holds {what} at {at}; {fix}, then copy the tables again")
+    shown = " ".join(what.encode(errors="backslashreplace").decode().split())  # a statement may hold any bytes
+    return UnsupportedEvent(f"the binlog holds {shown} at {at}; {fix}, then copy the tables again")
 
 
 def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:

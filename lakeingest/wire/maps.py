@@ -18,10 +18,11 @@ class Maps:
         self.data = np.empty(_BYTES + SLACK, np.uint8)
         self._used = 0
         self._count = 0
+        self._most = _IDS_MAX  # a transaction may name more, which are not forgotten before its end
 
     def add(self, table_id: int, payload: bytes, table: int, seen: int) -> None:
         """Remember a TABLE_MAP event of the table with that number (−1: it is not copied), seen in a transaction."""
-        if self._count >= _IDS_MAX:
+        if self._count >= self._most:
             self._forget(seen)
         if 2 * self._count >= len(self.places):
             self._rebuild(self.places[self.places[:, Map.SIZE] > 0], 2 * len(self.places))
@@ -41,7 +42,15 @@ class Maps:
     def _forget(self, seen: int) -> None:
         """Keep only what the transaction itself has seen."""
         kept = self.places[(self.places[:, Map.SIZE] > 0) & (self.places[:, Map.SEEN] == seen)]
+        kept = kept[np.argsort(kept[:, Map.START])]
+        self._used = 0
+        for entry in kept:  # each moves to the front, over what is forgotten
+            start, size = int(entry[Map.START]), int(entry[Map.SIZE])
+            self.data[self._used : self._used + size] = self.data[start : start + size]
+            entry[Map.START] = self._used
+            self._used += size
         self._rebuild(kept, max(_PLACES, 1 << (4 * len(kept)).bit_length()))
+        self._most = max(_IDS_MAX, 2 * len(kept))
 
     def _rebuild(self, kept: np.ndarray, size: int) -> None:
         self.places = np.zeros((size, len(Map)), np.int64)

@@ -31,7 +31,7 @@ def open_payload(event: Event) -> Any:
     size, compression = fields.get(_Field.SIZE), fields.get(_Field.COMPRESSION)
     if size != body.left or compression not in {_ZSTD, _PLAIN}:
         raise Damaged(f"a TRANSACTION_PAYLOAD event of {body.left} bytes, not {size}, with compression {compression}")
-    packed = pa.BufferReader(body.take(body.left))
+    packed = pa.BufferReader(pa.py_buffer(event.data).slice(len(event.data) - body.left))  # not copied: it may be large
     return pa.CompressedInputStream(packed, "zstd") if compression == _ZSTD else packed
 
 

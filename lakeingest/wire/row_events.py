@@ -186,7 +186,10 @@ def walk_rows(
         version = _V2 if type_ >= _V2 else _V1
         at = begin + HEADER + _POST_HEADER
         if version == _V2:
-            at += number(data, at, 2)
+            extra = number(data, at, 2)  # with these two bytes
+            if extra < 2 or extra > stop - at:
+                return _CUT, found
+            at += extra
         if at >= stop:
             return _CUT, found
         taken, columns = packed(data, at)

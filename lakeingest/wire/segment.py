@@ -46,6 +46,7 @@ class SegmentDecoder:
         self._at[At.GTIDS] = gtids
         self._enter(begin)
         self._checksums = True  # what we ask of the server; then each file says what it has
+        self._is_doubted = False  # whether it said that it has none, and no event proved it yet
         self._outer, self._inner = Buffer(_BUFFER_BYTES), Buffer(_BUFFER_BYTES)
         self._read_from = self._outer  # what the places in the window are of
         self._sequence = 1
@@ -98,6 +99,10 @@ class SegmentDecoder:
 
     def _follow(self, buffer: Buffer, offset: np.ndarray, size: np.ndarray, found: int) -> Iterator[Part]:
         """Follow so many events, which were framed in `buffer`."""
+        if self._is_doubted and found:
+            self._is_doubted = False
+            if events.is_proved(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
+                raise Damaged("a file that says that its events have no checksums, and they have")
         checksum = CHECKSUM_BYTES if self._checksums and buffer is self._outer else 0
         done = 0
         while not self.is_done:
@@ -137,6 +142,7 @@ class SegmentDecoder:
         event = Event.parse(raw, checksums=self._checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             self._checksums = events.has_checksums(raw)
+            self._is_doubted = not self._checksums
         if event.is_made_up:
             yield from self._announced(event)
             return

@@ -68,18 +68,24 @@ def test_more_rows_than_packets_have_numbers(db: Db) -> None:
     assert rows["v"].to_pylist() == [str(i) for i in range(1, 50_001)]
 
 
+def read_killed(db: Db, table: TableSchema, command: str) -> None:
+    """Read a table, and in mid-result kill what reads it."""
+    with connect(db.source, stream=True) as reading:
+        [(number,)] = query(reading, "SELECT CONNECTION_ID()")
+        batches = stream_rows(reading, table, f"SELECT id, v FROM {table.table}")
+        next(batches)
+        db.run(command.format(number))
+        list(batches)
+
+
 @pytest.mark.parametrize(("command", "error"), [("KILL {}", SourceAway), ("KILL QUERY {}", SplitUnstable)])
 def test_a_result_that_is_killed_is_an_error(db: Db, command: str, error: type[Exception]) -> None:
     """Rows that came before are not taken for all."""
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
     for id_ in range(120):
         db.run(f"INSERT INTO t VALUES ({id_}, REPEAT('x', 1000000))")
-    with pytest.raises(error), connect(db.source, stream=True) as reading:
-        [(number,)] = query(reading, "SELECT CONNECTION_ID()")
-        batches = stream_rows(reading, table, f"SELECT id, v FROM {table.table}")
-        next(batches)
-        db.run(command.format(number))
-        list(batches)
+    with pytest.raises(error):
+        read_killed(db, table, command)
 
 
 def test_a_result_that_takes_too_long_is_an_error(db: Db) -> None:

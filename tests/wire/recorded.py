@@ -3,7 +3,7 @@
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def _changes(db: Db) -> None:
 def _listening(reader: type[Any]) -> Iterator[list[bytes]]:
     """All bytes that readers of that class take meanwhile."""
     heard: list[bytes] = []
-    take = reader.take
+    take: Callable[[Any, int], Iterator[Any]] = reader.take
 
     def listen(self: Any, count: int) -> Iterator[Any]:
         heard.append(bytes(self.room()[:count]))

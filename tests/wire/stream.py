@@ -31,7 +31,7 @@ EOF = b"\xfe\0\0\2\0"
 _LENGTH_AT, _LENGTH_BYTES = -12, 8  # where in the bodies made here a GTID event says its transaction's length
 _CHECKSUM_BYTES = 4
 Schemas = Mapping[TableId, TableSchema]
-Given = TypeVar("Given", covariant=True)
+Given_co = TypeVar("Given_co", covariant=True)
 
 
 def event(event_type: int, body: bytes, end: int = 0, flags: int = 0, *, checksum: bool = True) -> bytes:
@@ -195,7 +195,7 @@ class Stream:
         return ids, log
 
 
-class Reader(Protocol[Given]):
+class Reader(Protocol[Given_co]):
     """What takes bytes and gives out batches: SegmentDecoder, ResultSet."""
 
     is_done: bool
@@ -205,7 +205,7 @@ class Reader(Protocol[Given]):
         """Where the next bytes go."""
         ...
 
-    def take(self, count: int) -> Iterator[Given]:
+    def take(self, count: int) -> Iterator[Given_co]:
         """Use so many bytes that stand there."""
         ...
 
@@ -229,7 +229,7 @@ def packets(payloads: Iterable[bytes], first: int = 1) -> bytes:
     return data
 
 
-def feed(reader: Reader[Given], data: bytes, cut: random.Random | None = None) -> Iterator[Given]:
+def feed(reader: Reader[Given_co], data: bytes, cut: random.Random | None = None) -> Iterator[Given_co]:
     """Give the bytes to a reader until it is done, with `cut` in pieces of any size; what it gives out."""
     at = 0
     while at < len(data) and not reader.is_done and reader.error is None:

@@ -278,11 +278,11 @@ def _compare(db: Db, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _state(read: Read, schema: TableSchema) -> list[dict[str, object]]:
     """The table as its change rows make it; each -U and -D meets the very row that it takes away."""
-    rows: dict[object, dict[str, object]] = {}
+    rows: dict[int, dict[str, object]] = {}
     for row in read.tables[schema.table].to_pylist():
         image = {name: row[name] for name in schema.names}
         if row[change.KIND] in {0, 2}:
             rows[row["id"]] = image
         else:
             assert rows.pop(row["id"]) == image
-    return [rows[key] for key in sorted(rows, key=int)]
+    return [rows[key] for key in sorted(rows)]

@@ -5,7 +5,8 @@ import pytest
 
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId
-from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent, UnsupportedValue
+from lakeingest.core.segments import Segment
+from lakeingest.errors import SourceAway, UnsupportedEvent, UnsupportedValue
 from lakeingest.wire import arrow, row_events, segment, window
 from lakeingest.wire.arrow import Part
 from lakeingest.wire.events import Type
@@ -21,6 +22,7 @@ from tests.wire.stream import (
     Stream,
     event,
     feed,
+    format_body,
     gtid_body,
     packets,
     payload_body,
@@ -38,10 +40,11 @@ def read(dump: Dump, cut: random.Random | None = None) -> tuple[dict[TableId | N
     decoder = SegmentDecoder(dump.segment, dump.segment.start, dump.schemas, gtids=True)
     parts: list[Part] = list(feed(decoder, dump.data, cut))
     assert decoder.is_done
-    types = {table: arrow.change_schema(schema) for table, schema in dump.schemas.items()}
+    types: dict[TableId | None, pa.Schema] = {None: arrow.TRANSACTIONS}
+    types |= {table: arrow.change_schema(schema) for table, schema in dump.schemas.items()}
     return {
         table: pa.Table.from_batches([batch for found, batch in parts if found == table], schema)
-        for table, schema in {**types, None: arrow.TRANSACTIONS}.items()
+        for table, schema in types.items()
     }, len(parts)
 
 
@@ -49,7 +52,7 @@ def test_a_recorded_dump_is_read_whole() -> None:
     """Plain, compressed and tagged transactions over two files come with their rows, each in its place."""
     tables, _ = read(DUMP)
     log = tables.pop(None)
-    assert {tag for tag in log["tag"].to_pylist()} == {"", "tag"}
+    assert set(log["tag"].to_pylist()) == {"", "tag"}
     assert len(set(log["file"].to_pylist())) == 2
     assert log["pos"].to_pylist()[-1] == DUMP.segment.stop.pos
     for table, rows in tables.items():
@@ -226,6 +229,19 @@ def test_extra_data_of_a_row_event_are_passed_over() -> None:
     assert stream.read()[0] == [1, 2]
 
 
+@pytest.mark.parametrize("extra", [b"\0\0", b"\1\0", b"\xff\xff"])
+def test_extra_data_of_an_impossible_size_are_damage(extra: bytes) -> None:
+    """Less than the size itself, or more than the event."""
+    stream = Stream()
+    stream.begin()
+    stream.add(Type.TABLE_MAP, table_map_body(5, "shop", "orders"))
+    body = rows_body(5, 1, 2)
+    stream.add(Type.WRITE_ROWS, body[:8] + extra + body[10:])
+    stream.commit()
+    with pytest.raises(UnsupportedEvent, match="damaged, a row event ends within a row"):
+        stream.read()
+
+
 def test_a_transaction_must_say_how_long_it_is() -> None:
     """The place of a transaction is known from its beginning; a source that does not say it is refused by name."""
     stream = Stream()
@@ -309,6 +325,17 @@ def test_a_transaction_may_touch_more_tables_than_are_remembered(monkeypatch: py
     assert stream.read()[0] == [*range(1000), *range(1000)]
 
 
+def test_a_file_without_checksums_is_not_taken_at_its_word() -> None:
+    """One bit says whether events have checksums: were it altered, they would be read as rows."""
+    stream = Stream()
+    stream.raw[1] = event(Type.FORMAT_DESCRIPTION, format_body(algorithm=0), 0, 0x20)
+    stream.begin()
+    stream.insert(1)
+    stream.commit()
+    with pytest.raises(UnsupportedEvent, match=r"damaged .* have no checksums, and they have"):
+        stream.read()
+
+
 def test_packets_out_of_order_are_fatal() -> None:
     """A packet that is left out, or comes twice, is seen by its number."""
     stream = Stream()
@@ -318,14 +345,14 @@ def test_packets_out_of_order_are_fatal() -> None:
         stream.commit()
     assert len(stream.raw) > 256  # numbers begin again
     assert len(stream.read()[0]) == 99
+    sent = [b"\0" + one for one in stream.raw]
     with pytest.raises(UnsupportedEvent, match="packet out of order"):
-        sent = [b"\0" + one for one in stream.raw]
         read_packets(stream, packets(sent[:300]) + packets(sent[300:], 300))
 
 
 def read_packets(stream: Stream, data: bytes) -> SegmentDecoder:
     """A decoder that was fed with these bytes."""
-    segment_ = segment.Segment(SOURCE, 1, START, FilePosition(FILE, stream.pos), DUMP.segment.skip)
+    segment_ = Segment(SOURCE, 1, START, FilePosition(FILE, stream.pos), DUMP.segment.skip)
     decoder = SegmentDecoder(segment_, START, {SCHEMA.table: SCHEMA}, gtids=True)
     for _ in feed(decoder, data):
         pass
