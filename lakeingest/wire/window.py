@@ -16,6 +16,7 @@ from lakeingest.wire.row_events import Halves, RowReader
 
 _ROW_EVENTS = 16_384
 _TRANSACTIONS = 8_192
+_NONE_IS_GREATER = int(np.iinfo(np.int64).max)
 
 
 class Sources:
@@ -31,8 +32,10 @@ class Sources:
         name = (gtid.uuid, gtid.tag)
         if name not in self._names:
             self._names.append(name)
-            halves = (0, 0) if gtid.tag else np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
+            halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
             _, greatest = self._skip.get(name, ((0, 0),))[-1]
+            if gtid.tag:
+                halves, greatest = np.zeros(2, np.int64), _NONE_IS_GREATER
             self.known = np.vstack([self.known, [*halves, greatest]])
         return self._names.index(name)
 

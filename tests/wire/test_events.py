@@ -205,6 +205,27 @@ def next_file(stream: Stream, file: str) -> Iterator[bytes]:
     yield from later.raw
 
 
+@pytest.mark.parametrize(("file", "pos"), [("no file", 4), ("", 4), ("binlog.000010", 1 << 63)])
+def test_a_file_that_is_none_is_damage(file: str, pos: int) -> None:
+    """A rotation names a binlog file, and a place in it."""
+    stream = Stream()
+    stream.made_up(Type.ROTATE, rotate_body(file, pos))
+    with pytest.raises(UnsupportedEvent, match="damaged"):
+        stream.read(stop=stream.pos + 1)
+
+
+def test_a_statement_of_any_bytes_is_shown() -> None:
+    """A client may write in another charset, and over many lines: the error is one line that can be printed."""
+    stream = Stream()
+    stream.begin()
+    body = query_body("ALTER TABLE orders\n ADD x", "shop") + b"\xe9\xff"
+    stream.add(Type.QUERY, body)
+    with pytest.raises(UnsupportedEvent) as refused:
+        stream.read(stop=stream.pos + 1)
+    assert "\n" not in str(refused.value)
+    assert r"x\udce9\udcff" in str(refused.value).encode().decode()
+
+
 @pytest.mark.parametrize("last", [Type.ROTATE, Type.STOP, None])
 def test_files_follow_each_other(last: Type | None) -> None:
     """However a file ends (a crash writes nothing), reading goes on at the beginning of the next."""

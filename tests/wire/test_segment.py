@@ -206,6 +206,28 @@ def test_a_tagged_transaction_has_its_tag() -> None:
     assert stream.read(skip=f"{SOURCE}:load:1-2")[0] == [1]
 
 
+def test_a_server_without_a_name_is_not_taken_for_a_tag() -> None:
+    """Tags are of no server; one whose UUID is nothing but zeros keeps its own name beside them."""
+    stream = Stream()
+    at, begins = stream.pos, len(stream.raw)
+    stream.add(Type.GTID_TAGGED, tagged_gtid_body(1, "load", 1000))
+    stream.add(Type.QUERY, query_body("BEGIN"))
+    stream.commit()
+    body = tagged_gtid_body(1, "load", stream.pos - at)
+    stream.raw[begins] = event(Type.GTID_TAGGED, body, at + len(stream.raw[begins]))
+    for number in (1, 2):
+        body = gtid_body(number)
+        stream.add(Type.GTID, body[:1] + bytes(16) + body[17:])
+        stream.add(Type.QUERY, query_body("BEGIN"))
+        stream.commit()
+    nobody = "00000000-0000-0000-0000-000000000000"
+    assert [(row["uuid"], row["tag"], row["number"]) for row in stream.read()[1]] == [
+        (SOURCE, "load", 1),
+        (nobody, "", 1),
+        (nobody, "", 2),
+    ]
+
+
 def test_row_events_of_version_1_are_read() -> None:
     """They lack only the room for extra data."""
     stream = Stream()
@@ -273,6 +295,21 @@ def test_a_gtid_beyond_all_numbers_is_fatal(number: int) -> None:
     stream.commit()
     with pytest.raises(UnsupportedEvent, match="damaged"):
         stream.read()
+
+
+def test_an_unknown_collation_is_refused_by_name() -> None:
+    """A server may have more of them than we know: it is no damage, and only of matter in a copied table."""
+    text = bytes([1, 15, 2, 20, 0, 0]) + bytes([4, 3]) + b"\2id" + bytes([2, 3]) + b"\xfc\xff\x07"
+    for database, expected in (("shop", None), ("elsewhere", [])):
+        stream = Stream()
+        stream.begin()
+        stream.add(Type.TABLE_MAP, table_map_body(5, database, "orders").partition(b"\1\3\0\0")[0] + text)
+        stream.commit()
+        if expected is None:
+            with pytest.raises(UnsupportedEvent, match=r"collation 2047 at .*; name it in a report"):
+                stream.read()
+        else:
+            assert stream.read()[0] == expected
 
 
 def test_rows_need_a_table_map_in_their_own_transaction() -> None:
