@@ -46,7 +46,8 @@ def complete() -> None:
     """Say that every kernel is kept, if there is a folder."""
     kept = folder()
     if kept is not None:
-        (kept / _COMPLETE).touch()
+        with suppress(OSError):  # it is said already, or the folder is full
+            (kept / _COMPLETE).touch(exist_ok=False)
 
 
 def kept() -> list[Path]:

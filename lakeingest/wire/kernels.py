@@ -1,6 +1,6 @@
 """All kernels, compiled before there is anything to decode: each part of the decoding is given nothing to do.
 
-`python -m lakeingest.wire.kernels` compiles them and prints the files that they are kept in.
+`python -m lakeingest.wire.kernels` compiles them, unless they are kept, and prints the files that they are kept in.
 """
 
 import numpy as np
@@ -14,6 +14,7 @@ from lakeingest.wire.encodings import FieldType, Sent
 from lakeingest.wire.follow import Row
 from lakeingest.wire.framing import frame_bare_events
 from lakeingest.wire.json_text import json_texts
+from lakeingest.wire.maps import Maps
 from lakeingest.wire.result_set import ResultSet
 from lakeingest.wire.row_events import walk_rows
 from lakeingest.wire.segment import SegmentDecoder
@@ -23,11 +24,10 @@ _ANY = Values.of(())
 
 
 def compile_kernels() -> None:
-    """Compile every kernel for the types that it is called with, unless that was done before; those of a copy first."""
-    if not cache.is_complete():
-        _compile_result_sets()
-        _compile_segments()
-        cache.complete()
+    """Compile every kernel for the types that it is called with, or load what is kept; those of a first copy first."""
+    _compile_result_sets()
+    _compile_segments()
+    cache.complete()
 
 
 def _compile_result_sets() -> None:
@@ -44,6 +44,7 @@ def _compile_result_sets() -> None:
 def _compile_segments() -> None:
     start = FilePosition("binlog.000001", 4)
     list(SegmentDecoder(Segment("", 1, start, start, GtidSet()), start, {}, gtids=True).take(0))
+    Maps().table(0, 0)
     places, bytes_, cells = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty((0, 0), np.int32)
     frame_bare_events(bytes_, 0, 0, places, places)
     events, rows, kinds = np.empty(0, np.int32), np.empty((0, len(Row)), np.int64), np.empty(0, np.int8)
@@ -57,5 +58,6 @@ def _compile_segments() -> None:
 
 
 if __name__ == "__main__":
-    compile_kernels()
+    if not cache.is_complete():
+        compile_kernels()
     print(*cache.kept(), sep="\n")  # noqa: T201 - the answer to whoever starts this
