@@ -23,7 +23,7 @@ demo: .venv/package.stamp ## copy a busy MySQL into a lake and prove it (TARGET=
 	.venv/bin/lakeingest demo --target $(TARGET) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
 
 test: .venv/package.stamp .venv/dev.stamp ## run every test, with the branch coverage of lakeingest/core
-	.venv/bin/python -m pytest --cov --numprocesses 2 --dist loadgroup
+	.venv/bin/python -m pytest --cov
 
 lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/ruff check

@@ -54,9 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         marker = metafunc.definition.get_closest_marker("formats")
         each = os.environ.get("LAKEINGEST_FORMATS") == "all" and metafunc.definition.get_closest_marker("any_format")
         formats = marker.args or FORMATS if marker else FORMATS if each else ("iceberg",)
-        # side by side, a process has the tests of one format: Spark has one format in a session
-        grouped = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in formats]
-        metafunc.parametrize("lake_format", grouped, scope="session")
+        metafunc.parametrize("lake_format", formats, scope="session")
 
 
 @pytest.fixture(scope="session")
