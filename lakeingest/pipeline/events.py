@@ -7,6 +7,14 @@ from lakeingest.core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """A run is ready: preflight passed, Spark is up, every table was looked at."""
+
+    tables: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A table is about to be copied: its estimated rows."""
 
@@ -77,7 +85,7 @@ class Published:
     seconds: float
 
 
-Event = Planned | WaveCommitted | Spooled | Merged | GateRun | Published
+Event = Opened | Planned | WaveCommitted | Spooled | Merged | GateRun | Published
 Observer = Callable[[Event], None]
 
 

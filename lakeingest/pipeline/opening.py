@@ -1,5 +1,6 @@
 """How a run begins: preflight, every table loaded or made, and a spool that covers every mark."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from lakeingest.mysql.connection import FILE_START, connect, file_starts, writte
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
-from lakeingest.pipeline.events import Observer
+from lakeingest.pipeline.events import Observer, Opened
 from lakeingest.spark.session import open_session
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
 
     LeaseHeld while another run of the pipeline is at work.
     """
+    began = time.monotonic()
     with connect(config.source) as connection:
         known = config.tables.select(list_tables(connection))
         chosen = choose(config, known, tables)
@@ -57,6 +59,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                     lease.assert_held()
                     staged = target.create(schema, progress.created())
                 context.advance(staged)
+            observe(Opened(len(schemas), time.monotonic() - began))
             yield context
 
 
