@@ -1,14 +1,9 @@
-"""From the binlog into the spool, and from the spool into staging.
-
-The binlog is read once for all tables, by executors side by side, each a segment. A merge reads a table's part of the
-spool from the least mark of its splits, keeps what each split still needs, collapses it and merges it.
-"""
+"""From the binlog into the spool: it is read once for all tables, by executors side by side, each a segment."""
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
@@ -18,19 +13,14 @@ from lakeingest.control.spool import Manifest
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment, cut
-from lakeingest.core.wave import plan_merge
 from lakeingest.errors import BinlogGone, Retryable, SourceAway
 from lakeingest.lake.storage import stored
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_starts, free_server_id, written_position
 from lakeingest.pipeline.context import Context
-from lakeingest.pipeline.events import Merged, Spooled
-from lakeingest.spark.changes import DELETED, applicable, collapse, read_changes
+from lakeingest.pipeline.events import Spooled
 from lakeingest.spark.scatter import scatter
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
 EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and a semi-synchronous replica's answer
@@ -102,54 +92,6 @@ def spool_to_now(context: Context) -> None:
     tasks = next_segments(context)
     manifests = scatter(context.spark, SpoolSegment.run, tasks, context.at_once)
     append_segments(context, manifests, time.monotonic() - began)
-
-
-def merge(context: Context, table: TableId) -> None:
-    """Bring every finished split of the table to the spool's stop, in one marked merge on staging."""
-    began = time.monotonic()
-    staged, stop = context.tables[table], context.spool.position
-    progress, key = staged.progress, context.schemas[table].key
-    if progress.position is not None and progress.splits.stop == stop.place:
-        return
-    covered_from = max(progress.covered_from, context.spool.start)
-    plan = plan_merge(progress.splits, stop.place, context.spool.log(), covered_from)
-    paths = context.spool.files(table, plan.start, plan.stop)
-    if not paths:
-        context.lease.assert_held()
-        context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)))
-        return
-    changes = read_changes(context.spark, paths, plan.start, plan.stop)
-    kept = applicable(changes, plan, key).persist()
-    collapsed = collapse(kept, key).persist()
-    try:
-        present = context.target.read(table, staged.version, context.spark).select(*key)
-        inserted, updated, deleted = _effects(collapsed, present, key)
-        after = progress.merged(plan, stop, inserted, deleted)
-        context.lease.assert_held()
-        if inserted or updated or deleted:
-            context.advance(context.target.merge(staged, context.spark, collapsed, key, after))
-        else:
-            context.advance(context.target.mark(staged, after))
-        counts = changes.count(), kept.count()
-    finally:
-        collapsed.unpersist()
-        kept.unpersist()
-    context.observe(Merged(table, *counts, inserted, updated, deleted, time.monotonic() - began))
-
-
-def _effects(collapsed: "DataFrame", present: "DataFrame", key: tuple[str, ...]) -> tuple[int, int, int]:
-    """How many keys the merge will insert, update and delete, counted before it and apart from it."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
-    there = F.col("_lakeingest_there").isNotNull()
-    gone = F.col(DELETED)
-    row = (
-        collapsed.select(*key, DELETED)
-        .join(present.withColumn("_lakeingest_there", F.lit(1)), on=list(key), how="left")
-        .agg(F.count_if(~gone & ~there), F.count_if(~gone & there), F.count_if(gone & there))
-        .first()
-    )
-    return (row[0], row[1], row[2]) if row else (0, 0, 0)
 
 
 def _wait_until_executed(context: Context, gtids: GtidSet) -> None:

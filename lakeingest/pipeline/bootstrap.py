@@ -18,10 +18,11 @@ from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
 from lakeingest.lake.target import Writer
 from lakeingest.mysql.chunk_reader import Cap, read_chunk
-from lakeingest.pipeline.binlog_ingest import SpoolSegment, append_segments, merge, next_segments
+from lakeingest.pipeline.binlog_ingest import SpoolSegment, append_segments, next_segments
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Planned, WaveCommitted
 from lakeingest.pipeline.gate import gate
+from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.planner import Planner
 from lakeingest.spark.scatter import scatter
 

@@ -10,10 +10,11 @@ from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved
 from lakeingest.lake.target import Staged
-from lakeingest.pipeline.binlog_ingest import merge, spool_to_now
+from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, unobserved
+from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.report import Report
