@@ -1,6 +1,7 @@
 """The spool: the changelog since the first low watermark, kept as Parquet files under the state folder.
 
 spool/opened.json            where it begins
+spool/boundaries.json        ends of transactions that come after it, where the binlog may be cut
 spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
 spool/data/…                 what the manifests name; anything else is left of a task that did not finish
 """
@@ -65,10 +66,21 @@ class Manifest:
 
 
 class Spool:
-    """An open spool. Only `append` and `forget` change it; both leave it whole wherever they are interrupted."""
+    """An open spool. Only `append` and `forget` change it; both leave it whole wherever they are interrupted.
 
-    def __init__(self, folder: Path, opened: Position, segments: Mapping[int, Manifest], last: int) -> None:
+    `note` may be called by another thread.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        opened: Position,
+        segments: Mapping[int, Manifest],
+        last: int,
+        boundaries: Sequence[FilePosition] = (),
+    ) -> None:
         self.folder = folder
+        self._boundaries = tuple(boundaries)
         self._opened = opened
         self._segments = dict(segments)
         self._position = reduce(_after, self._segments.values(), opened)
@@ -86,6 +98,8 @@ class Spool:
                 int(file.stem): Manifest.from_json(json.loads(file.read_text()))
                 for file in sorted((folder / "segments").glob("*.json"))
             }
+            noted = folder / "boundaries.json"
+            boundaries = [FilePosition.parse(at) for at in json.loads(noted.read_text())] if noted.exists() else []
         except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
         left = {number: one for number, one in segments.items() if one.stop.place(opened.epoch) > opened.place}
@@ -96,12 +110,13 @@ class Spool:
                     f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
                 )
             stop = segment.stop
-        return cls(folder, opened, left, max(segments, default=0))
+        return cls(folder, opened, left, max(segments, default=0), boundaries)
 
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
         with _written(folder):
+            (folder / "boundaries.json").unlink(missing_ok=True)
             # the last first: interrupted, this leaves a spool that ends earlier, and no gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
                 old.unlink()
@@ -124,6 +139,18 @@ class Spool:
     def position(self) -> Position:
         """The stop of the last segment: where the next one begins."""
         return self._position
+
+    @property
+    def boundaries(self) -> tuple[FilePosition, ...]:
+        """Ends of transactions after the position, as they were noted."""
+        epoch, place = self._opened.epoch, self.position.place
+        return tuple(at for at in self._boundaries if at.place(epoch) > place)
+
+    def note(self, boundary: FilePosition) -> None:
+        """Keep the end of a transaction for `boundaries`, of this run and of the next one; those passed are dropped."""
+        if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries:
+            self._boundaries = (*self.boundaries, boundary)
+            _replace(self.folder / "boundaries.json", [str(at) for at in self._boundaries])
 
     def append(self, segments: Sequence[Manifest]) -> None:
         """Make segments part of the spool, in order. Their files are complete before this is called.
@@ -172,16 +199,19 @@ class Spool:
 
     def forget(self, before: Place) -> None:
         """Drop the segments that end at or before this place: no mark needs them any more."""
-        for number, segment in list(self._segments.items()):
-            if segment.stop.place(self._opened.epoch) > before:
-                return
-            opened = _after(self._opened, segment)
-            # a crash in between leaves a manifest that ends where the spool begins: `load` passes it over
-            _replace(self.folder / "opened.json", opened.to_json())
-            self._opened = opened
-            with _written(self.folder):
+        ended = [
+            number for number, one in self._segments.items() if one.stop.place(self._opened.epoch) <= before
+        ]
+        if not ended:
+            return
+        opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
+        # a crash in between leaves manifests that end before or where the spool begins: `load` passes them over
+        _replace(self.folder / "opened.json", opened.to_json())
+        self._opened = opened
+        with _written(self.folder):
+            for number in ended:
                 (self.folder / "segments" / f"{number:06d}.json").unlink()
-                del self._segments[number]
+                segment = self._segments.pop(number)
                 for file in (segment.transactions, *(entry[0] for entry in segment.tables.values() if entry)):
                     (self.folder / file).unlink(missing_ok=True)
 
@@ -242,14 +272,14 @@ def _create(path: Path, doc: Mapping[str, Any]) -> None:
             raise StaleWriter(f"another run continued the spool with {path}; run the same command again") from error
 
 
-def _replace(path: Path, doc: Mapping[str, Any]) -> None:
+def _replace(path: Path, doc: Mapping[str, Any] | Sequence[str]) -> None:
     """Replace a file so that a reader sees the old or the new one, whole, also after a crash."""
     with _written(path), _whole(path, doc) as new:
         new.replace(path)
 
 
 @contextmanager
-def _whole(path: Path, doc: Mapping[str, Any]) -> Iterator[Path]:
+def _whole(path: Path, doc: Mapping[str, Any] | Sequence[str]) -> Iterator[Path]:
     """The document in a file beside `path`, safe on the disk; so is what the block makes of it."""
     new = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
     try:

@@ -50,3 +50,7 @@ KIND, EPOCH, FILE, POS, ORDINAL, COMMITTED_AT, GTID = (
 )
 PLACE = (EPOCH, FILE, POS)
 ORDER = (*PLACE, ORDINAL)
+
+# What a collapsed change has beside the table's columns: whether its key is gone, and where the whole row stands.
+DELETED = "_lakeingest_deleted"
+SOURCE_FILE, SOURCE_ROW = "_lakeingest_source_file", "_lakeingest_source_row"

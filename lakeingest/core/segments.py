@@ -1,10 +1,10 @@
 """Segments: the parts of the binlog that readers decode side by side."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
-from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.position import FilePosition, GtidSet, file_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +29,37 @@ class Segment:
         """Whether there is nothing to read."""
         return self.start == self.stop
 
+    @property
+    def bytes(self) -> int | None:
+        """Its length; None where it spans files, whose sizes are not known here."""
+        return self.stop.pos - self.start.pos if self.start.file == self.stop.file else None
 
-def cut(whole: Segment, boundaries: Iterable[FilePosition], pieces: int) -> list[Segment]:
-    """Cut a segment at transaction boundaries into at most `pieces` segments of about the same length, in order.
 
-    `boundaries` are known ends of transactions, in any order; those outside the segment are ignored. File sizes are not
-    known here, so length is measured by the count of boundaries passed.
+def cut(
+    whole: Segment, boundaries: Iterable[FilePosition], sizes: Mapping[str, int], pieces: int, least: int
+) -> list[Segment]:
+    """Cut a segment at transaction boundaries into at most `pieces` segments of about as many bytes, in order.
+
+    `boundaries` are known ends of transactions, in any order; those outside the segment are ignored. `sizes` are the
+    bytes of all files that the segment is in, of others too. No piece of several is shorter than `least`, and none is longer than its
+    share by more than the gaps between boundaries and `least` make it.
     """
     if whole.empty:
         return []
-    inside = sorted(
-        {
-            at
-            for at in boundaries
-            if (whole.start.number, whole.start.pos) < (at.number, at.pos) < (whole.stop.number, whole.stop.pos)
-        },
-        key=lambda at: (at.number, at.pos),
-    )
-    cuts = min(pieces - 1, len(inside))
-    chosen = [inside[(i + 1) * len(inside) // (cuts + 1)] for i in range(cuts)]
-    ends = [whole.start, *chosen, whole.stop]
+    files = sorted(sizes, key=file_number)
+    before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
+
+    def offset(at: FilePosition) -> int:
+        return before[at.file] + at.pos
+
+    first, last = offset(whole.start), offset(whole.stop)
+    inside = {at: offset(at) for at in boundaries if at.file in sizes and first < offset(at) < last}
+    wanted = min(pieces, (last - first) // least) if inside else 1
+    ends = [whole.start]
+    for piece in range(1, wanted):
+        share_ends = first + (last - first) * piece // wanted
+        nearest = min(inside, key=lambda at: abs(inside[at] - share_ends))
+        if inside[nearest] - offset(ends[-1]) >= least and last - inside[nearest] >= least:
+            ends.append(nearest)
+    ends.append(whole.stop)
     return [Segment(whole.server_uuid, whole.epoch, start, stop, whole.skip) for start, stop in pairwise(ends)]

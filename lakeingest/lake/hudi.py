@@ -9,7 +9,7 @@ A commit cannot be taken back unseen, so the gates run before it, on the rows th
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -21,14 +21,15 @@ from urllib.parse import quote as encode
 import pyarrow as pa
 
 from lakeingest import config
+from lakeingest.core.change import DELETED, SOURCE_FILE, SOURCE_ROW
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
-from lakeingest.lake.statement import DELETED, merge_into
+from lakeingest.lake.statement import effects_of, merge_into
 from lakeingest.lake.storage import kept, stored
-from lakeingest.lake.target import Staged
+from lakeingest.lake.target import Effects, Staged
 from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest
 from lakeingest.lake.types import hudi_type
 from lakeingest.wire.arrow import table_schema
@@ -134,18 +135,17 @@ class HudiTarget:
 
     @kept
     def merge(
-        self,
-        staged: Staged,
-        spark: "SparkSession",  # noqa: ARG002 - of the changes
-        changes: "DataFrame",
-        key: Sequence[str],  # noqa: ARG002 - staging knows it
-        progress: Progress,
-    ) -> Staged:
+        self, staged: Staged, changes: "DataFrame", key: Sequence[str], after: Callable[[Effects], Progress]
+    ) -> tuple[Staged, Effects]:
         """One commit of staging with the changes, laid over the rows from now on; MERGE INTO is the publish."""
-        staging = self._staging(progress.table)
+        table = staged.progress.table
+        staging = self._staging(table)
         name = staging.new_file()
+        changes = changes.drop(SOURCE_FILE, SOURCE_ROW)
         changes.write.parquet(str(staging.path / name))
-        return self._commit(staged, progress, changes=name)
+        written = changes.sparkSession.read.parquet(str(staging.path / name))
+        effects = effects_of(written, self.read(table, staged.version, changes.sparkSession), key)
+        return self._commit(staged, after(effects), changes=name), effects
 
     @kept
     def mark(self, staged: Staged, progress: Progress) -> Staged:

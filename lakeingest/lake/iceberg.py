@@ -10,7 +10,7 @@ import functools
 import json
 import pickle
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -30,10 +30,11 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
-from lakeingest.lake.statement import merge_into
+from lakeingest.lake.row_delta import RowDelta, write_deletes
 from lakeingest.lake.storage import kept, stored
-from lakeingest.lake.target import Staged
+from lakeingest.lake.target import Effects, Staged
 from lakeingest.lake.types import iceberg_schema, iceberg_type
+from lakeingest.lake.upsert import upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,6 @@ _PROPERTIES = {
     # a conflicting commit must fail: retried, it would be rebased on whatever another writer left
     "commit.retry.num-retries": "0",
 }
-_CHANGES = "lakeingest_changes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,11 @@ class IcebergWriter:
         with stored(self.metadata.location):
             files = list(_dataframe_to_data_files(self.metadata, pa.table(columns, schema=target), PyArrowFileIO()))
         return pickle.dumps(files)
+
+    def write_deletes(self, deletes: pa.Table) -> bytes:
+        """A pickled DataFile, of position deletes."""
+        with stored(self.metadata.location):
+            return pickle.dumps([write_deletes(self.metadata, PyArrowFileIO(), deletes)])
 
 
 class IcebergTarget:
@@ -162,18 +167,14 @@ class IcebergTarget:
 
     @kept
     def merge(
-        self, staged: Staged, spark: "SparkSession", changes: "DataFrame", key: Sequence[str], progress: Progress
-    ) -> Staged:
-        """MERGE INTO staging, then the mark: two commits, of which an unmarked first one is reset by `load`."""
-        changes.createOrReplaceTempView(_CHANGES)
-        name = self._spark_name(progress.table)
-        spark.sql(merge_into(f"{name}.branch_{STAGING}", _CHANGES, changes.columns, key))
-        merged = tip(self._table(progress.table), STAGING)
-        ours = merged.summary is not None and merged.summary["spark.app.id"] == spark.sparkContext.applicationId
-        # every MERGE commits: where its commit is not the tip, another run was there, or has taken it back
-        if not ours or merged.parent_snapshot_id != staged.version:
-            raise _stale(progress.table)
-        return self._commit(staged, merged.snapshot_id, (), progress)
+        self, staged: Staged, changes: "DataFrame", key: Sequence[str], after: Callable[[Effects], Progress]
+    ) -> tuple[Staged, Effects]:
+        """Positions of the old rows and files of the new ones, in one marked commit."""
+        table = staged.progress.table
+        writer, present = self.writer(table), self.read(table, staged.version, changes.sparkSession)
+        written = upsert(changes, present, key, writer.write, writer.write_deletes)
+        progress = after(written.effects)
+        return self._commit(staged, staged.version, written.files, progress), written.effects
 
     @kept
     def mark(self, staged: Staged, progress: Progress) -> Staged:
@@ -294,11 +295,12 @@ def _mark(transaction: Transaction, progress: Progress, base: int, files: Sequen
         "lakeingest.epoch": str(progress.epoch),
         "lakeingest.position": "" if position is None else str(position.place),
     }
-    with transaction.update_snapshot(snapshot_properties=marks, branch=STAGING).fast_append() as append:
+    delta = RowDelta(transaction, transaction._table.io, STAGING, marks)  # noqa: SLF001 - PyIceberg does so too
+    with delta:
         for pickled in files:
             for file in pickle.loads(pickled):  # noqa: S301 - written by our own executors
-                append.append_data_file(file)
-    return append.snapshot_id
+                delta.add(file)
+    return delta.snapshot_id
 
 
 def _assert_unmoved(loaded: Table, staged: Staged) -> None:

@@ -1,10 +1,14 @@
-"""MERGE INTO, the same statement for each format."""
+"""MERGE INTO as a statement, and what it will do."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
+from lakeingest.lake.target import Effects
 
-DELETED = "_lakeingest_deleted"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str]) -> str:
@@ -21,3 +25,18 @@ def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[st
         f" WHEN NOT MATCHED AND NOT c.{DELETED} THEN INSERT ({', '.join(columns)})"
         f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
     )
+
+
+def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -> Effects:
+    """What the statement will do to the keys of the present rows, counted before it and apart from it."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    there = F.col("_lakeingest_there").isNotNull()
+    gone = F.col(DELETED)
+    row = (
+        changes.select(*key, DELETED)
+        .join(present.select(*key).withColumn("_lakeingest_there", F.lit(1)), on=list(key), how="left")
+        .agg(F.count_if(~gone & ~there), F.count_if(~gone & there), F.count_if(gone & there))
+        .first()
+    )
+    return Effects(row[0], row[1], row[2]) if row else Effects(0, 0, 0)

@@ -1,6 +1,6 @@
 """What the pipeline asks of a lake format; one file implements it for each, its functions in this order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -30,6 +30,15 @@ class Staged:
     def visible(self) -> bool:
         """Whether readers see exactly this commit."""
         return self.version == self.published
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """How many keys a merge inserts, updates and deletes."""
+
+    inserted: int
+    updated: int
+    deleted: int
 
 
 class Writer(Protocol):
@@ -77,9 +86,12 @@ class Target(Protocol):
         """Append a wave's files and its progress in one commit."""
 
     def merge(
-        self, staged: Staged, spark: "SparkSession", changes: "DataFrame", key: Sequence[str], progress: Progress
-    ) -> Staged:
-        """Upsert and delete collapsed changes (`_lakeingest_deleted` says which), then mark the progress."""
+        self, staged: Staged, changes: "DataFrame", key: Sequence[str], after: Callable[[Effects], Progress]
+    ) -> tuple[Staged, Effects]:
+        """Upsert and delete collapsed changes (the columns of core.change), in one commit.
+
+        `after` answers the progress of that commit; it is called right before it, when the effects are known.
+        """
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of nothing but progress."""

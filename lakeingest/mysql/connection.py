@@ -33,6 +33,7 @@ _AWAY = {
     ER.CON_COUNT_ERROR,
     ER.SERVER_SHUTDOWN,
     3169,  # the session was killed
+    4031,  # it was idle for longer than the server waits
 }
 _DEFINITION_CHANGED = 1412
 _INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
@@ -65,21 +66,30 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
             autocommit=True,
             conv={},
             connect_timeout=GREETING_SECONDS,
-            read_timeout=GREETING_SECONDS,
             cursorclass=pymysql.cursors.SSCursor if stream else pymysql.cursors.Cursor,
+            defer_connect=True,
             **_tls(source),
         )
-        connection._read_timeout = READ_SECONDS  # type: ignore[attr-defined]  # noqa: SLF001 - no public way to it
         try:
-            if is_mariadb(connection.get_server_info()):  # type: ignore[no-untyped-call]
-                raise PreflightFailed(f"the source {source.host}:{source.port} is MariaDB, which is not built yet")
-            query(connection, _SESSION)
+            reopen(connection)
             yield connection
         finally:
             if stream:  # close() would read an unfinished result to its end
                 connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
             else:
                 connection.close()
+
+
+def reopen(connection: pymysql.Connection) -> None:
+    """Open a connection that is not open, or broke; its session is as `connect` promises."""
+    driver: Any = connection  # which has no public way to a timeout of the greeting, nor to close what is broken
+    driver._force_close()  # noqa: SLF001
+    driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
+    connection.connect()
+    driver._read_timeout = READ_SECONDS  # noqa: SLF001
+    if is_mariadb(driver.get_server_info()):
+        raise PreflightFailed(f"the source {driver.host}:{driver.port} is MariaDB, which is not built yet")
+    query(connection, _SESSION)
 
 
 def is_mariadb(greeting: str) -> bool:
@@ -130,7 +140,12 @@ def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
 
 def file_starts(connection: pymysql.Connection) -> list[FilePosition]:
     """Where each binlog file of the source begins, oldest first; no transaction spans two files."""
-    return [FilePosition(str(row["log_name"]), FILE_START) for row in query_dicts(connection, "SHOW BINARY LOGS")]
+    return [FilePosition(file, FILE_START) for file in file_sizes(connection)]
+
+
+def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
+    """The bytes of each binlog file of the source, oldest first; those of the current one grow."""
+    return {str(row["log_name"]): int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}
 
 
 def free_server_id(connection: pymysql.Connection, source: Source) -> int:

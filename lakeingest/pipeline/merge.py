@@ -5,16 +5,14 @@ collapses it and merges it.
 """
 
 import time
-from typing import TYPE_CHECKING
 
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.core.wave import plan_merge
+from lakeingest.lake.target import Effects
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Merged
-from lakeingest.spark.changes import DELETED, applicable, collapse, read_changes
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lakeingest.spark.changes import applicable, collapse, read_changes
 
 
 def merge(context: Context, table: TableId) -> None:
@@ -32,34 +30,15 @@ def merge(context: Context, table: TableId) -> None:
         context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)))
         return
     changes = read_changes(context.spark, paths, plan.start, plan.stop)
-    kept = applicable(changes, plan, key).persist()
-    collapsed = collapse(kept, key).persist()
-    try:
-        present = context.target.read(table, staged.version, context.spark).select(*key)
-        inserted, updated, deleted = _effects(collapsed, present, key)
-        after = progress.merged(plan, stop, inserted, deleted)
+    kept = applicable(changes, plan, key)
+
+    def after(effects: Effects) -> Progress:
         context.lease.assert_held()
-        if inserted or updated or deleted:
-            context.advance(context.target.merge(staged, context.spark, collapsed, key, after))
-        else:
-            context.advance(context.target.mark(staged, after))
-        counts = changes.count(), kept.count()
-    finally:
-        collapsed.unpersist()
-        kept.unpersist()
-    context.observe(Merged(table, *counts, inserted, updated, deleted, time.monotonic() - began))
+        return progress.merged(plan, stop, effects.inserted, effects.deleted)
 
-
-def _effects(collapsed: "DataFrame", present: "DataFrame", key: tuple[str, ...]) -> tuple[int, int, int]:
-    """How many keys the merge will insert, update and delete, counted before it and apart from it."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
-    there = F.col("_lakeingest_there").isNotNull()
-    gone = F.col(DELETED)
-    row = (
-        collapsed.select(*key, DELETED)
-        .join(present.withColumn("_lakeingest_there", F.lit(1)), on=list(key), how="left")
-        .agg(F.count_if(~gone & ~there), F.count_if(~gone & there), F.count_if(gone & there))
-        .first()
+    merged, effects = context.target.merge(staged, collapse(kept, key), key, after)
+    context.advance(merged)
+    counts = changes.count(), kept.count()
+    context.observe(
+        Merged(table, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
     )
-    return (row[0], row[1], row[2]) if row else (0, 0, 0)

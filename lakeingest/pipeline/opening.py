@@ -16,7 +16,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_starts, written_position
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.check import require
@@ -91,7 +91,7 @@ def _spool(
     spool = Spool.load(folder)
     begun = any(staged and staged.progress.splits.all for staged in loaded.values())
     if spool is not None and begun and all(staged is None or _covered(spool, staged) for staged in loaded.values()):
-        _still_there(connection, spool.position)
+        still_there(connection, spool.position)
         if spool.opened.gtids is None and None in loaded.values():
             return _from_file_start(connection, spool)
         return spool
@@ -106,7 +106,7 @@ def _spool(
             kept.append(staged.progress.position)
     if kept:
         oldest = min(kept, key=lambda position: position.place)
-        _still_there(connection, oldest)
+        still_there(connection, oldest)
         return Spool.open(folder, oldest)
     return Spool.open(folder, _opening(connection))
 
@@ -118,7 +118,7 @@ def _from_file_start(connection: pymysql.Connection, spool: Spool) -> Spool:
     """
     opened = spool.opened
     start = Position(opened.server_uuid, opened.epoch, FilePosition(opened.at.file, FILE_START), None)
-    _still_there(connection, start)
+    still_there(connection, start)
     return Spool.open(spool.folder, start)
 
 
@@ -145,20 +145,25 @@ def _opening(connection: pymysql.Connection) -> Position:
     return Position(state.uuid, FIRST_EPOCH, at, state.executed)
 
 
-def _still_there(connection: pymysql.Connection, position: Position) -> None:
+def still_there(connection: pymysql.Connection, position: Position) -> None:
     """BinlogGone unless the source still has, and still is, the binlog that the position stands in."""
     state = server_state(connection)
+    same_history(state, position)
+    if position.at.file not in {start.file for start in file_starts(connection)}:
+        raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
+    written = written_position(connection)
+    if written.place(0) < position.at.place(0):
+        raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
+
+
+def same_history(state: ServerState, position: Position) -> None:
+    """BinlogGone unless the server is the one that the position is of, and has executed all up to there."""
     if state.uuid != position.server_uuid:
         raise BinlogGone(
             f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}"
         )
     if (state.executed is None) != (position.gtids is None):
         raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
-    if position.at.file not in {start.file for start in file_starts(connection)}:
-        raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
-    written = written_position(connection)
-    if written.place(0) < position.at.place(0):
-        raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
     if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
         raise BinlogGone(
             f"the source lacks {position.gtids - state.executed}, which is copied already: its binlog was reset"

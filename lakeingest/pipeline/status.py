@@ -11,7 +11,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Target
-from lakeingest.mysql.connection import connect, query_dicts, written_position
+from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.opening import choose
 from lakeingest.pipeline.publish import GATE
@@ -53,7 +53,7 @@ def status(config: Config, tables: Sequence[str] = ()) -> Statuses:
     with connect(config.source) as connection:
         chosen = choose(config, config.tables.select(list_tables(connection)), tables)
         written = written_position(connection)
-        sizes = {row["log_name"]: int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}
+        sizes = file_sizes(connection)
     return Statuses(_status(target, table, config.target.name(table), written, sizes) for table in chosen)
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from lakeingest.core import change
-from lakeingest.core.change import RowKind
+from lakeingest.core.change import DELETED, SOURCE_FILE, SOURCE_ROW, RowKind
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.wave import MergePlan
@@ -16,7 +16,6 @@ from lakeingest.core.wave import MergePlan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-DELETED = "_lakeingest_deleted"
 _KEY_TYPE = "decimal(20,0)"  # holds every integer key, signed and unsigned
 
 
@@ -25,9 +24,18 @@ def read_changes(spark: "SparkSession", paths: Sequence[str], after: Place, stop
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     place = F.struct(*change.PLACE)
+    return read_placed(spark, paths).where((place > _place(after)) & (place <= _place(stop)))
+
+
+def read_placed(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
+    """The rows of Parquet files, and where each stands: what needs the keys alone can come back for the rest."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     # Arrow's calendar is Gregorian without a beginning, as MySQL's; Spark asks, where a file is not its own
     files = spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(*paths)
-    return files.where((place > _place(after)) & (place <= _place(stop)))
+    return files.select(
+        "*", F.col("_metadata.file_path").alias(SOURCE_FILE), F.col("_metadata.row_index").alias(SOURCE_ROW)
+    )
 
 
 def applicable(changes: "DataFrame", plan: MergePlan, key: Sequence[str]) -> "DataFrame":
@@ -46,7 +54,7 @@ def applicable(changes: "DataFrame", plan: MergePlan, key: Sequence[str]) -> "Da
 
 
 def collapse(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The last row of each key, with `_lakeingest_deleted` beside the table's columns."""
+    """The last row of each key, without its origin, and whether it deletes."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,16 +1,19 @@
 """What a test of the lake drives: one table of a target, and the steps that a pipeline takes with it."""
 
 import pickle
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest import config
-from lakeingest.core.keys import Key, KeyRange, quote
+from lakeingest.core.change import DELETED
+from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import FilePosition, GtidSet, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
@@ -18,7 +21,7 @@ from lakeingest.core.splits import Split
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import plan_merge
 from lakeingest.lake.target import Staged, Target
-from lakeingest.spark.changes import DELETED
+from lakeingest.spark.changes import read_placed
 from lakeingest.wire.arrow import table_schema
 from tests.shown import shown
 
@@ -91,15 +94,16 @@ class Lake:
 
     def changes(self, *rows: Row) -> DataFrame:
         """Collapsed changes: the columns, then whether the key is deleted."""
-        others = {Kind.INT32: "int", Kind.INT64: "long", Kind.UINT64: "decimal(20,0)"}
-        types = others | {Kind.BOOLEAN: "boolean", Kind.VECTOR: "array<float>"}
-        fields = ", ".join(f"{quote(column.name)} {types.get(column.kind, 'string')}" for column in self.schema.columns)
-        return self.spark.createDataFrame(list(rows), f"{fields}, {DELETED} boolean")
+        fields = table_schema(self.schema).append(pa.field(DELETED, pa.bool_()))
+        table = pa.Table.from_pylist([dict(zip(fields.names, row, strict=True)) for row in rows], fields)
+        with tempfile.NamedTemporaryFile(suffix=".parquet", delete=False, dir=self.settings.warehouse.parent) as file:
+            pq.write_table(table, file)
+        return read_placed(self.spark, [file.name])
 
     def merge(self, staged: Staged, *rows: Row, pos: int = 20, target: Target | None = None) -> Staged:
         """Merge changes and stand at a position."""
         target, changes = target or self.open(), self.changes(*rows)
-        return target.merge(staged, self.spark, changes, self.schema.key, self.leveled(staged, pos))
+        return target.merge(staged, changes, self.schema.key, lambda _: self.leveled(staged, pos))[0]
 
     def published(self, *rows: Row, pos: int = 20) -> Staged:
         """A table that readers see."""

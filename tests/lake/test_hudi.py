@@ -310,15 +310,8 @@ def test_values_are_exact_through_every_step(lake_of: Callable[..., Lake], spark
     lake.publish(lake.open().mark(staged, lake.leveled(staged, 20)))
     assert lake.seen() == expected
     # through MERGE INTO as well: the same values under other keys
-    types = spark.read.parquet(str(next((folder(lake)).glob("*.parquet")))).schema
-    fields = [types[column.name] for column in columns]
     again = [(Decimal(8), *least[1:]), (Decimal(9), *most[1:])]
-    from pyspark.sql.types import BooleanType, StructField, StructType
-
-    schema = StructType([*fields, StructField("_lakeingest_deleted", BooleanType())])
-    changes = spark.createDataFrame([(*row, False) for row in again], schema)
-    loaded = lake.loaded()
-    merged = lake.open().merge(loaded, spark, changes, ("id",), lake.leveled(loaded, 30))
+    merged = lake.merge(lake.loaded(), *((*row, False) for row in again), pos=30)
     assert lake.rows(merged) == sorted([*expected, *again])
     lake.publish(merged)
     assert lake.seen() == sorted([*expected, *again])

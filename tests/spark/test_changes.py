@@ -86,7 +86,7 @@ def test_filter_and_collapse_are_those_of_the_core(spark: SparkSession, arity: i
     number = {row: n for n, row in enumerate(rows)}
     assert {row["v"] for row in kept.collect()} == {number[row] for row in wanted}
     found = {
-        tuple(row[name] for name in names): (row["v"], row[changes.DELETED])
+        tuple(row[name] for name in names): (row["v"], row[change.DELETED])
         for row in changes.collapse(kept, names).collect()
     }
     assert found == {last: (number[row], row.kind.is_delete) for last, row in collapse(wanted).items()}
