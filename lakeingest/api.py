@@ -61,8 +61,14 @@ class Pipeline:
 
         return sample(self.config, table, rows)
 
-    def run(self, *tables: str, max_minutes: float | None = None, observe: "Observer | None" = None) -> "RunResult":
-        """Copy what is new, apply the binlog and publish; each event is told to `observe`.
+    def run(
+        self,
+        *tables: str,
+        max_minutes: float | None = None,
+        follow: bool = False,
+        observe: "Observer | None" = None,
+    ) -> "RunResult":
+        """Copy what is new, apply the binlog and publish; each event is told to `observe`. With `follow` on and on.
 
         Stops at a commit when `max_minutes` are over. After an error, or Ctrl-C, the same call goes on from the last
         commit.
@@ -71,7 +77,7 @@ class Pipeline:
         from lakeingest.pipeline.run import run
 
         with self._session() as session:
-            return run(self.config, tables, max_minutes, observe or unobserved, session)
+            return run(self.config, tables, max_minutes, observe or unobserved, session, follow=follow)
 
     def status(self, *tables: str) -> "Statuses":
         """Where each table stands; needs no Spark."""

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -135,7 +136,7 @@ def plan(
 def run(
     tables: Names = None,
     max_minutes: Annotated[float | None, typer.Option(min=0, help="Stop at a commit after this long.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", callback=_not_built, help="Not built yet.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on and on, until SIGTERM.")] = False,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
@@ -145,9 +146,19 @@ def run(
 
     loaded = load_config(config, overrides or ())
     committed = console.Committed()
+
+    stopping = _drain() if follow else lambda: False
     try:
         with console.observer(Console(stderr=True)) as draw:
-            result = stage.run(loaded, tables or (), max_minutes, committed.then(draw))
+
+            def watch(event: Any) -> None:
+                draw(event)
+                if follow:  # its end may be weeks away
+                    so_far = {"caught_up": committed.caught_up, "tables": _plain(committed.tables)}
+                    _record(loaded, {"exit": None, "error": None, **so_far})
+
+            watched = committed.then(watch)
+            result = stage.run(loaded, tables or (), max_minutes, watched, follow=follow, stopping=stopping)
     except BaseException as error:
         stopped = _stopped(error, committed)
         failed = {"exit": exit_code(stopped), "error": message(stopped), "caught_up": False}
@@ -305,6 +316,18 @@ def _terminated(*_: object) -> NoReturn:
     raise _Terminated
 
 
+def _drain() -> Callable[[], bool]:
+    """Whether SIGTERM came, which ends a run at its next commit from now on; a second one ends it at once."""
+    came = []
+
+    def note(*_: object) -> None:
+        came.append(True)
+        signal.signal(signal.SIGTERM, _terminated)
+
+    signal.signal(signal.SIGTERM, note)
+    return lambda: bool(came)
+
+
 def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
     """What ended a run; where the same command goes on, with what it goes on from."""
     if isinstance(error, _Terminated):
@@ -326,10 +349,12 @@ def _stop_spark() -> None:
 
 
 def _record(config: Config, outcome: dict[str, Any]) -> None:
-    """Leave `last_run.json` where a cluster loses exit codes."""
+    """Leave `last_run.json` where a cluster loses exit codes; whoever reads it finds a whole one."""
     try:
         config.state.mkdir(parents=True, exist_ok=True)
-        (config.state / "last_run.json").write_text(json.dumps(outcome, default=str) + "\n")
+        new = config.state / f"last_run.{os.getpid()}.new"
+        new.write_text(json.dumps(outcome, default=str) + "\n")
+        new.replace(config.state / "last_run.json")
     except OSError as error:
         sys.stderr.write(f"lakeingest: {config.state / 'last_run.json'} was not written: {error.strerror}\n")
 

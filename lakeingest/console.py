@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,18 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from lakeingest.pipeline.check import CheckResult
-from lakeingest.pipeline.events import Event, GateRun, Merged, Observer, Planned, Published, Spooled, WaveCommitted
+from lakeingest.pipeline.events import (
+    Event,
+    Following,
+    GateRun,
+    Merged,
+    Observer,
+    Planned,
+    Published,
+    SourceLost,
+    Spooled,
+    WaveCommitted,
+)
 from lakeingest.pipeline.plan import TablePlan
 from lakeingest.pipeline.run import RunResult
 from lakeingest.pipeline.submit import Submission
@@ -47,14 +58,37 @@ def line(event: Event) -> str | None:
             return f"{event.table}: gate {event.stage}: {asked}{warned} ({event.seconds:.1f} s)"
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
+        case Following():
+            return f"caught up with the source in {event.seconds:.1f} s; from here on each publish is a line"
+        case SourceLost():
+            return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None
+
+
+def lines() -> Callable[[Event], str | None]:
+    """What to say of each event of a run: `line`, and of one that follows the source no more than its publishes."""
+    following = False
+
+    def say(event: Event) -> str | None:
+        nonlocal following
+        told = not following or isinstance(event, Published | SourceLost)
+        following |= isinstance(event, Following)
+        return line(event) if told else None
+
+    return say
 
 
 @contextmanager
 def observer(console: Console) -> Iterator[Observer]:
     """An observer that draws on the console while the block runs."""
+    say = lines()
     if not console.is_terminal:
-        yield _plain
+
+        def log(event: Event) -> None:
+            if text := say(event):
+                sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+        yield log
         return
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
@@ -68,7 +102,7 @@ def observer(console: Console) -> Iterator[Observer]:
                 bars.advance(task, event.rows)
                 if event.complete:  # the total was an estimate
                     bars.update(task, total=bars.tasks[task].completed)
-            if text := line(event):
+            if text := say(event):
                 bars.console.print(text, highlight=False)
 
         yield draw
@@ -98,6 +132,7 @@ class Committed:
     def __init__(self) -> None:
         self._tables: dict[str, TableCommits] = {}
         self._spooled = ""
+        self.caught_up = False  # with the source, once at least
 
     @property
     def tables(self) -> tuple[TableCommits, ...]:
@@ -116,6 +151,7 @@ class Committed:
     def _note(self, event: Event) -> None:
         if isinstance(event, Spooled):
             self._spooled = event.stop
+        self.caught_up |= isinstance(event, Following)
         if not isinstance(event, WaveCommitted | Merged | Published):
             return
         name = str(event.table)
@@ -141,7 +177,9 @@ def run_lines(result: RunResult) -> Iterator[str]:
         position = "" if table.position is None else f" as of {table.position.at}"
         state = f"published{position}" if table.published else "not published yet"
         yield f"{table.table}: {table.rows:,} rows, {state}"
-    if not result.caught_up:
+    if result.followed:
+        yield result.note
+    elif not result.caught_up:
         yield "the time was up before the end of the binlog; the same command goes on from here"
 
 
@@ -207,8 +245,3 @@ def verification_lines(results: Sequence[TableVerification]) -> Iterator[str]:
             yield f"{result.table}: key {key} {difference.where}"
         if len(result.differences) > KEYS_SHOWN:
             yield f"{result.table}: and {len(result.differences) - KEYS_SHOWN} more keys; --json names all"
-
-
-def _plain(event: Event) -> None:
-    if text := line(event):
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")

@@ -116,10 +116,10 @@ class Spool:
     def open(cls, folder: Path, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
         with _written(folder):
-            (folder / "boundaries.json").unlink(missing_ok=True)
             # the last first: interrupted, this leaves a spool that ends earlier, and no gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
                 old.unlink()
+            (folder / "boundaries.json").unlink(missing_ok=True)
             (folder / "segments").mkdir(parents=True, exist_ok=True)
             (folder / "data").mkdir(exist_ok=True)
         _replace(folder / "opened.json", opened.to_json())
@@ -199,9 +199,7 @@ class Spool:
 
     def forget(self, before: Place) -> None:
         """Drop the segments that end at or before this place: no mark needs them any more."""
-        ended = [
-            number for number, one in self._segments.items() if one.stop.place(self._opened.epoch) <= before
-        ]
+        ended = [number for number, one in self._segments.items() if one.stop.place(self._opened.epoch) <= before]
         if not ended:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)

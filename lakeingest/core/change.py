@@ -50,7 +50,6 @@ KIND, EPOCH, FILE, POS, ORDINAL, COMMITTED_AT, GTID = (
 )
 PLACE = (EPOCH, FILE, POS)
 ORDER = (*PLACE, ORDINAL)
+ORIGIN = (KIND, *ORDER, COMMITTED_AT, GTID)
 
-# What a collapsed change has beside the table's columns: whether its key is gone, and where the whole row stands.
-DELETED = "_lakeingest_deleted"
-SOURCE_FILE, SOURCE_ROW = "_lakeingest_source_file", "_lakeingest_source_row"
+DELETED = "_lakeingest_deleted"  # what a collapsed change has instead: whether its key is gone

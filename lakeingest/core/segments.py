@@ -41,8 +41,8 @@ def cut(
     """Cut a segment at transaction boundaries into at most `pieces` segments of about as many bytes, in order.
 
     `boundaries` are known ends of transactions, in any order; those outside the segment are ignored. `sizes` are the
-    bytes of all files that the segment is in, of others too. No piece of several is shorter than `least`, and none is longer than its
-    share by more than the gaps between boundaries and `least` make it.
+    bytes of files, all that the segment is in among them. No piece of several is shorter than `least`; each is as long
+    as its share, but for the gap between boundaries and for `least` at either end.
     """
     if whole.empty:
         return []

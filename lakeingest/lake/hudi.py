@@ -21,7 +21,7 @@ from urllib.parse import quote as encode
 import pyarrow as pa
 
 from lakeingest import config
-from lakeingest.core.change import DELETED, SOURCE_FILE, SOURCE_ROW
+from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
@@ -63,6 +63,23 @@ class HudiWriter:
 
     def write(self, rows: pa.Table) -> bytes:
         """The file's name. Every call names its own, so a retried or speculative task harms nobody."""
+        with stored(self.folder.path):
+            return self.folder.write(rows).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class HudiMerger:
+    """Writes the last change of each key; where the old rows are, Hudi finds by its index."""
+
+    folder: StagingFolder
+    keeps_deletes: bool = True
+
+    def replace(self, changes: pa.Table) -> bytes:  # noqa: ARG002
+        """Nothing to write for that."""
+        return b""
+
+    def write(self, rows: pa.Table) -> bytes:
+        """The file's name."""
         with stored(self.folder.path):
             return self.folder.write(rows).encode()
 
@@ -134,18 +151,32 @@ class HudiTarget:
         return self._commit(staged, progress, rows=[name.decode() for name in files])
 
     @kept
-    def merge(
-        self, staged: Staged, changes: "DataFrame", key: Sequence[str], after: Callable[[Effects], Progress]
+    def merger(
+        self,
+        staged: Staged,
+        key: Sequence[str],  # noqa: ARG002 - of the search for what is replaced, which the publish does
+        least: int,  # noqa: ARG002
+        greatest: int,  # noqa: ARG002
+    ) -> HudiMerger:
+        """For the executors."""
+        return HudiMerger(self._staging(staged.progress.table))
+
+    @kept
+    def commit_merge(
+        self,
+        staged: Staged,
+        spark: "SparkSession",
+        merged: Sequence[bytes],
+        key: Sequence[str],
+        after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
         """One commit of staging with the changes, laid over the rows from now on; MERGE INTO is the publish."""
-        table = staged.progress.table
-        staging = self._staging(table)
-        name = staging.new_file()
-        changes = changes.drop(SOURCE_FILE, SOURCE_ROW)
-        changes.write.parquet(str(staging.path / name))
-        written = changes.sparkSession.read.parquet(str(staging.path / name))
-        effects = effects_of(written, self.read(table, staged.version, changes.sparkSession), key)
-        return self._commit(staged, after(effects), changes=name), effects
+        table, names = staged.progress.table, [one.decode() for one in merged if one]
+        effects = Effects(0, 0, 0)
+        if names:
+            changes = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
+            effects = effects_of(changes, self.read(table, staged.version, spark), key)
+        return self._commit(staged, after(effects), changes=names), effects
 
     @kept
     def mark(self, staged: Staged, progress: Progress) -> Staged:
@@ -159,12 +190,12 @@ class HudiTarget:
         if shown is not None and shown.version == version:
             return self._visible(table, shown, spark)
         commits = self._since(table, shown, version)
-        names, folders = files_of(commits)
+        names, merges = files_of(commits)
         if shown is not None:
             rows = self._visible(table, shown, spark)
         else:
             rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
-        changes = self._changes(table, folders, commits[-1].key, spark)
+        changes = self._changes(table, merges, commits[-1].key, spark)
         if changes is None:
             return rows
         kept_rows = rows.join(changes.select(*map(quote, commits[-1].key)), on=list(commits[-1].key), how="left_anti")
@@ -237,7 +268,7 @@ class HudiTarget:
         return commits[0 if shown is None else 1 : found.index(version) + 1]
 
     def _commit(
-        self, staged: Staged, progress: Progress, rows: Sequence[str] = (), changes: str | None = None
+        self, staged: Staged, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()
     ) -> Staged:
         commit = self._staging(progress.table).append(staged.version, progress, rows, changes)
         return Staged(progress, commit.version, staged.published)
@@ -247,14 +278,14 @@ class HudiTarget:
         return read.load(str(self._place(table))).drop(*(f"_hoodie_{name}" for name in _META))
 
     def _changes(
-        self, table: TableId, folders: Sequence[str], key: Sequence[str], spark: "SparkSession"
+        self, table: TableId, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
     ) -> "DataFrame | None":
-        """The last change of each key in these folders, which stand in the order of their commits."""
+        """The last change of each key in the files of these merges, which stand in the order of their commits."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
         path = self._staging(table).path
-        parts = [spark.read.parquet(str(path / name)) for name in folders]
+        parts = [spark.read.parquet(*(str(path / name) for name in names)) for names in merges]
         if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
             return parts[0] if parts else None
         numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]
@@ -271,7 +302,7 @@ class HudiTarget:
         properties: Mapping[str, str],
     ) -> None:
         last, staging = commits[-1], self._staging(table)
-        names, folders = files_of(commits)
+        names, merges = files_of(commits)
         if shown is None:
             size = sum((staging.path / name).stat().st_size for name in names)
             buckets = str(max(_BUCKETS_MIN, math.ceil(size / _BUCKET_BYTES)))
@@ -299,7 +330,7 @@ class HudiTarget:
             rows = self.read(table, last.version, spark)
             rows.write.format("hudi").options(**options).mode("append").save(str(self._building(table)))
             return
-        changes = self._changes(table, folders, last.key, spark)
+        changes = self._changes(table, merges, last.key, spark)
         if changes is None:  # the commit is for its progress: nothing is merged into nothing
             changes = self._visible(table, shown, spark).where("false").selectExpr("*", f"false AS {DELETED}")
         with _configured(spark, options):

@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -30,11 +29,11 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
-from lakeingest.lake.row_delta import RowDelta, write_deletes
+from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, write_rows, written
+from lakeingest.lake.row_delta import RowDelta
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Effects, Staged
 from lakeingest.lake.types import iceberg_schema, iceberg_type
-from lakeingest.lake.upsert import upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,19 +56,8 @@ class IcebergWriter:
     metadata: TableMetadata
 
     def write(self, rows: pa.Table) -> bytes:
-        """Pickled DataFiles. Every call names its own files, so a retried or speculative task harms nobody."""
-        if not rows.num_rows:  # PyIceberg divides by their number
-            return pickle.dumps([])
-        target = self.metadata.schema().as_arrow()
-        columns = [rows[field.name].cast(field.type) for field in target]
-        with stored(self.metadata.location):
-            files = list(_dataframe_to_data_files(self.metadata, pa.table(columns, schema=target), PyArrowFileIO()))
-        return pickle.dumps(files)
-
-    def write_deletes(self, deletes: pa.Table) -> bytes:
-        """A pickled DataFile, of position deletes."""
-        with stored(self.metadata.location):
-            return pickle.dumps([write_deletes(self.metadata, PyArrowFileIO(), deletes)])
+        """Pickled DataFiles."""
+        return pickle.dumps(write_rows(self.metadata, rows))
 
 
 class IcebergTarget:
@@ -166,15 +154,25 @@ class IcebergTarget:
         return self._commit(staged, staged.version, files, progress)
 
     @kept
-    def merge(
-        self, staged: Staged, changes: "DataFrame", key: Sequence[str], after: Callable[[Effects], Progress]
+    def merger(self, staged: Staged, key: Sequence[str], least: int, greatest: int) -> IcebergMerger:
+        """For the executors, with the files that they have to look into."""
+        loaded = self._table(staged.progress.table)
+        if loaded.metadata.snapshot_by_id(staged.version) is None:
+            raise _stale(staged.progress.table)
+        return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], least, greatest))
+
+    @kept
+    def commit_merge(
+        self,
+        staged: Staged,
+        spark: "SparkSession",  # noqa: ARG002 - for formats that count by a job
+        merged: Sequence[bytes],
+        key: Sequence[str],  # noqa: ARG002
+        after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
         """Positions of the old rows and files of the new ones, in one marked commit."""
-        table = staged.progress.table
-        writer, present = self.writer(table), self.read(table, staged.version, changes.sparkSession)
-        written = upsert(changes, present, key, writer.write, writer.write_deletes)
-        progress = after(written.effects)
-        return self._commit(staged, staged.version, written.files, progress), written.effects
+        files, effects = written(merged)
+        return self._commit(staged, staged.version, files, after(effects)), effects
 
     @kept
     def mark(self, staged: Staged, progress: Progress) -> Staged:

@@ -24,7 +24,7 @@ from lakeingest.errors import StaleWriter, StateUnreadable
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """One commit: the files of a wave's rows, the folder of a merge's changes, or neither."""
+    """One commit: the files of a wave's rows, those of a merge's changes, or neither."""
 
     number: int
     version: int
@@ -32,7 +32,7 @@ class Staging:
     progress: Progress
     key: tuple[str, ...]
     rows: tuple[str, ...] = ()
-    changes: str | None = None
+    changes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -50,7 +50,7 @@ class Staging:
         """The inverse of `to_json`; StateUnreadable for anything else."""
         try:
             progress = Progress.from_json(doc["progress"])
-            rows, changes = tuple(doc["rows"]), doc["changes"]
+            rows, changes = tuple(doc["rows"]), tuple(doc["changes"])
             return cls(number, doc["version"], doc["base"], progress, tuple(doc["key"]), rows, changes)
         except (KeyError, TypeError) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
@@ -86,12 +86,14 @@ class StagingFolder:
         (self.path / "data").mkdir(parents=True, exist_ok=True)
         return self._create(Staging(1, version, version, progress, tuple(key)))
 
-    def append(self, base: int, progress: Progress, rows: Sequence[str] = (), changes: str | None = None) -> Staging:
+    def append(self, base: int, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()) -> Staging:
         """One more commit on the version `base`; StaleWriter when that is not the last one."""
         last = self.last()
         if last is None or last.version != base:
             raise stale(self.table)
-        return self._create(Staging(last.number + 1, _new_version(), base, progress, last.key, tuple(rows), changes))
+        return self._create(
+            Staging(last.number + 1, _new_version(), base, progress, last.key, tuple(rows), tuple(changes))
+        )
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a file of its own name, which counts once a commit has it."""
@@ -117,7 +119,7 @@ class StagingFolder:
         later = self.commits(version)
         if not later:
             return
-        kept = {name for commit in later[1:] for name in (*commit.rows, commit.changes)}
+        kept = {name for commit in later[1:] for name in (*commit.rows, *commit.changes)}
         for file in self.path.glob("*.json"):
             if int(file.stem) < later[0].number:
                 file.unlink(missing_ok=True)
@@ -149,10 +151,10 @@ class StagingFolder:
             ) from error
 
 
-def files_of(commits: Iterable[Staging]) -> tuple[list[str], list[str]]:
-    """The files of rows of these commits, and their folders of changes in the order of the commits."""
+def files_of(commits: Iterable[Staging]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The files of rows of these commits, and those of changes, merge by merge in the order of the commits."""
     rows = [name for commit in commits for name in commit.rows]
-    return rows, [commit.changes for commit in commits if commit.changes is not None]
+    return rows, [commit.changes for commit in commits if commit.changes]
 
 
 def stale(table: TableId) -> StaleWriter:

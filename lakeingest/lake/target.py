@@ -48,6 +48,23 @@ class Writer(Protocol):
         """Write the rows to files of their own names; what comes back is for `commit_wave`."""
 
 
+class Merger(Protocol):
+    """Turns collapsed changes into files, on executors; pickled to get there.
+
+    The changes are cut into ranges of the key; each is asked for what it replaces, then its new rows are written.
+    """
+
+    @property
+    def keeps_deletes(self) -> bool:
+        """Whether the rows of keys that are gone are written too, with `core.change.DELETED`."""
+
+    def replace(self, changes: pa.Table) -> bytes:
+        """Take away the rows that these changes replace; they have the key's columns and `core.change.DELETED`."""
+
+    def write(self, rows: pa.Table) -> bytes:
+        """Write new rows; with `keeps_deletes` they have `core.change.DELETED`."""
+
+
 class Target(Protocol):
     """Tables that carry their own progress.
 
@@ -85,10 +102,18 @@ class Target(Protocol):
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
 
-    def merge(
-        self, staged: Staged, changes: "DataFrame", key: Sequence[str], after: Callable[[Effects], Progress]
+    def merger(self, staged: Staged, key: Sequence[str], least: int, greatest: int) -> Merger:
+        """For the executors: of changes whose keys begin with a value from `least` to `greatest`."""
+
+    def commit_merge(
+        self,
+        staged: Staged,
+        spark: "SparkSession",
+        merged: Sequence[bytes],
+        key: Sequence[str],
+        after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """Upsert and delete collapsed changes (the columns of core.change), in one commit.
+        """All that mergers have written, in one commit.
 
         `after` answers the progress of that commit; it is called right before it, when the effects are known.
         """

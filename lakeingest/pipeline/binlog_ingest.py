@@ -10,19 +10,22 @@ import pyarrow.parquet as pq
 from lakeingest.config import Source
 from lakeingest.control.segment_files import SegmentFiles
 from lakeingest.control.spool import Manifest
-from lakeingest.core.position import GtidSet
+from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment, cut
-from lakeingest.errors import BinlogGone, Retryable, SourceAway
+from lakeingest.errors import Retryable, SourceAway
 from lakeingest.lake.storage import stored
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import connect, file_starts, free_server_id, written_position
+from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, written_position
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Spooled
+from lakeingest.pipeline.opening import same_history, still_there
 from lakeingest.spark.scatter import scatter
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
+LEAST_BYTES = 16 << 20  # of a piece: fewer are decoded within 0.3 s, and a job of Spark alone takes longer
+PIECES_EACH = 4  # of a reader: change rows are not spread evenly, and each piece costs a connection
 EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and a semi-synchronous replica's answer
 
 
@@ -56,19 +59,23 @@ class SpoolSegment:
             return files.complete(self.segment)
 
 
-def next_segments(context: Context) -> list[SpoolSegment]:
-    """The tasks that bring the spool to the written position of this moment, cut for the executors."""
-    spool, position = context.spool, context.spool.position
-    whole = Segment(
-        position.server_uuid,
-        position.epoch,
-        position.at,
-        written_position(context.connection),
-        position.gtids or GtidSet(),
-    )
-    pieces = cut(whole, [*context.boundaries, *file_starts(context.connection)], context.at_once)
+def next_segments(context: Context, pieces: int | None = None) -> list[SpoolSegment]:
+    """The tasks that bring the spool to the written position of this moment, cut for the executors.
+
+    Cut at starts of files, at ends of transactions that were noted while a run was at work, at highs of chunks. Within
+    a file that the source wrote while no run was at work nothing is known: it is one reader's.
+    """
+    spool, position, stop = context.spool, context.spool.position, written_position(context.connection)
+    # files are listed only after a rotation: a server may have thousands of them
+    sizes = {stop.file: stop.pos} if stop.file == position.at.file else file_sizes(context.connection)
+    if stop.place(0) < position.at.place(0) or position.at.file not in sizes:
+        still_there(context.connection, position)
+    whole = Segment(position.server_uuid, position.epoch, position.at, stop, position.gtids or GtidSet())
+    starts = (FilePosition(file, FILE_START) for file in sizes)
+    ends = [*spool.boundaries, *context.boundaries, *starts]
     context.boundaries.clear()
-    return [SpoolSegment(context.config.source, piece, context.schemas, spool.folder) for piece in pieces]
+    cuts = cut(whole, ends, sizes, pieces or context.at_once, LEAST_BYTES)
+    return [SpoolSegment(context.config.source, piece, context.schemas, spool.folder) for piece in cuts]
 
 
 def append_segments(context: Context, manifests: list[Manifest], seconds: float) -> None:
@@ -89,8 +96,15 @@ def append_segments(context: Context, manifests: list[Manifest], seconds: float)
 def spool_to_now(context: Context) -> None:
     """Read the binlog up to the written position."""
     began = time.monotonic()
-    tasks = next_segments(context)
-    manifests = scatter(context.spark, SpoolSegment.run, tasks, context.at_once)
+    readers = context.readers
+    tasks = next_segments(context, PIECES_EACH * readers)
+    if len(tasks) == 1 and tasks[0].segment.bytes in range(2 * LEAST_BYTES):
+        manifests = [tasks[0].run()]
+    else:
+        # dealt out in turn: a long stretch without a change of ours is not one reader's
+        dealt = [task for reader in range(readers) for task in tasks[reader::readers]]
+        manifests = scatter(context.spark, SpoolSegment.run, dealt, readers)
+        manifests.sort(key=lambda manifest: manifest.start.place(0))
     append_segments(context, manifests, time.monotonic() - began)
 
 
@@ -98,8 +112,7 @@ def _wait_until_executed(context: Context, gtids: GtidSet) -> None:
     deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
     while True:
         state = server_state(context.connection)
-        if state.uuid != context.spool.position.server_uuid:
-            raise BinlogGone(f"another server answers: {state.uuid}, not {context.spool.position.server_uuid}")
+        same_history(state, context.spool.position)
         if state.executed is None or gtids <= state.executed:
             return
         if time.monotonic() > deadline:

@@ -17,10 +17,12 @@ from lakeingest.pipeline.events import Observer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+OURS = 2  # connections of the driver: a run's own, and one from time to time that notes where the binlog ends
+
 
 def tasks_at_once(source: Source, slots: int | None = None) -> int:
-    """Tasks at a time on so many slots of Spark (None: on this machine's): each uses two connections, one is ours."""
-    return max(1, min(slots or os.cpu_count() or 1, (source.max_connections - 1) // 2))
+    """Tasks at a time on so many slots of Spark (None: on this machine's): each uses two connections, two are ours."""
+    return max(1, min(slots or os.cpu_count() or 1, (source.max_connections - OURS) // 2))
 
 
 @dataclass(slots=True)
@@ -46,6 +48,11 @@ class Context:
     def at_once(self) -> int:
         """Tasks at a time on this session."""
         return tasks_at_once(self.config.source, self.spark.sparkContext.defaultParallelism)
+
+    @property
+    def readers(self) -> int:
+        """Segments of the binlog that are read at a time: each uses one connection."""
+        return max(1, min(self.spark.sparkContext.defaultParallelism, self.config.source.max_connections - OURS))
 
     def advance(self, staged: Staged) -> None:
         """A commit was made: this is where the table stands now."""

@@ -85,7 +85,22 @@ class Published:
     seconds: float
 
 
-Event = Opened | Planned | WaveCommitted | Spooled | Merged | GateRun | Published
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The run has caught up with the source, after so many seconds, and goes on from there."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLost:
+    """The source is away; a run that follows it tries again after a pause."""
+
+    reason: str
+    pause: float
+
+
+Event = Opened | Planned | WaveCommitted | Spooled | Merged | GateRun | Published | Following | SourceLost
 Observer = Callable[[Event], None]
 
 

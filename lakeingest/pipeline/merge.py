@@ -1,22 +1,82 @@
-"""From the spool into staging.
+"""From the spool into staging: one commit, and only the rows that it touches.
 
-A merge reads a table's part of the spool from the least mark of its splits, keeps what each split still needs,
-collapses it and merges it.
+A merge reads a table's part of the spool from the least mark of its splits, keeps what each split still needs and
+collapses it. Executors do that for a range of the key each, by the keys alone, and take away the rows which the changes
+replace; then they write the new rows, file by file of the spool.
 """
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from lakeingest.control.spooled_changes import bounds_of, collapsed, cut, take
+from lakeingest.core.change import DELETED
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.core.wave import plan_merge
-from lakeingest.lake.target import Effects
+from lakeingest.core.wave import Mark, plan_merge
+from lakeingest.lake.target import Effects, Merger
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Merged
-from lakeingest.spark.changes import applicable, collapse, read_changes
+from lakeingest.spark.scatter import scatter
+
+RANGE_ROWS = 500_000  # change rows of a range: what an executor holds of them are keys
+FILE_ROWS = 250_000  # new rows of a task, whole, and of a file
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What came of a range: what was written of old rows, and by file of the spool the new rows that are to be."""
+
+    written: bytes
+    new: "dict[str, np.ndarray]"
+    read: int
+    applied: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceRows:
+    """The task of one executor: collapse the changes of a range, take away what they replace."""
+
+    files: tuple[str, ...]
+    key: tuple[str, ...]
+    marks: tuple[Mark, ...]
+    stop: Place
+    range: KeyRange
+    merger: Merger
+
+    def run(self) -> Replaced:
+        """Nothing refers to what is written before the commit."""
+        found = collapsed(self.files, self.key, self.marks, self.stop, self.range)
+        stays = np.ones(found.changes.num_rows, bool)
+        if not self.merger.keeps_deletes:
+            stays = ~found.changes[DELETED].to_numpy()
+        new = {
+            file: found.rows[stays & (found.files == number)]
+            for number, file in enumerate(self.files)
+            if (stays & (found.files == number)).any()
+        }
+        return Replaced(self.merger.replace(found.changes), new, found.read, found.applied)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRows:
+    """The task of one executor: take rows out of a file of the spool, write them to files of the target."""
+
+    file: str
+    rows: "np.ndarray"
+    merger: Merger
+
+    def run(self) -> bytes:
+        """Nothing refers to what is written before the commit."""
+        return self.merger.write(take(self.file, self.rows, deleted=self.merger.keeps_deletes))
 
 
 def merge(context: Context, table: TableId) -> None:
-    """Bring every finished split of the table to the spool's stop, in one marked merge on staging."""
+    """Bring every finished split of the table to the spool's stop, in one commit on staging."""
     began = time.monotonic()
     staged, stop = context.tables[table], context.spool.position
     progress, key = staged.progress, context.schemas[table].key
@@ -24,21 +84,35 @@ def merge(context: Context, table: TableId) -> None:
         return
     covered_from = max(progress.covered_from, context.spool.start)
     plan = plan_merge(progress.splits, stop.place, context.spool.log(), covered_from)
-    paths = context.spool.files(table, plan.start, plan.stop)
-    if not paths:
+    files = context.spool.files(table, plan.start, plan.stop)
+    if not files:
         context.lease.assert_held()
         context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)))
         return
-    changes = read_changes(context.spark, paths, plan.start, plan.stop)
-    kept = applicable(changes, plan, key)
+    merger = context.target.merger(staged, key, *bounds_of(files, key[0]))
+    ranges = cut(files, key, max(1, context.spool.backlog(table, plan.start) // RANGE_ROWS))
+    replacements = [ReplaceRows(tuple(files), key, plan.marks, plan.stop, one, merger) for one in ranges]
+    replaced = scatter(context.spark, ReplaceRows.run, replacements, context.at_once)
+    written = scatter(context.spark, WriteRows.run, _writes(replaced, merger), context.at_once)
 
     def after(effects: Effects) -> Progress:
         context.lease.assert_held()
         return progress.merged(plan, stop, effects.inserted, effects.deleted)
 
-    merged, effects = context.target.merge(staged, collapse(kept, key), key, after)
+    parts = [*(one.written for one in replaced), *written]
+    merged, effects = context.target.commit_merge(staged, context.spark, parts, key, after)
     context.advance(merged)
-    counts = changes.count(), kept.count()
+    counts = sum(one.read for one in replaced), sum(one.applied for one in replaced)
     context.observe(
         Merged(table, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
     )
+
+
+def _writes(replaced: Sequence[Replaced], merger: Merger) -> list[WriteRows]:
+    """The new rows of all ranges, each file's in its order."""
+    tasks = []
+    for file in dict.fromkeys(file for one in replaced for file in one.new):
+        rows = np.sort(np.concatenate([one.new[file] for one in replaced if file in one.new]))
+        parts = -(-len(rows) // FILE_ROWS)
+        tasks += [WriteRows(file, part, merger) for part in np.array_split(rows, parts)]
+    return tasks

@@ -19,6 +19,7 @@ from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_starts, written_position
 from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline.boundaries import noted
 from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, Opened
@@ -60,7 +61,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                     staged = target.create(schema, progress.created())
                 context.advance(staged)
             observe(Opened(len(schemas), time.monotonic() - began))
-            yield context
+            with noted(config.source, lease, spool):
+                yield context
 
 
 def assert_unchanged(staged: Staged, schema: TableSchema) -> None:

@@ -1,28 +1,28 @@
-"""A run: what is new is copied, then the binlog is applied up to a stop, then every table is shown as of that stop."""
+"""A run: what is new is copied, then the binlog is applied up to a stop, then every table is shown as of that stop.
+
+One that follows goes on from there, until it is told to stop.
+"""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakeingest.config import Config
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
-from lakeingest.errors import MainMoved
 from lakeingest.lake.target import Staged
-from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.bootstrap import bootstrap
+from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.context import Context
-from lakeingest.pipeline.events import Observer, unobserved
-from lakeingest.pipeline.merge import merge
+from lakeingest.pipeline.events import Following, Observer, unobserved
+from lakeingest.pipeline.follow import follow as follow_source
+from lakeingest.pipeline.follow import persistently
 from lakeingest.pipeline.opening import opened
-from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-PUBLISH_TRIES = 5  # of a run, for a table that someone compacts meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,12 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(Report):
-    """What a run came to; `caught_up` is False when the time was up first."""
+    """What a run came to; `caught_up` is False when the time was up first. `followed`: it went on from there."""
 
     tables: tuple[TableResult, ...]
     caught_up: bool
     seconds: float
+    followed: bool = False
 
     headers = ("table", "rows", "waves", "published", "position")
 
@@ -55,6 +56,10 @@ class RunResult(Report):
     @property
     def note(self) -> str:
         """How it ended."""
+        if self.followed and self.caught_up:
+            return f"caught up with the source and followed it, {self.seconds:.1f} s in all; the same call goes on"
+        if self.followed:
+            return "stopped before it had caught up with the source; the same call goes on from here"
         if self.caught_up:
             return f"caught up with the source in {self.seconds:.1f} s"
         return "the time was up before the end of the binlog; the same call goes on from here"
@@ -66,51 +71,41 @@ def run(
     max_minutes: float | None = None,
     observe: Observer = unobserved,
     spark: "SparkSession | None" = None,
+    *,
+    follow: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> RunResult:
     """Bootstrap what is new, apply the binlog to the written position read after the last chunk, and publish there.
 
-    `tables` are written `database.table`; none means all that the config includes. Stops early, at a commit, when
-    `max_minutes` are over; the same call goes on from there.
+    `tables` are written `database.table`; none means all that the config includes. With `follow` it goes on and on, and
+    connects to the source again when that was away. Stops early, at a commit, when `max_minutes` are over or `stopping`
+    says so; the same call goes on from there.
     """
     began = time.monotonic()
 
-    def out_of_time() -> bool:
-        return max_minutes is not None and time.monotonic() - began > max_minutes * 60
+    def ends() -> bool:
+        return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
     with opened(config, tables, observe, spark) as context, context.target.stored():  # Spark's reads are lazy
-        for table in context.chosen:
-            bootstrap(context, table, out_of_time)
-        complete = all(context.tables[table].progress.splits.complete for table in context.chosen)
-        caught_up = complete and not out_of_time()
-        if caught_up:
-            spool_to_now(context)
-            for table in context.chosen:
-                _show(context, table)
-            # staging is branched again from what readers see where someone compacts that, so it needs what they need
-            if all(staged.visible for staged in context.tables.values()):
-                context.lease.assert_held()
-                context.spool.forget(min(staged.progress.needed_from for staged in context.tables.values()))
+        if follow:
+            caught_up = bool(persistently(context, ends, lambda: _copy(context, ends)))
+            if caught_up:
+                observe(Following(time.monotonic() - began))
+                follow_source(context, ends)
+        else:
+            caught_up = _copy(context, ends)
         results = tuple(_result(context.tables[table]) for table in context.chosen)
-    return RunResult(results, caught_up, time.monotonic() - began)
+    return RunResult(results, caught_up, time.monotonic() - began, follow)
 
 
-def _show(context: Context, table: TableId) -> None:
-    """Merge and publish; when someone's compaction comes in between, once more on top of that.
-
-    MainMoved when that happens every time, or when the spool does not reach back to what readers see: the next run
-    opens one that does.
-    """
-    for left in reversed(range(PUBLISH_TRIES)):
-        merge(context, table)
-        try:
-            publish(context, table)
-            return
-        except MainMoved:
-            context.lease.assert_held()
-            staged = context.target.load(table)
-            if not left or staged is None or staged.progress.needed_from < context.spool.start:
-                raise
-            context.advance(staged)
+def _copy(context: Context, ends: Callable[[], bool]) -> bool:
+    """Every table as of the written position, visible; False when it was to end before that."""
+    for table in context.chosen:
+        bootstrap(context, table, ends)
+    if ends() or not all(context.tables[table].progress.splits.complete for table in context.chosen):
+        return False
+    catch_up(context)
+    return True
 
 
 def _result(staged: Staged) -> TableResult:

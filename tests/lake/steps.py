@@ -1,15 +1,14 @@
 """What a test of the lake drives: one table of a target, and the steps that a pipeline takes with it."""
 
 import pickle
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from pyiceberg.table import Table
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.core.change import DELETED
@@ -21,7 +20,6 @@ from lakeingest.core.splits import Split
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import plan_merge
 from lakeingest.lake.target import Staged, Target
-from lakeingest.spark.changes import read_placed
 from lakeingest.wire.arrow import table_schema
 from tests.shown import shown
 
@@ -92,18 +90,16 @@ class Lake:
         plan = plan_merge(staged.progress.splits, at.place(1), TransactionLog((), GtidSet()), START)
         return staged.progress.merged(plan, Position(UUID, 1, at, GtidSet.parse(f"{UUID}:1-{pos}")), 0, 0)
 
-    def changes(self, *rows: Row) -> DataFrame:
-        """Collapsed changes: the columns, then whether the key is deleted."""
-        fields = table_schema(self.schema).append(pa.field(DELETED, pa.bool_()))
-        table = pa.Table.from_pylist([dict(zip(fields.names, row, strict=True)) for row in rows], fields)
-        with tempfile.NamedTemporaryFile(suffix=".parquet", delete=False, dir=self.settings.warehouse.parent) as file:
-            pq.write_table(table, file)
-        return read_placed(self.spark, [file.name])
-
     def merge(self, staged: Staged, *rows: Row, pos: int = 20, target: Target | None = None) -> Staged:
-        """Merge changes and stand at a position."""
-        target, changes = target or self.open(), self.changes(*rows)
-        return target.merge(staged, changes, self.schema.key, lambda _: self.leveled(staged, pos))[0]
+        """Merge changes (the columns, then whether the key is deleted) and stand at a position."""
+        target, key = target or self.open(), self.schema.key
+        fields = table_schema(self.schema).append(pa.field(DELETED, pa.bool_()))
+        changes = pa.Table.from_pylist([dict(zip(fields.names, row, strict=True)) for row in rows], fields)
+        least, greatest = (int(end.as_py()) for end in pc.min_max(changes[key[0]]).values())
+        merger = pickle.loads(pickle.dumps(target.merger(staged, key, least, greatest)))  # noqa: S301 - our own
+        new = changes if merger.keeps_deletes else changes.filter(pc.invert(changes[DELETED])).drop(DELETED)
+        merged = [merger.replace(changes.select([*key, DELETED])), merger.write(new)]
+        return target.commit_merge(staged, self.spark, merged, key, lambda _: self.leveled(staged, pos))[0]
 
     def published(self, *rows: Row, pos: int = 20) -> Staged:
         """A table that readers see."""

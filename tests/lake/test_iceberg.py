@@ -113,7 +113,7 @@ def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how
     if how == "append":
         spark.sql(f"INSERT INTO {name} VALUES (9, 'unmarked')")
     else:
-        lake.changes((1, "unmarked", False)).createOrReplaceTempView("unmarked")
+        spark.createDataFrame([(1, "unmarked")], "id int, v string").createOrReplaceTempView("unmarked")
         spark.sql(f"MERGE INTO {name} t USING unmarked c ON t.id = c.id WHEN MATCHED THEN UPDATE SET t.v = c.v")
     tip = raw(BUILDING).snapshot_by_name(STAGING)
     assert tip is not None

@@ -1,0 +1,153 @@
+"""The spooled changes of a table as Arrow: the filter of `core.wave` and the collapse of `core.collapse`, for volume.
+
+Both are held equal to the core by a property test. Only keys are read at first; the whole rows of those that count are
+taken out of the files by their number. The files are those of segments in binlog order, and each is in binlog order
+itself, so that of two rows the one that stands later is the later change.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeingest.core import change
+from lakeingest.core.change import DELETED, RowKind
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.position import Place
+from lakeingest.core.wave import Mark
+
+_ORDER = "_lakeingest_order"
+_WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
+_SAMPLES = 16  # row groups that are looked at to cut a batch
+_KINDS = pa.array([kind.value for kind in RowKind if kind.is_delete], pa.int8())
+
+
+@dataclass(frozen=True, slots=True)
+class Collapsed:
+    """The last change of each key: `changes` has the key's columns and whether it deletes; each row's place beside it.
+
+    `files` and `rows` say in which file it stands, and as the how manieth row. `read` and `applied` count change rows
+    before the filter and after it.
+    """
+
+    changes: pa.Table
+    files: "np.ndarray"
+    rows: "np.ndarray"
+    read: int
+    applied: int
+
+
+def collapsed(
+    files: Sequence[str], key: Sequence[str], marks: Sequence[Mark], stop: Place, part: KeyRange
+) -> Collapsed:
+    """The changes up to `stop` of the keys in `part` that splits with these marks still need."""
+    narrow, starts = _narrow(files, key)
+    least = min(mark for _, mark in marks)
+    read = narrow.filter(_is_after(narrow, least) & ~_is_after(narrow, stop) & _within(narrow, key, part))
+    wanted = read.filter(_needed(read, key, marks))
+    last = wanted.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
+    orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
+    # `wanted` is in order, so each of the last ones is found by it
+    chosen = wanted.take(pa.array(np.searchsorted(wanted[_ORDER].to_numpy(), orders)))
+    at = np.searchsorted(starts, orders, side="right") - 1
+    changes = chosen.select(list(key)).append_column(DELETED, _deletes(chosen))
+    return Collapsed(changes, at, orders - starts[at], read.num_rows, wanted.num_rows)
+
+
+def cut(files: Sequence[str], key: Sequence[str], parts: int) -> list[KeyRange]:
+    """At most so many ranges of the key that have about as many change rows each; judged by a sample of the files."""
+    if parts == 1:
+        return [KeyRange()]
+    groups = [(file, index) for file in files for index in range(pq.read_metadata(file).num_row_groups)]
+    sampled = groups[:: -(-len(groups) // _SAMPLES)]
+    column = pa.concat_tables(_row_group(file, index, key[:1]) for file, index in sampled)[key[0]]
+    ordered = column.take(pc.sort_indices(column))
+    bounds = sorted({int(ordered[len(ordered) * part // parts].as_py()) for part in range(1, parts)})
+    ends: list[Key | None] = [None, *((bound,) for bound in bounds), None]
+    return [KeyRange(lower, upper) for lower, upper in pairwise(ends)]
+
+
+def bounds_of(files: Sequence[str], name: str) -> tuple[int, int]:
+    """The least and the greatest value of a key's column in the files, by what they say of themselves."""
+    ends: list[int] = []
+    for file in files:
+        metadata = pq.read_metadata(file)
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            columns = map(group.column, range(group.num_columns))
+            [told] = [column.statistics for column in columns if column.path_in_schema == name]
+            ends += (int(told.min), int(told.max))
+    return min(ends), max(ends)
+
+
+def take(file: str, rows: "np.ndarray", *, deleted: bool) -> pa.Table:
+    """The whole rows of a file that have these numbers, which ascend; with `deleted` whether each deletes its key."""
+    with pq.ParquetFile(file) as opened:
+        names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
+        starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
+        groups = np.searchsorted(starts, rows, side="right") - 1
+        parts = [
+            opened.read_row_group(index, [*names, change.KIND]).take(pa.array(rows[groups == index] - starts[index]))
+            for index in np.unique(groups).tolist()
+        ]
+    table = pa.concat_tables(parts)
+    if deleted:
+        return table.select(names).append_column(DELETED, _deletes(table))
+    return table.select(names)
+
+
+def _narrow(files: Sequence[str], key: Sequence[str]) -> tuple[pa.Table, "np.ndarray"]:
+    """The keys of all files with kind, place and order, and the order at which each file begins."""
+    tables = [pq.read_table(file, columns=[*key, change.KIND, *change.PLACE]) for file in files]
+    table = pa.concat_tables(tables)
+    starts = _starts(one.num_rows for one in tables)
+    return table.append_column(_ORDER, pa.array(np.arange(table.num_rows))), starts
+
+
+def _deletes(changes: pa.Table) -> pa.ChunkedArray:
+    return pc.is_in(changes[change.KIND], value_set=_KINDS)
+
+
+def _starts(sizes: Iterable[int]) -> "np.ndarray":
+    return np.cumsum(np.array([0, *sizes], np.int64))
+
+
+def _row_group(file: str, index: int, names: Sequence[str]) -> pa.Table:
+    with pq.ParquetFile(file) as opened:
+        return opened.read_row_group(index, list(names))
+
+
+def _needed(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np.ndarray":
+    """Whether a change is of a key in one of the ranges, and after the range's mark: `MergePlan.should_apply`."""
+    needed = np.zeros(changes.num_rows, bool)
+    for keys, mark in marks:
+        needed |= _is_after(changes, mark) & _within(changes, key, keys)
+    return needed
+
+
+def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
+    epoch, file, pos = (changes[name].to_numpy() for name in change.PLACE)
+    later = (file > place.file) | ((file == place.file) & (pos > place.pos))
+    after: np.ndarray = (epoch > place.epoch) | ((epoch == place.epoch) & later)
+    return after
+
+
+def _within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
+    """`KeyRange.__contains__` for the keys of many changes."""
+    columns = [changes[name].cast(_WIDE) for name in key] if keys != KeyRange() else []
+    above = keys.lower is None or _at_least(columns, keys.lower).to_numpy()
+    below = keys.upper is None or ~_at_least(columns, keys.upper).to_numpy()
+    return above & below
+
+
+def _at_least(columns: Sequence[pa.ChunkedArray], bound: Key) -> pa.ChunkedArray:
+    """Whether keys, or as many of their first columns as the bound has, are not before it."""
+    column, value = columns[0], pa.scalar(Decimal(bound[0]), _WIDE)
+    if len(bound) == 1:
+        return pc.greater_equal(column, value)
+    rest = pc.and_(pc.equal(column, value), _at_least(columns[1:], bound[1:]))
+    return pc.or_(pc.greater(column, value), rest)
