@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-_PEERS = Path(__file__).parent / "peers"
+PEERS = Path(__file__).parent / "peers"
 _BUILD_SECONDS = 900
 
 
@@ -42,7 +42,7 @@ def reference(_folder: Path) -> list[str]:
 def go(folder: Path) -> list[str]:
     """go-mysql."""
     program = folder / "decode-go"
-    _run("go", "build", "-o", str(program), cwd=_PEERS / "go")
+    run_tool("go", "build", "-o", str(program), cwd=PEERS / "go")
     return [str(program)]
 
 
@@ -50,7 +50,7 @@ def java(folder: Path) -> list[str]:
     """mysql-binlog-connector-java."""
     target = folder / "java"
     goals = ("compile", "dependency:copy-dependencies")
-    _run("mvn", "-q", "-B", f"-Dfolder={target}", f"-DoutputDirectory={target / 'lib'}", *goals, cwd=_PEERS / "java")
+    run_tool("mvn", "-q", "-B", f"-Dfolder={target}", f"-DoutputDirectory={target / 'lib'}", *goals, cwd=PEERS / "java")
     return ["java", "-cp", f"{target / 'classes'}:{target / 'lib'}/*", "Decode"]
 
 
@@ -66,7 +66,8 @@ PARTICIPANTS = (
 )
 
 
-def _run(tool: str, *arguments: str, cwd: Path) -> None:
+def run_tool(tool: str, *arguments: str, cwd: Path) -> None:
+    """Let a tool build something; NotMeasured with its first line when it fails."""
     program = shutil.which(tool)
     if program is None:
         raise NotMeasured(f"no {tool}")

@@ -7,7 +7,7 @@ folder; the server and its tables are not.
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -114,8 +114,26 @@ def serve(folder: Path, rows: int, changes: int) -> Iterator[Sample]:
     if not complete.exists():
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
-    with local_server(folder, {**_SETTINGS, "log_bin": str(kept / "binlog")}, say=_say) as server:
-        with _administrator(server) as connection:
+    with serve_orders(folder, rows, {**_SETTINGS, "log_bin": str(kept / "binlog")}) as server:
+        with administrator(server, ORDERS.database) as connection:
+            _run(
+                connection,
+                "SET sql_log_bin = 0",
+                f"CREATE TABLE {CHANGES.name} ({_COLUMNS}, version INT NOT NULL)",
+                _WRITE,
+            )
+            if not complete.exists():
+                names = _write_binlog(connection, server, rows, changes // TRANSACTION_CHANGES)
+                complete.write_text("\n".join(names))
+        files = tuple(kept / name for name in complete.read_text().split())
+        yield Sample(server, files, rows, changes // TRANSACTION_CHANGES * TRANSACTION_CHANGES)
+
+
+@contextmanager
+def serve_orders(folder: Path, rows: int, settings: Mapping[str, str]) -> Iterator[LocalServer]:
+    """A server with `rows` orders, which are not in its binlog."""
+    with local_server(folder, settings, say=_say) as server:
+        with administrator(server) as connection:
             _run(
                 connection,
                 "SET sql_log_bin = 0",
@@ -124,15 +142,9 @@ def serve(folder: Path, rows: int, changes: int) -> Iterator[Sample]:
                 f"CREATE DATABASE {ORDERS.database}",
                 f"USE {ORDERS.database}",
                 f"CREATE TABLE {ORDERS.name} ({_COLUMNS})",
-                f"CREATE TABLE {CHANGES.name} ({_COLUMNS}, version INT NOT NULL)",
-                _WRITE,
             )
             _load_orders(connection, rows)
-            if not complete.exists():
-                names = _write_binlog(connection, server, rows, changes // TRANSACTION_CHANGES)
-                complete.write_text("\n".join(names))
-        files = tuple(kept / name for name in complete.read_text().split())
-        yield Sample(server, files, rows, changes // TRANSACTION_CHANGES * TRANSACTION_CHANGES)
+        yield server
 
 
 def end_of(file: Path) -> FilePosition:
@@ -195,7 +207,8 @@ def _joined(*parts: str | pa.Array) -> pa.Array:
 
 
 @contextmanager
-def _administrator(server: LocalServer, database: str | None = None) -> Iterator[pymysql.Connection]:
+def administrator(server: LocalServer, database: str | None = None) -> Iterator[pymysql.Connection]:
+    """A connection of the server's administrator, whose statements are committed one by one."""
     with pymysql.connect(
         host=server.host,
         port=server.port,
@@ -236,7 +249,7 @@ def _write_binlog(connection: pymysql.Connection, server: LocalServer, rows: int
     """The names of the files that were written; all of them are complete."""
 
     def write(first: int, count: int) -> None:
-        with _administrator(server, CHANGES.database) as writer:
+        with administrator(server, CHANGES.database) as writer:
             _run(writer, f"CALL write_changes({first}, {count}, {rows})")
 
     def files() -> list[str]:

@@ -1,12 +1,23 @@
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.copiers import COPIERS
 from benchmarks.decode import document, measure
-from benchmarks.participants import PARTICIPANTS, ours, reference
-from benchmarks.source import Sample, serve
+from benchmarks.figures import OURS as LAKEINGEST
+from benchmarks.figures import Figure, Figures
+from benchmarks.mirror import Mirror
+from benchmarks.ours_alone import BATCHES
+from benchmarks.participants import PARTICIPANTS, NotMeasured, ours, reference
+from benchmarks.pipelines import main
+from benchmarks.plots import bars, over_batch, over_table
+from benchmarks.processes import Program
+from benchmarks.rounds import CATCHUP, KEY, SNAPSHOT, Bench, bench, take_turn
+from benchmarks.source import Sample, administrator, serve, serve_orders
+from benchmarks.workload import FIRST, LIVE, Changes, rebuild
 
 pytestmark = pytest.mark.mysql
 
@@ -42,3 +53,126 @@ def test_who_misses_a_row_is_not_measured(sample: Sample, folder: Path) -> None:
     [result] = measure(replace(sample, rows=ROWS + 1), folder, 1, OURS[-1:])
     assert not result.rounds
     assert result.reason == f"it found {ROWS:,} rows, not {ROWS + 1:,}"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A server with a small table for whole pipelines."""
+    folder = tmp_path_factory.mktemp("pipelines")
+    with (
+        serve_orders(folder, ROWS, {}) as server,
+        administrator(server) as connection,
+        bench(server, connection, folder, ROWS, 500) as made,
+    ):
+        yield made
+
+
+@pytest.mark.e2e
+@pytest.mark.spark
+def test_a_turn_measures_an_equal_copy_and_sees_one_that_is_not(place: Bench) -> None:
+    """All rows, then all changes are timed; the copy equals the source until a row there changes without the binlog."""
+    [copier] = [one for one in COPIERS if one.name == LAKEINGEST]
+    turn = take_turn(place, copier, copier.build(place.folder), 1, {SNAPSHOT, CATCHUP})
+    snapshot, caught_up = next(turn), next(turn)
+    assert [(one.scenario, one.count, one.unit) for one in (snapshot, caught_up)] == [
+        (SNAPSHOT, ROWS, "rows"),
+        (CATCHUP, 500, "changes"),
+    ]
+    for one in (snapshot, caught_up):
+        assert 0 < one.startup < one.wall
+        assert 0 < one.startup_cpu < one.cpu
+        assert one.rss > one.rss_largest > 50 << 20
+    assert caught_up.equal == "yes"
+    assert caught_up.reading is not None
+    mirror = Mirror(place.folder, KEY)
+    assert mirror.rows() >= ROWS + 51  # with the mark; what deletes hide is counted too
+    assert mirror.least_key() == FIRST - 1
+    with place.connection.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute(f"UPDATE {LIVE} SET note = 'unseen', updated_at = updated_at WHERE id = {FIRST - 1}")
+    metadata = mirror.metadata()
+    assert metadata is not None
+    assert place.reader.read(metadata)["equal"] == "no: note"
+    turn.close()
+    assert mirror.metadata() is None
+
+
+def test_changes_are_the_same_each_time(place: Bench) -> None:
+    """A table that is made anew and changed again is the same table; inserts and deletes have their shares."""
+    sums = []
+    for _ in range(2):
+        rebuild(place.connection, LIVE, 3 * ROWS // 2)  # more than there are orders
+        Changes(place.connection, range(FIRST, FIRST + ROWS), 1).commit(1_500)
+        with place.connection.cursor() as cursor:
+            cursor.execute(f"CHECKSUM TABLE {LIVE} EXTENDED")
+            sums.append(cursor.fetchall())
+            cursor.execute(f"SELECT COUNT(*), SUM(note = 'changed') FROM {LIVE}")
+            [(rows, changed)] = cursor.fetchall()
+            assert rows == 3 * ROWS // 2 + 375 - 225
+            assert 600 < changed <= 900  # some of them twice, some were deleted
+    assert sums[0] == sums[1]
+
+
+def test_a_program_counts_with_all_that_it_starts(tmp_path: Path) -> None:
+    """Seconds and memory of a child count too, though it makes a process group of its own, as Spark's workers do."""
+    burn = "import os, time; os.setpgid(0, 0); kept = bytearray(60 << 20)\nwhile time.process_time() < 1: pass"
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    start += '; print(\'{"event": "x", "at": 1}\')'
+    with Program([sys.executable, "-c", start], tmp_path / "log") as program:
+        ended = program.await_end(60)
+    assert program.event("x") == 1
+    assert 0.5 < program.cpu(ended) < 3
+    everything, largest = program.peaks(program.began, ended)
+    assert everything > largest > 60 << 20
+
+
+def test_a_program_that_fails_is_not_measured(tmp_path: Path) -> None:
+    """The reason is the line that it ended with."""
+    with (
+        Program([sys.executable, "-c", "raise SystemExit('an error: no luck')"], tmp_path / "log") as program,
+        pytest.raises(NotMeasured, match="it failed: an error: no luck"),
+    ):
+        program.await_end(60)
+
+
+def figures(file: Path) -> Figures:
+    """Two rounds of us and of a peer, and batches."""
+    made = Figures({"server": "9"}, file, {"peer": ["slow"]})
+    for number, (our_wall, their_wall) in enumerate([(4.0, 12.0), (3.0, 22.0)], 1):
+        made.add(Figure(SNAPSHOT, LAKEINGEST, number, 100, our_wall, startup=2, cpu=1))
+        made.add(Figure(SNAPSHOT, "peer", number, 100, their_wall, startup=2, cpu=3, equal="no: note"))
+    for rows, seconds in ((20, 4.0), (10, 3.0)):
+        for count in (1, 2):
+            made.add(Figure(BATCHES, LAKEINGEST, 1, count, seconds * count, table_rows=rows, keys="recent"))
+    made.leave_out(CATCHUP, "peer", "it cannot")
+    return made
+
+
+def test_figures_are_kept_and_shown_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file has every round; from it come the ratios round by round, the table and the pictures."""
+    kept = figures(tmp_path / "figures.json")
+    loaded = main(["--from-json", str(tmp_path / "figures.json"), "--plots", str(tmp_path)])
+    assert loaded.all == kept.all
+    assert loaded.ratios(loaded.of(SNAPSHOT, "peer"), lambda one: one.rate) == [5, 20]
+    shown = capsys.readouterr().out
+    for text in (
+        "5.00 / 12.50 / 20.00",
+        "50 / 75 / 100",
+        "no: note",
+        "peer: slow",
+        "catchup: peer: not measured: it cannot",
+    ):
+        assert text in shown
+    assert {file.name for file in tmp_path.glob("*.png")} == {
+        "snapshot.png",
+        "batches-table.png",
+        "batches-changes.png",
+    }
+
+
+def test_pictures_show_medians_and_their_spread(tmp_path: Path) -> None:
+    """The fastest first, with the least and the greatest; a line for each batch, and for each table."""
+    kept = figures(tmp_path / "figures.json")
+    assert bars(kept, SNAPSHOT) == [(LAKEINGEST, 50, 75, 100), ("peer", 5, 7.5, 10)]
+    assert over_table(kept) == [("1 changes, recent", [10, 20], [3, 4]), ("2 changes, recent", [10, 20], [6, 8])]
+    assert over_batch(kept) == [("10 rows, recent", [1, 2], [3, 6]), ("20 rows, recent", [1, 2], [4, 8])]

@@ -5,7 +5,8 @@ taken out of the files by their number. The files are those of segments in binlo
 itself, so that of two rows the one that stands later is the later change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
@@ -20,6 +21,7 @@ from lakeingest.core.change import DELETED, RowKind
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.wave import Mark
+from lakeingest.errors import StateUnreadable
 
 _ORDER = "_lakeingest_order"
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
@@ -86,7 +88,7 @@ def bounds_of(files: Sequence[str], name: str) -> tuple[int, int]:
 
 def take(file: str, rows: "np.ndarray", *, deleted: bool) -> pa.Table:
     """The whole rows of a file that have these numbers, which ascend; with `deleted` whether each deletes its key."""
-    with pq.ParquetFile(file) as opened:
+    with _opened(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
         groups = np.searchsorted(starts, rows, side="right") - 1
@@ -102,7 +104,10 @@ def take(file: str, rows: "np.ndarray", *, deleted: bool) -> pa.Table:
 
 def _narrow(files: Sequence[str], key: Sequence[str]) -> tuple[pa.Table, "np.ndarray"]:
     """The keys of all files with kind, place and order, and the order at which each file begins."""
-    tables = [pq.read_table(file, columns=[*key, change.KIND, *change.PLACE]) for file in files]
+    tables = []
+    for file in files:
+        with _opened(file) as opened:
+            tables.append(opened.read([*key, change.KIND, *change.PLACE]))
     table = pa.concat_tables(tables)
     starts = _starts(one.num_rows for one in tables)
     return table.append_column(_ORDER, pa.array(np.arange(table.num_rows))), starts
@@ -116,8 +121,19 @@ def _starts(sizes: Iterable[int]) -> "np.ndarray":
     return np.cumsum(np.array([0, *sizes], np.int64))
 
 
+@contextmanager
+def _opened(file: str) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(file) as opened:
+            yield opened
+    except (OSError, pa.ArrowException) as error:
+        raise StateUnreadable(
+            f"{file} of the spool cannot be read: {error}; remove the spool's folder and run again"
+        ) from error
+
+
 def _row_group(file: str, index: int, names: Sequence[str]) -> pa.Table:
-    with pq.ParquetFile(file) as opened:
+    with _opened(file) as opened:
         return opened.read_row_group(index, list(names))
 
 

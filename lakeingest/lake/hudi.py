@@ -201,6 +201,9 @@ class HudiTarget:
         kept_rows = rows.join(changes.select(*map(quote, commits[-1].key)), on=list(commits[-1].key), how="left_anti")
         return kept_rows.unionByName(changes.where(f"NOT {DELETED}").drop(DELETED)).select(*map(quote, rows.columns))
 
+    def count(self, table: TableId, version: int) -> None:
+        """Unknown: changes are laid over the rows when they are read."""
+
     @kept
     def publish(self, staged: Staged, spark: "SparkSession", properties: Mapping[str, str]) -> Staged:
         """One commit of Hudi's: a bulk insert of all rows at first, then MERGE INTO of the changes since the last.

@@ -187,6 +187,15 @@ class IcebergTarget:
         return spark.read.format("iceberg").option("snapshot-id", version).load(self._spark_name(table))
 
     @kept
+    def count(self, table: TableId, version: int) -> int | None:
+        """Rows that were written, less the positions that were deleted, by the snapshot's summary."""
+        snapshot = self._table(table).metadata.snapshot_by_id(version)
+        if snapshot is None or snapshot.summary is None:
+            raise _stale(table)
+        totals = [int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes")]
+        return totals[0] - totals[1]
+
+    @kept
     def publish(
         self,
         staged: Staged,

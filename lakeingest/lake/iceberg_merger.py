@@ -25,7 +25,7 @@ from pyiceberg.table.metadata import TableMetadata
 from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.row_delta import write_deletes
-from lakeingest.lake.storage import stored
+from lakeingest.lake.storage import stored, unreadable
 from lakeingest.lake.target import Effects
 
 _PATH, _POS, _NUMBER = "file_path", "pos", "_lakeingest_number"
@@ -95,8 +95,11 @@ class IcebergMerger:
         """The keys of a file with the position of each."""
         named = sanitize_column_names(self.metadata.schema())
         ids = [self.metadata.schema().find_field(name).field_id for name in self.key]
-        with PyArrowFileIO().new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
-            table = parquet.read([named.find_column_name(number) for number in ids])
+        try:
+            with PyArrowFileIO().new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
+                table = parquet.read([named.find_column_name(number) for number in ids])
+        except pa.ArrowInvalid as error:
+            raise unreadable(file.file_path, str(error)) from error
         columns = [table.column(index).cast(schema.field(name).type) for index, name in enumerate(self.key)]
         return pa.table([*columns, pa.array(np.arange(table.num_rows))], [*self.key, _POS])
 

@@ -48,7 +48,7 @@ def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[N
     except (ConnectionError, TimeoutError):
         raise
     except (FileNotFoundError, EOFError, ValidationError) as error:
-        raise _unreadable(where, str(error)) from error
+        raise unreadable(where, str(error)) from error
     except OSError as error:
         raise _failed(where, error.strerror or str(error)) from error
     except DBAPIError as error:
@@ -77,11 +77,11 @@ def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: 
         if "java.sql.SQLException" in kinds:
             return _of_database(catalog, told)
         if "java.io.FileNotFoundException" in kinds and ("does not exist" in told or "No such file" in told):
-            return _unreadable(where, told)
+            return unreadable(where, told)
         if any(kind.startswith(_ICEBERG) for kind in kinds):
             iceberg = told
         if any(kind.endswith("EOFException") for kind in kinds):
-            return None if iceberg is None else _unreadable(where, iceberg)  # None: a Python worker has died
+            return None if iceberg is None else unreadable(where, iceberg)  # None: a Python worker has died
         if "java.io.IOException" in kinds and not any(kind.startswith("java.net.") for kind in kinds):
             return _failed(f"{where}, or a folder that Spark works in,", told)
     return None
@@ -113,7 +113,8 @@ def _failed(what: Path | str, told: str) -> StorageFailed:
     )
 
 
-def _unreadable(where: Path | str, told: str) -> StateUnreadable:
+def unreadable(where: Path | str, told: str) -> StateUnreadable:
+    """The error for a file that is gone, or that does not hold what it should."""
     return StateUnreadable(
         f"{where}: a file is gone or damaged: {' '.join(told.split())}; restore it, or drop the table to copy it again"
     )

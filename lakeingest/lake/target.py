@@ -124,6 +124,9 @@ class Target(Protocol):
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
 
+    def count(self, table: TableId, version: int) -> int | None:
+        """The rows of one commit by what the format says of itself; None where only a read can tell."""
+
     def publish(self, staged: Staged, spark: "SparkSession", properties: Mapping[str, str]) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically.
 

@@ -7,6 +7,7 @@ run out.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lakeingest.config import Source
 from lakeingest.control.spool import Manifest
@@ -24,7 +25,12 @@ from lakeingest.pipeline.events import Planned, WaveCommitted
 from lakeingest.pipeline.gate import gate
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.planner import Planner
+from lakeingest.quality.look import is_sound
+from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 MERGE_BACKLOG = 200_000  # change rows of a table that are worth a merge before its last wave
 MERGE_SPLITS = 128  # splits with low watermarks, each a GTID set in every commit's properties; a merge makes them one
@@ -32,12 +38,16 @@ MERGE_SPLITS = 128  # splits with low watermarks, each a GTID set in every commi
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What one executor did with one chunk: files that no table refers to yet, and the split that they finish."""
+    """What one executor did with one chunk: files that no table refers to yet, and the split that they finish.
+
+    `sound`: its rows were looked at, and hold what the table's definition says of them.
+    """
 
     files: bytes
     split: Split
     high: FilePosition
     cost: Cost
+    sound: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,8 @@ class CopyChunk:
         began = time.monotonic()
         read = read_chunk(self.source, self.schema, self.chunk, self.server_uuid, self.epoch, cap=self.cap)
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
-        return Copied(self.writer.write(read.rows), read.split, read.high, cost)
+        sound = is_sound(default_suite(self.schema, read.rows.num_rows), read.rows)
+        return Copied(self.writer.write(read.rows), read.split, read.high, cost, sound)
 
 
 def bootstrap(context: Context, table: TableId, out_of_time: Callable[[], bool]) -> None:
@@ -99,14 +110,18 @@ def _wave(context: Context, table: TableId, chunks: list[Chunk], cap: Cap, write
     rows = sum(one.cost.rows for one in copied)
     progress = staged.progress.wave_committed(tuple(one.split for one in copied), rows)
     context.lease.assert_held()
-    context.advance(context.target.commit_wave(staged, [one.files for one in copied], progress))
+    sound = all(one.sound for one in copied)
+    context.advance(context.target.commit_wave(staged, [one.files for one in copied], progress), sound=sound)
     seconds = time.monotonic() - began
     took = tuple(one.cost.seconds for one in copied)
     context.observe(WaveCommitted(table, progress.wave, len(chunks), rows, seconds, progress.splits.complete, took))
     if not progress.splits.complete:  # the rows of the last wave are asked before the publish, which follows
-        copied_range = KeyRange(chunks[0].range.lower, chunks[-1].range.upper)
-        staged_rows = context.target.read(table, context.tables[table].version, context.spark)
-        gate(context, table, f"after wave {progress.wave}", staged_rows.where(copied_range.predicate(schema.key)), rows)
+        predicate = KeyRange(chunks[0].range.lower, chunks[-1].range.upper).predicate(schema.key)
+
+        def staged_rows() -> "DataFrame":
+            return context.target.read(table, context.tables[table].version, context.spark).where(predicate)
+
+        gate(context, table, f"after wave {progress.wave}", staged_rows, rows, known=sound)
     return [one.cost for one in copied]
 
 

@@ -42,6 +42,7 @@ class Context:
     observe: Observer
     chosen: tuple[TableId, ...]  # of the watched tables, those that this run is to bring up to date
     tables: dict[TableId, Staged] = field(default_factory=dict)
+    _sound: dict[TableId, int] = field(default_factory=dict)
     boundaries: list[FilePosition] = field(default_factory=list)  # ends of transactions, where the binlog may be cut
 
     @property
@@ -54,6 +55,13 @@ class Context:
         """Segments of the binlog that are read at a time: each uses one connection."""
         return max(1, min(self.spark.sparkContext.defaultParallelism, self.config.source.max_connections - OURS))
 
-    def advance(self, staged: Staged) -> None:
-        """A commit was made: this is where the table stands now."""
-        self.tables[staged.progress.table] = staged
+    def advance(self, staged: Staged, *, sound: bool = False) -> None:
+        """A commit was made: this is where the table stands now. `sound`: the rows that it added are."""
+        table = staged.progress.table
+        if staged.visible or (sound and (table not in self.tables or self.is_sound(table))):
+            self._sound[table] = staged.version
+        self.tables[table] = staged
+
+    def is_sound(self, table: TableId) -> bool:
+        """Whether each staged row has passed a gate, or was found sound before this run wrote it."""
+        return self._sound.get(table) == self.tables[table].version

@@ -16,11 +16,13 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.wave import Mark, plan_merge
 from lakeingest.lake.target import Effects, Merger
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Merged
+from lakeingest.quality.look import is_sound
+from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
 
 RANGE_ROWS = 500_000  # change rows of a range: what an executor holds of them are keys
@@ -68,11 +70,13 @@ class WriteRows:
 
     file: str
     rows: "np.ndarray"
+    schema: TableSchema
     merger: Merger
 
-    def run(self) -> bytes:
-        """Nothing refers to what is written before the commit."""
-        return self.merger.write(take(self.file, self.rows, deleted=self.merger.keeps_deletes))
+    def run(self) -> tuple[bytes, bool]:
+        """What was written, and whether the rows are sound. Nothing refers to it before the commit."""
+        rows = take(self.file, self.rows, deleted=self.merger.keeps_deletes)
+        return self.merger.write(rows), is_sound(default_suite(self.schema, len(rows)), rows)
 
 
 def merge(context: Context, table: TableId) -> None:
@@ -87,32 +91,32 @@ def merge(context: Context, table: TableId) -> None:
     files = context.spool.files(table, plan.start, plan.stop)
     if not files:
         context.lease.assert_held()
-        context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)))
+        context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)
         return
     merger = context.target.merger(staged, key, *bounds_of(files, key[0]))
     ranges = cut(files, key, max(1, context.spool.backlog(table, plan.start) // RANGE_ROWS))
     replacements = [ReplaceRows(tuple(files), key, plan.marks, plan.stop, one, merger) for one in ranges]
     replaced = scatter(context.spark, ReplaceRows.run, replacements, context.at_once)
-    written = scatter(context.spark, WriteRows.run, _writes(replaced, merger), context.at_once)
+    written = scatter(context.spark, WriteRows.run, _writes(context.schemas[table], replaced, merger), context.at_once)
 
     def after(effects: Effects) -> Progress:
         context.lease.assert_held()
         return progress.merged(plan, stop, effects.inserted, effects.deleted)
 
-    parts = [*(one.written for one in replaced), *written]
+    parts = [*(one.written for one in replaced), *(files for files, _ in written)]
     merged, effects = context.target.commit_merge(staged, context.spark, parts, key, after)
-    context.advance(merged)
+    context.advance(merged, sound=all(sound for _, sound in written))
     counts = sum(one.read for one in replaced), sum(one.applied for one in replaced)
     context.observe(
         Merged(table, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
     )
 
 
-def _writes(replaced: Sequence[Replaced], merger: Merger) -> list[WriteRows]:
+def _writes(schema: TableSchema, replaced: Sequence[Replaced], merger: Merger) -> list[WriteRows]:
     """The new rows of all ranges, each file's in its order."""
     tasks = []
     for file in dict.fromkeys(file for one in replaced for file in one.new):
         rows = np.sort(np.concatenate([one.new[file] for one in replaced if file in one.new]))
         parts = -(-len(rows) // FILE_ROWS)
-        tasks += [WriteRows(file, part, merger) for part in np.array_split(rows, parts)]
+        tasks += [WriteRows(file, part, schema, merger) for part in np.array_split(rows, parts)]
     return tasks

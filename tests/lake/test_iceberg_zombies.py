@@ -40,7 +40,7 @@ def before(target: Any, method: str, call: int, act: Callable[[], object]) -> No
     setattr(target, method, late)
 
 
-@pytest.mark.parametrize("moment", [("_table", 3), ("_commit", 1), ("_finish", 1)])
+@pytest.mark.parametrize("moment", [("_table", 2), ("_commit", 1), ("_finish", 1)])
 def test_a_zombies_commit_during_our_merge_refuses_it(lake: Lake, raw: Raw, moment: tuple[str, int]) -> None:
     """Whenever it lands: we stop, it is taken back, and our changes merged again are there once."""
     staged = lake.copied((1, "a"))

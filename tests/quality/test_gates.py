@@ -7,14 +7,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest import cli
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.quality.gates import GateReport, run_gate
+from lakeingest.quality.look import is_sound, passed
 from lakeingest.quality.reports import KEPT, keep
 from lakeingest.quality.suites import Suite, default_suite
+from lakeingest.wire.arrow import arrow_type
 
 pytestmark = pytest.mark.spark
 
@@ -115,6 +118,54 @@ def test_a_value_that_its_type_does_not_hold_fails(spark: SparkSession) -> None:
     assert not any("\n" in line for line in said)
     assert all(kind in json.dumps(found.document) for _, _, kind in BAD)
     assert "Failed" in found.page
+
+
+def looked_at(*rows: Row, key: tuple[str, ...] = SCHEMA.key) -> bool:
+    """Whether a look finds the rows sound."""
+    types = {"amount": pa.decimal128(20, 2), "widest": pa.decimal128(38, 19), "place": pa.list_(pa.float32())}
+    schema = pa.schema([(column.name, types.get(column.name, arrow_type(column))) for column in SCHEMA.columns])
+    table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema)
+    return is_sound(default_suite(TableSchema(SCHEMA.table, SCHEMA.columns, key), len(rows)), table)
+
+
+def test_a_look_at_an_exact_copy_finds_it_sound() -> None:
+    """In the order of the key or not; no rows are sound too."""
+    assert looked_at(*WHOLE)
+    assert looked_at(*reversed(WHOLE))
+    assert looked_at(FULL, EMPTY, key=("id",))
+    assert looked_at()
+
+
+@pytest.mark.parametrize(("name", "value", "_kind"), BAD)
+def test_a_look_finds_no_bad_value_sound(name: str, value: Any, _kind: str) -> None:
+    """What Great Expectations counts as a failure, the look leaves to it."""
+    assert looked_at(with_value(name, FULL[SCHEMA.names.index(name)], id=10))
+    assert not looked_at(with_value(name, value, id=10))
+
+
+def test_a_look_finds_no_key_sound_that_two_rows_share() -> None:
+    """Side by side or apart, of one column or of two."""
+    assert not looked_at(FULL, FULL, EMPTY)
+    assert not looked_at(FULL, EMPTY, FULL)
+    assert not looked_at(*OTHERS, key=("id",))
+
+
+def test_what_a_look_does_not_know_is_not_sound() -> None:
+    """An expectation of another kind is Great Expectations' to judge."""
+    suite = Suite("own.yml", ({"type": "expect_column_mean_to_be_between", "kwargs": {"column": "id"}},))
+    assert not is_sound(suite, pa.table({"id": [1]}))
+
+
+def test_what_is_known_stands_in_the_report_beside_what_was_asked(spark: SparkSession) -> None:
+    """The outcomes of both, in the document too; the page is that of Great Expectations where it was asked."""
+    suite = default_suite(SCHEMA, len(WHOLE))
+    alone = passed(suite, None)
+    assert (len(alone.outcomes), alone.failures) == (13, ())
+    assert all(one["type"] in alone.page for one in suite.expectations)
+    asked = run_gate("shop.lines", frame(spark, FULL), SCHEMA.key, [Suite("own.yml", (own(NOT_NULL, column="note"),))])
+    both = passed(suite, asked)
+    assert (len(both.outcomes), len(both.document["results"]), both.page) == (14, 14, asked.page)
+    assert json.loads(json.dumps(both.document))["success"]
 
 
 def test_a_key_that_two_rows_share_fails(spark: SparkSession) -> None:

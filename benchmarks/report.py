@@ -1,0 +1,114 @@
+"""The figures as tables for a reader; of three numbers in a cell the middle one is the median."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import Figure, Figures, spread
+from benchmarks.limits import LIMITS
+from benchmarks.ours_alone import BATCHES, FOLLOW
+from benchmarks.rounds import CATCHUP, SNAPSHOT
+
+_UNITS = {SNAPSHOT: "rows", CATCHUP: "changes"}
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print all of them, then what has to be known beside them."""
+    console.print("; ".join(f"{key}: {value}" for key, value in figures.about.items()), highlight=False)
+    for scenario, table in (
+        *((name, copies(figures, name)) for name in (SNAPSHOT, CATCHUP)),
+        (BATCHES, batches(figures)),
+        (FOLLOW, freshness(figures)),
+        (LIMITS, limits(figures)),
+    ):
+        if figures.of(scenario):
+            console.print(table)
+    console.print("of three numbers: least / median / greatest of the rounds; net: without the start-up")
+    for name, notes in figures.notes.items():
+        for note in notes:
+            console.print(f"{name}: {note}", highlight=False)
+    for name, reason in figures.not_measured.items():
+        console.print(f"{name}: not measured: {reason}", highlight=False, markup=False)
+
+
+def copies(figures: Figures, scenario: str) -> Table:
+    """A participant a column."""
+    names = figures.participants(scenario)
+    shown = _table(scenario, "", *names)
+    cells: dict[str, Callable[[list[Figure]], str]] = {
+        "rounds": lambda rounds: str(len(rounds)),
+        "wall s": lambda rounds: _three([one.wall for one in rounds], 1),
+        "start-up s": lambda rounds: _three([one.startup for one in rounds], 1),
+        "net s": lambda rounds: _three([one.net for one in rounds], 1),
+        "CPU s": lambda rounds: _three([one.cpu for one in rounds], 1),
+        f"{_UNITS[scenario]} per second, net": lambda rounds: _three([one.rate for one in rounds]),
+        "ours ÷ it, net": lambda rounds: _three(figures.ratios(rounds, lambda one: one.rate), 2),
+        "ours ÷ it, per CPU s": lambda rounds: _three(figures.ratios(rounds, lambda one: one.count / one.cpu), 2),
+        "peak RSS MB, all": lambda rounds: _three([one.rss / 2**20 for one in rounds]),
+        "peak RSS MB, largest": lambda rounds: _three([one.rss_largest / 2**20 for one in rounds]),
+        "reading afterwards s": lambda rounds: _three([one.reading for one in rounds if one.reading], 1),
+        "equal": lambda rounds: "\n".join(dict.fromkeys(one.equal for one in rounds if one.equal)),
+    }
+    for label, cell in cells.items():
+        shown.add_row(label, *(cell(figures.of(scenario, name)) for name in names))
+    return shown
+
+
+def batches(figures: Figures) -> Table:
+    """A size of the table, kind of keys and size of the batch a row."""
+    shown = _table(BATCHES, "table rows", "keys", "changes", "net s", "CPU s, net", "changes per second, net")
+    for (rows, keys, count), rounds in by_point(figures).items():
+        numbers = [[one.net for one in rounds], [one.net_cpu for one in rounds]]
+        rates = [one.rate for one in rounds]
+        shown.add_row(f"{rows:,}", keys, f"{count:,}", *(_three(values, 1) for values in numbers), _three(rates))
+    return shown
+
+
+def by_point(figures: Figures) -> dict[tuple[int, str, int], list[Figure]]:
+    """The rounds of each table size, kind of keys and batch size."""
+
+    def point(one: Figure) -> tuple[int, str, int]:
+        return one.table_rows, one.keys, one.count
+
+    return {key: list(rounds) for key, rounds in groupby(sorted(figures.of(BATCHES), key=point), point)}
+
+
+def freshness(figures: Figures) -> Table:
+    """A round a row: from a row's commit until it is published."""
+    shown = _table(FOLLOW, "round", "changes", "s", "marks", "p50 s", "p95 s", "greatest s", "CPU s", "RSS MB")
+    for one in figures.of(FOLLOW):
+        values = sorted(one.freshness)
+        percentiles = statistics.quantiles(values, n=20, method="inclusive") if len(values) > 1 else values * 19
+        shown.add_row(
+            *(str(one.round), f"{one.count:,}", f"{one.wall:.0f}", str(len(values))),
+            *(f"{value:.2f}" for value in (percentiles[9], percentiles[18], values[-1])),
+            *(f"{one.cpu:.1f}", f"{one.rss >> 20}"),
+        )
+    return shown
+
+
+def limits(figures: Figures) -> Table:
+    """A limit a row."""
+    shown = _table(LIMITS, "limit", "count", "wall s", "CPU s", "per second")
+    for name in figures.participants(LIMITS):
+        rounds = figures.of(LIMITS, name)
+        numbers = [[one.wall for one in rounds], [one.cpu for one in rounds]]
+        count = f"{rounds[0].count:,} {rounds[0].unit}"
+        shown.add_row(name, count, *(_three(one, 1) for one in numbers), _three([one.rate for one in rounds]))
+    return shown
+
+
+def _table(title: str, *headings: str) -> Table:
+    shown = Table(title=title, title_justify="left")
+    for heading in headings:
+        shown.add_column(heading, justify="left" if heading in {"", "keys", "limit"} else "right")
+    return shown
+
+
+def _three(values: Sequence[float], digits: int = 0) -> str:
+    if len(values) < 2:  # noqa: PLR2004 - one value is no spread
+        return "".join(f"{value:,.{digits}f}" for value in values)
+    return " / ".join(f"{value:,.{digits}f}" for value in spread(values))
