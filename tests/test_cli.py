@@ -41,8 +41,6 @@ NOT_BUILT = [
     "explain SpoolGap",
     "doctor",
     "wait --until 2026-01-01T00:00:00Z",
-    "run --follow",
-    "run shop.orders --follow --json",
     "verify --repair",
     "verify --sample 0.5",
     "verify --sample 0",

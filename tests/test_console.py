@@ -2,9 +2,18 @@
 
 import pytest
 
-from lakeingest.console import Committed
+from lakeingest.console import Committed, lines
 from lakeingest.core.schema import TableId
-from lakeingest.pipeline.events import Event, Merged, Planned, Published, Spooled, WaveCommitted
+from lakeingest.pipeline.events import (
+    Event,
+    Following,
+    Merged,
+    Planned,
+    Published,
+    SourceLost,
+    Spooled,
+    WaveCommitted,
+)
 
 ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
 
@@ -44,3 +53,27 @@ def test_what_is_committed_is_told_from_the_events(events: list[Event], said: st
         observe(event)
     assert str(committed).startswith(said)
     assert passed == events
+
+
+def test_a_run_that_follows_says_no_more_than_what_it_publishes() -> None:
+    """Until it has caught up every step is a line; then a publish is one, and that the source is away."""
+    batch: list[Event] = [
+        Spooled("binlog.000002:1234", 2, 3, 0.1),
+        Merged(ORDERS, 3, 3, 1, 1, 1, 1.0),
+        Published(ORDERS, 7, "binlog.000002:1234", 0.5),
+    ]
+    away = SourceLost("the source db:3306 is away: gone; run the same command again when it is back", 4.0)
+    say = lines()
+    told = [say(event) for event in [*batch, Following(12.34), *batch, away]]
+    assert [text is not None for text in told] == [True, True, True, True, False, False, True, True]
+    assert told[3:] == [
+        "caught up with the source in 12.3 s; from here on each publish is a line",
+        None,
+        None,
+        "shop.orders: published 7 rows as of binlog.000002:1234",
+        "the source db:3306 is away: gone; trying again in 4.0 s",
+    ]
+    assert not Committed().caught_up
+    committed = Committed()
+    committed.then(lambda _: None)(Following(12.34))
+    assert committed.caught_up

@@ -118,6 +118,14 @@ def test_ipython_shows_the_table(result: Report) -> None:
             ["shop.orders 5,000 2 no", "the time was up before the end of the binlog; the same call goes on from here"],
         ),
         (RunResult((), caught_up=True, seconds=1.25), ["caught up with the source in 1.2 s"]),
+        (
+            RunResult((), caught_up=True, seconds=1.25, followed=True),
+            ["caught up with the source and followed it, 1.2 s in all"],
+        ),
+        (
+            RunResult((), caught_up=False, seconds=1.25, followed=True),
+            ["stopped before it had caught up with the source; the next run goes on from here"],
+        ),
     ],
 )
 def test_results_say_what_came_of_it(result: Report, told: list[str]) -> None:

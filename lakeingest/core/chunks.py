@@ -19,7 +19,7 @@ SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server gives it up
 BYTES_MAX = 4 * TARGET_BYTES  # then its executor does: estimates of rows are wrong, and rows are not alike
 FIRST_ROWS = 20_000  # before anything is measured: a second at most where rows are narrow
 ROWS_MAX = 200_000
-GROWTH = 2  # per wave: what was measured holds for neighbours, not for the whole table
+GROWTH = 4  # per wave: what was measured holds for neighbours, not for the whole table
 SHRINK = 4  # after a chunk that was given up: each try costs a wave
 
 

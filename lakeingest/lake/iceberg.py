@@ -44,6 +44,8 @@ _PROPERTIES = {
     "write.merge.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
+    # larger dictionaries do not pay: files without them are smaller, and written in two thirds of the time
+    "write.parquet.dict-size-bytes": str(64 << 10),
     # a conflicting commit must fail: retried, it would be rebased on whatever another writer left
     "commit.retry.num-retries": "0",
 }

@@ -59,7 +59,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                     progress = Progress(table, schema.fingerprint, position.server_uuid, position.epoch, position.place)
                     lease.assert_held()
                     staged = target.create(schema, progress.created())
-                context.advance(staged)
+                context.advance(staged, sound=loaded[table] is None)
             observe(Opened(len(schemas), time.monotonic() - began))
             with noted(config.source, lease, spool):
                 yield context

@@ -57,9 +57,9 @@ class RunResult(Report):
     def note(self) -> str:
         """How it ended."""
         if self.followed and self.caught_up:
-            return f"caught up with the source and followed it, {self.seconds:.1f} s in all; the same call goes on"
+            return f"caught up with the source and followed it, {self.seconds:.1f} s in all"
         if self.followed:
-            return "stopped before it had caught up with the source; the same call goes on from here"
+            return "stopped before it had caught up with the source; the next run goes on from here"
         if self.caught_up:
             return f"caught up with the source in {self.seconds:.1f} s"
         return "the time was up before the end of the binlog; the same call goes on from here"

@@ -32,7 +32,8 @@ def passed(suite: Suite, asked: GateReport | None) -> GateReport:
         return GateReport((*known, *asked.outcomes), document, asked.page)
     lines = (f"{one.document['type']} {dict(one.document['kwargs'])}" for one in known)
     items = "".join(f"<li>{html.escape(one)}</li>" for one in lines)
-    page = f"<!doctype html><meta charset='utf-8'><title>Passed</title><h1>All {len(known)} hold</h1><ul>{items}</ul>"
+    head = "<meta charset='utf-8'><title>Passed</title>"
+    page = f"<!doctype html><html><head>{head}</head><body><h1>All {len(known)} hold</h1><ul>{items}</ul></body></html>"
     return GateReport(known, {"success": True, "results": results}, page)
 
 

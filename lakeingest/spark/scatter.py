@@ -22,7 +22,9 @@ def scatter(
     """
     if not descriptors:
         return []
-    tasks = spark.sparkContext.parallelize(list(enumerate(descriptors)), min(len(descriptors), max(1, at_once)))
+    # a task each, so that none waits behind a slow one; where Spark would run more at a time, as many as may
+    parts = len(descriptors) if at_once >= spark.sparkContext.defaultParallelism else min(len(descriptors), at_once)
+    tasks = spark.sparkContext.parallelize(list(enumerate(descriptors)), parts)
     outcomes = sorted(tasks.mapPartitions(_each(function)).collect(), key=lambda outcome: outcome[0])
     for _, _, error in outcomes:
         if error is not None:

@@ -142,6 +142,7 @@ def settings(config: Config) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "lakeingest.pipeline.workers",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.warehouse.dir": (config.state / "spark-warehouse").as_uri(),

@@ -8,10 +8,12 @@ from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.segments import Segment, cut
 
 SKIP = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
+FILE_BYTES = 100
+SIZES = {f"binlog.{number:06d}": FILE_BYTES for number in (1_000_001, 1_000_000, 999_999, 999_998)}
 POSITIONS = st.builds(
     lambda number, pos: FilePosition(f"binlog.{number:06d}", pos),
     st.integers(999_998, 1_000_001),
-    st.integers(0, 9),
+    st.integers(0, FILE_BYTES),
 )
 
 
@@ -32,10 +34,18 @@ def segments(draw: st.DrawFn) -> Segment:
     return segment(start, stop)
 
 
-@given(segments(), st.lists(POSITIONS, max_size=12), st.integers(1, 5))
-def test_the_pieces_are_the_whole_in_order(whole: Segment, ends: list[FilePosition], pieces: int) -> None:
+def offset(at: FilePosition) -> int:
+    """The bytes before a position, of all files."""
+    return (at.number - 999_998) * FILE_BYTES + at.pos
+
+
+CUTS = (segments(), st.lists(POSITIONS, max_size=12), st.integers(1, 5), st.integers(1, 90))
+
+
+@given(*CUTS)
+def test_the_pieces_are_the_whole_in_order(whole: Segment, ends: list[FilePosition], pieces: int, least: int) -> None:
     """Every transaction is decoded by exactly one reader, and none is cut."""
-    parts = cut(whole, ends, pieces)
+    parts = cut(whole, ends, SIZES, pieces, least)
     if whole.empty:
         assert parts == []
         return
@@ -46,32 +56,55 @@ def test_the_pieces_are_the_whole_in_order(whole: Segment, ends: list[FilePositi
     assert {(part.server_uuid, part.epoch, part.skip) for part in parts} == {(whole.server_uuid, 2, SKIP)}
 
 
-@given(segments(), st.lists(POSITIONS, max_size=12), st.integers(1, 5))
-def test_the_pieces_pass_about_as_many_transactions(whole: Segment, ends: list[FilePosition], pieces: int) -> None:
-    """As many pieces as wanted where the boundaries allow it, and none with more than its share and one."""
-    parts = cut(whole, ends, pieces)
-    inside = {at for at in ends if order(whole.start) < order(at) < order(whole.stop)}
-    assert len(parts) == (0 if whole.empty else min(pieces, len(inside) + 1))
-    for part in parts:
-        passed = sum(order(part.start) < order(at) <= order(part.stop) for at in inside)
-        assert passed <= len(inside) / len(parts) + 1
+@given(*CUTS)
+def test_the_pieces_are_about_as_long_as_each_other(
+    whole: Segment, ends: list[FilePosition], pieces: int, least: int
+) -> None:
+    """No more than wanted, none too short to be worth a reader, none longer than its share and what cannot be cut."""
+    parts = cut(whole, ends, SIZES, pieces, least)
+    assert len(parts) <= pieces
+    lengths = [offset(part.stop) - offset(part.start) for part in parts]
+    if len(parts) > 1:
+        assert min(lengths) >= least
+    first, last = offset(whole.start), offset(whole.stop)
+    known = sorted({first, last, *(offset(at) for at in ends if first < offset(at) < last)})
+    gap = max((two - one for one, two in pairwise(known)), default=0)
+    wanted = max(1, min(pieces, (last - first) // least))
+    assert max(lengths, default=0) <= (last - first) / wanted + gap + 2 * least
 
 
-def test_the_cuts_are_evenly_spread() -> None:
-    """Not the first boundaries, which would leave the last reader with the rest."""
-    ends = [FilePosition("binlog.000001", pos) for pos in range(100, 1000, 100)]
+def test_the_cuts_are_evenly_spread_over_the_bytes() -> None:
+    """However boundaries crowd in one place: the last reader is not left with the rest."""
+    ends = [FilePosition("binlog.000001", pos) for pos in (*range(10, 60, 2), 210, 395, 600, 790)]
     whole = segment(FilePosition("binlog.000001", 4), FilePosition("binlog.000001", 1000))
-    assert [part.stop.pos for part in cut(whole, ends, 5)] == [200, 400, 600, 800, 1000]
+    parts = cut(whole, ends, {"binlog.000001": 1000}, 5, 100)
+    assert [part.stop.pos for part in parts] == [210, 395, 600, 790, 1000]
+
+
+def test_a_segment_that_is_short_is_one_piece() -> None:
+    """Twice as long as the shortest piece it is two, below that another reader is not worth its connection."""
+    ends = [FilePosition("binlog.000001", pos) for pos in range(100, 2000, 100)]
+    for length, pieces in ((199, 1), (200, 2), (299, 2), (300, 3), (1500, 5)):
+        whole = segment(FilePosition("binlog.000001", 100), FilePosition("binlog.000001", 100 + length))
+        assert len(cut(whole, ends, {"binlog.000001": 2000}, 5, 100)) == pieces
 
 
 def test_a_segment_crosses_the_millionth_file() -> None:
-    """Files are ordered by number, although their names sort otherwise."""
-    whole = segment(FilePosition("binlog.999999", 4), FilePosition("binlog.1000000", 900))
-    middle = FilePosition("binlog.1000000", 4)
-    assert [(part.start, part.stop) for part in cut(whole, [middle], 2)] == [
-        (whole.start, middle),
-        (middle, whole.stop),
+    """Files are ordered by number, although their names sort otherwise; a large one is more than a small one."""
+    files = {"binlog.999999": 5000, "binlog.1000000": 900, "binlog.1000001": 5000}
+    starts = [FilePosition(file, 4) for file in files]
+    whole = segment(FilePosition("binlog.999999", 4), FilePosition("binlog.1000001", 4000))
+    assert [(part.start, part.stop) for part in cut(whole, starts, files, 2, 100)] == [
+        (whole.start, starts[1]),
+        (starts[1], whole.stop),
     ]
+
+
+def test_the_length_of_a_segment_is_known_within_a_file() -> None:
+    """Across files it depends on how long they are."""
+    start = FilePosition("binlog.000001", 4)
+    assert segment(start, FilePosition("binlog.000001", 1000)).bytes == 996
+    assert segment(start, FilePosition("binlog.000002", 1000)).bytes is None
 
 
 def test_a_segment_that_ends_before_it_begins_cannot_be_built() -> None:

@@ -12,8 +12,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
 from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted
-from lakeingest.pipeline.run import PUBLISH_TRIES
 from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 

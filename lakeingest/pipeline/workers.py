@@ -1,0 +1,23 @@
+"""Where Spark's Python workers come from: what they need is imported once, and each begins at once.
+
+Spark starts `spark.python.daemon.module` with the first Python task, and workers are its forks: imports of seconds
+happen once for all of them, not within the first chunk's read view, and their memory is shared.
+"""
+
+from pyspark.daemon import manager
+
+from lakeingest.pipeline import bootstrap, merge
+from lakeingest.wire import cache, kernels
+
+__all__ = ["bootstrap", "merge"]
+
+
+def main() -> None:
+    """Load what is kept of the kernels, then serve workers; one that is not kept is compiled where it is needed."""
+    if cache.is_complete():
+        kernels.compile_kernels()
+    manager()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""`run --follow`: what the source writes is published as it comes, for as long as nobody stops it."""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+from lakeingest.config import Config, Source, Tables
+from lakeingest.control.lease import held
+from lakeingest.control.spool import Spool
+from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import LeaseHeld, SourceAway
+from lakeingest.lake.formats import open_target
+from lakeingest.mysql.connection import written_position
+from lakeingest.pipeline import boundaries, follow
+from lakeingest.pipeline.events import Event, Following, Merged, Published, SourceLost
+from lakeingest.pipeline.opening import opened
+from lakeingest.pipeline.run import RunResult, run
+from lakeingest.pipeline.status import status
+from tests.e2e.job import Job, until
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
+
+USER = "follower"  # of the run alone, so that a test can find its connections
+SOON_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def copied(
+    mysql_server: LocalServer, lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pipe]:
+    """A pipeline with two small tables that are copied, whose user is nobody else's."""
+    server, name = mysql_server, "e2e_follow"
+    source = Source(host=server.host, port=server.port, user=USER, password=SecretStr("secret"))
+    tables = Tables(include=(f"{name}.*",))
+    state = tmp_path_factory.mktemp("follow")
+    config = lake_config.model_copy(update={"source": source, "tables": tables, "state": state})
+    with pymysql.connect(
+        host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+    ) as connection:
+        pipe = Pipe(config, name, connection, spark, [])
+        pipe.sql(
+            f"CREATE USER {USER} IDENTIFIED BY 'secret'",
+            f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {USER}",
+            f"CREATE DATABASE {name}",
+            f"USE {name}",
+            "CREATE TABLE busy (id INT PRIMARY KEY, v VARCHAR(40))",
+            "CREATE TABLE quiet (id INT PRIMARY KEY)",
+            "INSERT INTO busy VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+            "INSERT INTO quiet VALUES (1), (2)",
+        )
+        pipe.run()
+        yield pipe
+        pipe.sql(f"DROP DATABASE {name}", f"DROP USER {USER}")
+
+
+@pytest.fixture
+def shop(copied: Pipe) -> Pipe:
+    """That pipeline, of which no event was seen yet."""
+    copied.events.clear()
+    return copied
+
+
+def follow_while(pipe: Pipe, work: Callable[[], object]) -> RunResult:
+    """A run that follows while the work is done, which begins when it has caught up. Spark is for the main thread."""
+    ended = list[str]()
+
+    def begin() -> None:
+        try:
+            soon(lambda: bool(pipe.seen(Following) or ended))
+            assert not ended
+            work()
+        finally:
+            ended.append("work")
+
+    with ThreadPoolExecutor(1) as pool:
+        worked = pool.submit(begin)
+        try:
+            return run(pipe.config, (), None, pipe.events.append, pipe.spark, follow=True, stopping=lambda: bool(ended))
+        finally:
+            ended.append("run")
+            worked.result()
+
+
+def soon(true: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + SOON_SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def shown(pipe: Pipe, table: str) -> None:
+    """Wait until the table is published as of now, or later."""
+    now = written_position(pipe.connection).place(1)
+
+    def is_it(event: Event) -> bool:
+        match event:
+            case Published() if event.table.name == table:
+                return FilePosition.parse(event.position).place(1) >= now
+        return False
+
+    soon(lambda: any(map(is_it, pipe.events)))
+
+
+def test_changes_are_published_as_they_come(shop: Pipe) -> None:
+    """Inserts, updates, deletes and moved keys, also behind a rotation; nobody else may run meanwhile."""
+
+    def work() -> None:
+        shop.sql("INSERT INTO busy VALUES (4, 'd')", "UPDATE busy SET v = 'changed' WHERE id = 1")
+        shown(shop, "busy")
+        shop.sql("FLUSH BINARY LOGS", "DELETE FROM busy WHERE id = 2", "FLUSH BINARY LOGS")
+        shop.sql("UPDATE busy SET id = 5 WHERE id = 3", "INSERT INTO quiet VALUES (3)")
+        shown(shop, "busy")
+        shown(shop, "quiet")
+        with pytest.raises(LeaseHeld), held(shop.config.state):
+            pass
+
+    result = follow_while(shop, work)
+    assert (result.caught_up, result.followed) == (True, True)
+    assert all(table.published for table in result.tables)
+    assert [row for row in shop.rows("busy") if row[0] in range(6)] == [(1, "changed"), (4, "d"), (5, "c")]
+    assert (3,) in shop.rows("quiet")
+
+
+def test_a_run_that_follows_ends_when_its_time_is_up(shop: Pipe) -> None:
+    """As a bounded one does, with what it has published; without time it does not even catch up."""
+    result = run(shop.config, spark=shop.spark, follow=True, max_minutes=0)
+    assert (result.caught_up, result.followed) == (False, True)
+    began = time.monotonic()
+    result = run(shop.config, spark=shop.spark, follow=True, max_minutes=0.1)
+    assert time.monotonic() - began > 0.1 * 60
+    assert result.caught_up
+
+
+def test_a_quiet_table_is_not_committed_while_another_one_is_busy(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its position follows now and then, so that neither its lag nor the spool grows; that is no merge."""
+
+    def version() -> int:
+        staged = open_target(shop.config).look(TableId(shop.database, "quiet"))
+        assert staged is not None
+        return staged.version
+
+    def work() -> None:
+        before, commits = version(), len(shop.seen(Published))
+        for i in range(3):
+            shop.sql(f"INSERT INTO busy VALUES ({i + 10}, 'more')")
+            shown(shop, "busy")
+        assert len(shop.seen(Published)) == commits + 3
+        assert version() == before
+        monkeypatch.setattr(follow, "QUIET_SECONDS", 0.5)
+        shop.sql("INSERT INTO busy VALUES (20, 'last')")
+        shown(shop, "busy")
+        shown(shop, "quiet")
+        soon(lambda: not any((shop.config.state / "spool" / "segments").iterdir()))
+        at = version()
+        time.sleep(2)  # nothing is written: nothing is committed
+        assert version() == at
+        assert [one.lag_bytes for one in status(shop.config)] == [0, 0]
+
+    follow_while(shop, work)
+    merged = [event for event in shop.seen(Merged) if isinstance(event, Merged)]
+    assert {event.table.name for event in merged if event.applied} == {"busy"}
+
+
+def test_a_run_whose_connections_are_killed_goes_on(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Again and again: it connects anew each time, and publishes what was written meanwhile."""
+    monkeypatch.setattr(boundaries, "EVERY_SECONDS", 0.1)
+
+    def work() -> None:
+        for i in range(4):
+            shop.sql(f"INSERT INTO busy VALUES ({i + 30}, 'more')")
+            with shop.connection.cursor() as cursor:
+                cursor.execute(f"SELECT ID FROM performance_schema.processlist WHERE USER = '{USER}'")
+                for (connection,) in cursor.fetchall():
+                    kill(shop, int(connection))
+            time.sleep(0.7)
+        shown(shop, "busy")
+
+    follow_while(shop, work)
+    assert shop.seen(SourceLost)
+    shop.assert_equal()
+
+
+def kill(pipe: Pipe, connection: int) -> None:
+    """End a connection, which may have ended by itself."""
+    with pipe.connection.cursor() as cursor:
+        cursor.execute(f"SELECT COUNT(*) FROM performance_schema.processlist WHERE ID = {connection}")
+        if cursor.fetchall() == ((1,),):
+            pipe.sql(f"KILL {connection}")
+
+
+def test_a_source_that_stays_away_ends_the_run(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a few tries, each of them told with its reason; one that is there again in time does not."""
+    monkeypatch.setattr(follow, "PAUSES_SECONDS", (0.01, 0.02, 0.03))
+    failures = [3]
+
+    def work() -> str:
+        failures[0] -= 1
+        if failures[0] >= 0:
+            raise SourceAway("the source is away: gone; run the same command again when it is back")
+        return "done"
+
+    with opened(shop.config, (), shop.events.append, shop.spark) as context:
+        assert follow.persistently(context, lambda: False, work) == "done"
+        assert [event.pause for event in shop.seen(SourceLost) if isinstance(event, SourceLost)] == [0.01, 0.02, 0.03]
+        failures[0] = 4
+        with pytest.raises(SourceAway):
+            follow.persistently(context, lambda: False, work)
+        failures[0] = 4
+        assert follow.persistently(context, lambda: failures[0] == 2, work) is None
+
+
+def test_the_end_of_the_binlog_is_noted_while_a_run_is_at_work(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog within one file is cut there, by this run and by one that comes after it was killed."""
+    monkeypatch.setattr(boundaries, "EVERY_SECONDS", 0.1)
+    ends = []
+    with opened(shop.config, (), shop.events.append, shop.spark) as context:
+        for i in range(3):
+            shop.sql(f"INSERT INTO busy VALUES ({i + 40}, 'more')")
+            ends.append(written_position(shop.connection))
+            soon(lambda: ends[-1] in context.spool.boundaries)
+    loaded = Spool.load(shop.config.state / "spool")
+    assert loaded is not None
+    assert set(ends) <= set(loaded.boundaries)
+
+
+def test_sigterm_ends_a_run_that_follows_well(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> None:
+    """It ends with 0 after what it has in hand; last_run.json is kept current meanwhile, and says so at the end."""
+    job = Job(tmp_path / "job", mysql_server, "follow_job", lake_format=lake_format).write()
+    table = f"{job.database}.items"
+    job.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(40))", f"INSERT INTO {table} VALUES (1, 'a')")
+    process = job.start("run", "--follow")
+    until(process, "caught up with the source")
+    job.sql(f"INSERT INTO {table} VALUES (2, 'b')")
+    until(process, "items: published 2 rows")
+
+    def outcome() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((job.state / "last_run.json").read_text())
+        return found
+
+    soon(lambda: bool(outcome()["caught_up"]))
+    assert (outcome()["exit"], outcome()["error"], outcome()["tables"][0]["table"]) == (None, None, table)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "caught up with the source and followed it" in said.splitlines()[-1]
+    assert "Traceback" not in said
+    ended = outcome()
+    assert (ended["exit"], ended["caught_up"], ended["followed"], ended["tables"][0]["rows"]) == (0, True, True, 2)
+    assert job.published("items") == job.source("items")
+    assert not (job.state / "lease.json").exists()
+    job.sql(f"DROP DATABASE {job.database}")
