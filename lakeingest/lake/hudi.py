@@ -27,7 +27,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
-from lakeingest.lake.statement import effects_of, merge_into
+from lakeingest.lake.statement import configured, effects_of, merge_folder
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Effects, Staged
 from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest
@@ -336,8 +336,8 @@ class HudiTarget:
         changes = self._changes(table, merges, last.key, spark)
         if changes is None:  # the commit is for its progress: nothing is merged into nothing
             changes = self._visible(table, shown, spark).where("false").selectExpr("*", f"false AS {DELETED}")
-        with _configured(spark, options):
-            _merge_into(self._place(table), changes, last.key, spark)
+        with configured(spark, options):
+            merge_folder(self._place(table), changes, last.key, spark)
 
     @contextmanager
     def _publishing(self, table: TableId, spark: "SparkSession") -> Iterator[None]:
@@ -377,31 +377,3 @@ class HudiTarget:
         """The folder that the table is in."""
         final = self.settings.folder(table)
         return final if final.exists() else self._building(table)
-
-
-def _merge_into(folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession") -> None:
-    """MERGE INTO names its table, so the folder gets a name meanwhile."""
-    target = f"lakeingest_{folder.name.encode().hex()}"
-    changes.createOrReplaceTempView("lakeingest_changes")
-    spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
-    spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{folder.as_uri()}'")
-    try:
-        spark.sql(merge_into(target, "lakeingest_changes", changes.columns, key))
-    finally:
-        spark.sql(f"DROP TABLE IF EXISTS {target}")
-
-
-@contextmanager
-def _configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    """The session with these settings; SQL has no other way to give them to Hudi."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

@@ -1,6 +1,8 @@
-"""MERGE INTO as a statement, and what it will do."""
+"""MERGE INTO, which Hudi publishes by: the statement, what it will do, and how it is run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakeingest.core.change import DELETED
@@ -8,7 +10,7 @@ from lakeingest.core.keys import quote
 from lakeingest.lake.target import Effects
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str]) -> str:
@@ -40,3 +42,31 @@ def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -
         .first()
     )
     return Effects(row[0], row[1], row[2]) if row else Effects(0, 0, 0)
+
+
+def merge_folder(folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession") -> None:
+    """Merge into the Hudi table in a folder. MERGE INTO names its table, so the folder gets a name meanwhile."""
+    target = f"lakeingest_{folder.name.encode().hex()}"
+    changes.createOrReplaceTempView("lakeingest_changes")
+    spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
+    spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{folder.as_uri()}'")
+    try:
+        spark.sql(merge_into(target, "lakeingest_changes", changes.columns, key))
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {target}")
+
+
+@contextmanager
+def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings; SQL has no other way to give them to Hudi."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -98,13 +98,7 @@ def spool_to_now(context: Context) -> None:
     began = time.monotonic()
     readers = context.readers
     tasks = next_segments(context, PIECES_EACH * readers)
-    if len(tasks) == 1 and tasks[0].segment.bytes in range(2 * LEAST_BYTES):
-        manifests = [tasks[0].run()]
-    else:
-        # dealt out in turn: a long stretch without a change of ours is not one reader's
-        dealt = [task for reader in range(readers) for task in tasks[reader::readers]]
-        manifests = scatter(context.spark, SpoolSegment.run, dealt, readers)
-        manifests.sort(key=lambda manifest: manifest.start.place(0))
+    manifests = scatter(context.spark, SpoolSegment.run, tasks, readers)
     append_segments(context, manifests, time.monotonic() - began)
 
 

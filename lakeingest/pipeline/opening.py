@@ -10,19 +10,21 @@ import pymysql
 from lakeingest.config import Config
 from lakeingest.control.lease import held
 from lakeingest.control.spool import Spool
+from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.chunk_reader import ServerState, server_state
+from lakeingest.mysql.chunk_reader import ServerState, estimated_rows, server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_starts, written_position
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.boundaries import noted
 from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, Opened
+from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import open_session
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                     assert_unchanged(staged, schemas[table])
             spool = _spool(config, connection, target, loaded)
             session = spark or open_session(config)
+            new = (table for table, staged in loaded.items() if staged is None or not staged.progress.splits.complete)
+            if any(estimated_rows(connection, schemas[table]) > FIRST_ROWS for table in new):  # more than one chunk
+                warm_up(session)
             context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))
             for table, schema in schemas.items():
                 staged = loaded[table]

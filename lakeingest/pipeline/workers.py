@@ -4,18 +4,22 @@ Spark starts `spark.python.daemon.module` with the first Python task, and worker
 happen once for all of them, not within the first chunk's read view, and their memory is shared.
 """
 
+import gc
+
 from pyspark.daemon import manager
 
+from lakeingest.lake import iceberg
 from lakeingest.pipeline import bootstrap, merge
 from lakeingest.wire import cache, kernels
 
-__all__ = ["bootstrap", "merge"]
+__all__ = ["bootstrap", "iceberg", "merge"]
 
 
 def main() -> None:
     """Load what is kept of the kernels, then serve workers; one that is not kept is compiled where it is needed."""
     if cache.is_complete():
         kernels.compile_kernels()
+    gc.freeze()  # a worker collects garbage after each task, and would walk all of this
     manager()  # type: ignore[no-untyped-call]
 
 

@@ -1,7 +1,10 @@
 """Run a function over descriptors on the executors. What it returns comes back; what it raises is raised here."""
 
+import functools
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
+from zipimport import zipimporter
 
 from lakeingest.errors import LakeIngestError
 
@@ -17,14 +20,17 @@ def scatter(
 ) -> list[Result]:
     """The function's results in the order of the descriptors, at most `at_once` of them computed at a time.
 
-    Function, descriptors and results are pickled. An error of ours in a task is a value on the wire, so Spark does
-    not run the task again, and the first one is raised here as it was; anything else fails the job as Spark has it.
+    Function, descriptors and results are pickled; but a lone descriptor is computed here, without a job of Spark. An
+    error of ours in a task is a value on the wire, so Spark does not run the task again, and the first one is raised
+    here as it was; anything else fails the job as Spark has it.
     """
-    if not descriptors:
-        return []
-    # a task each, so that none waits behind a slow one; where Spark would run more at a time, as many as may
+    if len(descriptors) <= 1:
+        return [function(one) for one in descriptors]
+    # a task each, so that none waits behind a slow one; where Spark would run more at a time than may be, as many tasks
     parts = len(descriptors) if at_once >= spark.sparkContext.defaultParallelism else min(len(descriptors), at_once)
-    tasks = spark.sparkContext.parallelize(list(enumerate(descriptors)), parts)
+    numbered = list(enumerate(descriptors))
+    dealt = [one for part in range(parts) for one in numbered[part::parts]]
+    tasks = spark.sparkContext.parallelize(dealt, parts)
     outcomes = sorted(tasks.mapPartitions(_each(function)).collect(), key=lambda outcome: outcome[0])
     for _, _, error in outcomes:
         if error is not None:
@@ -32,10 +38,16 @@ def scatter(
     return [cast(Result, result) for _, result, _ in outcomes]
 
 
+def warm_up(spark: "SparkSession") -> None:
+    """Let there be a Python worker: what it imports takes seconds, which no task should have to wait for."""
+    scatter(spark, len, [(), ()], 2)
+
+
 def _each(
     function: Callable[[Descriptor], Result],
 ) -> Callable[[Iterable[tuple[int, Descriptor]]], Iterable[tuple[int, Result | None, LakeIngestError | None]]]:
     def run(items: Iterable[tuple[int, Descriptor]]) -> Iterable[tuple[int, Result | None, LakeIngestError | None]]:
+        _pass_over_jars()
         for index, descriptor in items:
             try:
                 yield index, function(descriptor), None
@@ -44,3 +56,21 @@ def _each(
                 return
 
     return run
+
+
+@functools.cache
+def _pass_over_jars() -> None:
+    """Let this worker look for no module in a jar.
+
+    Spark puts the jars of `spark.jars.packages` on the path of its workers, and before each task a worker forgets what
+    it has read of them: the list of files of a large one takes it half a second.
+    """
+
+    def archive(path: str) -> zipimporter:
+        if path.endswith(".jar"):
+            raise ImportError(f"{path} has no modules")
+        return zipimporter(path)
+
+    sys.path_hooks[:] = [archive if hook is zipimporter else hook for hook in sys.path_hooks]
+    for path in [path for path in sys.path_importer_cache if path.endswith(".jar")]:
+        del sys.path_importer_cache[path]
