@@ -3,7 +3,7 @@
 Properties of a marked staging commit (its snapshot's summary), always complete:
 `lakeingest.progress` all that the next step depends on · `lakeingest.base` the snapshot it builds on ·
 `lakeingest.commit` its own name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
-commit is not done: it is reset.
+commit is no progress of ours: it is reset.
 """
 
 import functools
