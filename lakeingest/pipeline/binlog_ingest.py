@@ -21,6 +21,7 @@ from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_se
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.opening import same_history, still_there
+from lakeingest.pipeline.profile import Profile
 from lakeingest.spark.scatter import scatter
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
@@ -30,15 +31,23 @@ EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and a semi-s
 
 
 @dataclass(frozen=True, slots=True)
+class Decoded:
+    """A segment in files of the spool, which does not know of it yet."""
+
+    manifest: Manifest
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
 class SpoolSegment:
-    """The task of one executor: decode a segment, write a Parquet file per table, return the manifest."""
+    """The task of one executor: decode a segment, write a Parquet file per table."""
 
     source: Source
     segment: Segment
     schemas: Mapping[TableId, TableSchema]
     folder: Path
 
-    def run(self) -> Manifest:
+    def run(self) -> Decoded:
         """Files are complete, under names of their own, when this returns; nothing refers to them until then.
 
         What is written is not always sent yet, and connections break: SourceAway only after a few attempts.
@@ -51,12 +60,21 @@ class SpoolSegment:
                     time.sleep(pause)
             return self._attempt()
 
-    def _attempt(self) -> Manifest:
+    def _attempt(self) -> Decoded:
+        profile = Profile()
         with SegmentFiles(self.folder, self.schemas) as files, connect(self.source) as connection:
             server_id = free_server_id(connection, self.source)
-            for part in read_segment(connection, self.segment, self.schemas, server_id):
-                files.write(part)
-            return files.complete(self.segment)
+            parts = read_segment(connection, self.segment, self.schemas, server_id)
+            while True:
+                with profile.stage("binlog: decode"):
+                    part = next(parts, None)
+                if part is None:
+                    break
+                with profile.stage("binlog: write"):
+                    files.write(part)
+            with profile.stage("binlog: write"):
+                manifest = files.complete(self.segment)
+        return Decoded(manifest, profile)
 
 
 def next_segments(context: Context, pieces: int | None = None) -> list[SpoolSegment]:
@@ -78,14 +96,16 @@ def next_segments(context: Context, pieces: int | None = None) -> list[SpoolSegm
     return [SpoolSegment(context.config.source, piece, context.schemas, spool.folder) for piece in cuts]
 
 
-def append_segments(context: Context, manifests: list[Manifest], seconds: float) -> None:
+def append_segments(context: Context, decoded: list[Decoded], seconds: float) -> None:
     """Make a batch part of the spool once all its transactions are executed: a crash cannot lose one of them then."""
-    gtids = GtidSet()
+    gtids, manifests = GtidSet(), [one.manifest for one in decoded]
     for manifest in manifests:
         gtids |= manifest.gtids
     _wait_until_executed(context, gtids)
     context.lease.assert_held()
     context.spool.append(manifests)
+    for one in decoded:
+        context.profile += one.profile
     rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
     transactions = sum(
         pq.read_metadata(context.spool.folder / manifest.transactions).num_rows for manifest in manifests
@@ -98,8 +118,8 @@ def spool_to_now(context: Context) -> None:
     began = time.monotonic()
     readers = context.readers
     tasks = next_segments(context, PIECES_EACH * readers)
-    manifests = scatter(context.spark, SpoolSegment.run, tasks, readers)
-    append_segments(context, manifests, time.monotonic() - began)
+    decoded = scatter(context.spark, SpoolSegment.run, tasks, readers)
+    append_segments(context, decoded, time.monotonic() - began)
 
 
 def _wait_until_executed(context: Context, gtids: GtidSet) -> None:

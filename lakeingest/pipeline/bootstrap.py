@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakeingest.config import Source
-from lakeingest.control.spool import Manifest
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk, Cost
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition
@@ -19,12 +18,13 @@ from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
 from lakeingest.lake.target import Writer
 from lakeingest.mysql.chunk_reader import Cap, read_chunk
-from lakeingest.pipeline.binlog_ingest import SpoolSegment, append_segments, next_segments
+from lakeingest.pipeline.binlog_ingest import Decoded, SpoolSegment, append_segments, next_segments
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Planned, WaveCommitted
 from lakeingest.pipeline.gate import gate
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.planner import Planner
+from lakeingest.pipeline.profile import Profile
 from lakeingest.quality.look import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
@@ -48,6 +48,7 @@ class Copied:
     high: FilePosition
     cost: Cost
     sound: bool
+    profile: Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,15 @@ class CopyChunk:
 
     def run(self) -> Copied:
         """Rows and marks are of one attempt, and return together."""
-        began = time.monotonic()
-        read = read_chunk(self.source, self.schema, self.chunk, self.server_uuid, self.epoch, cap=self.cap)
+        began, profile = time.monotonic(), Profile()
+        with profile.stage("chunks: read"):
+            read = read_chunk(self.source, self.schema, self.chunk, self.server_uuid, self.epoch, cap=self.cap)
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
-        sound = is_sound(default_suite(self.schema, read.rows.num_rows), read.rows)
-        return Copied(self.writer.write(read.rows), read.split, read.high, cost, sound)
+        with profile.stage("chunks: look"):
+            sound = is_sound(default_suite(self.schema, read.rows.num_rows), read.rows)
+        with profile.stage("chunks: write"):
+            files = self.writer.write(read.rows)
+        return Copied(files, read.split, read.high, cost, sound, profile)
 
 
 def bootstrap(context: Context, table: TableId, out_of_time: Callable[[], bool]) -> None:
@@ -100,7 +105,7 @@ def _wave(context: Context, table: TableId, chunks: list[Chunk], cap: Cap, write
     tasks: list[CopyChunk | SpoolSegment] = [*copies, *next_segments(context)]
     outcomes = scatter(context.spark, _run, tasks, context.at_once)
     copied = [outcome for outcome in outcomes if isinstance(outcome, Copied)]
-    append_segments(context, [one for one in outcomes if isinstance(one, Manifest)], time.monotonic() - began)
+    append_segments(context, [one for one in outcomes if isinstance(one, Decoded)], time.monotonic() - began)
     # the spool has passed the high watermarks of the waves before, not those of this one
     splits = context.tables[table].progress.splits
     if _backlog(context, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS:
@@ -111,7 +116,10 @@ def _wave(context: Context, table: TableId, chunks: list[Chunk], cap: Cap, write
     progress = staged.progress.wave_committed(tuple(one.split for one in copied), rows)
     context.lease.assert_held()
     sound = all(one.sound for one in copied)
-    context.advance(context.target.commit_wave(staged, [one.files for one in copied], progress), sound=sound)
+    with context.profile.stage("waves: commit"):
+        context.advance(context.target.commit_wave(staged, [one.files for one in copied], progress), sound=sound)
+    for one in copied:
+        context.profile += one.profile
     seconds = time.monotonic() - began
     took = tuple(one.cost.seconds for one in copied)
     context.observe(WaveCommitted(table, progress.wave, len(chunks), rows, seconds, progress.splits.complete, took))
@@ -125,7 +133,7 @@ def _wave(context: Context, table: TableId, chunks: list[Chunk], cap: Cap, write
     return [one.cost for one in copied]
 
 
-def _run(task: CopyChunk | SpoolSegment) -> Copied | Manifest:
+def _run(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
     return task.run()
 
 

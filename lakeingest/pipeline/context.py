@@ -13,6 +13,7 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.target import Staged, Target
 from lakeingest.pipeline.events import Observer
+from lakeingest.pipeline.profile import Profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ class Context:
     observe: Observer
     chosen: tuple[TableId, ...]  # of the watched tables, those that this run is to bring up to date
     tables: dict[TableId, Staged] = field(default_factory=dict)
+    profile: Profile = field(default_factory=Profile)
     _sound: dict[TableId, int] = field(default_factory=dict)
     boundaries: list[FilePosition] = field(default_factory=list)  # ends of transactions, where the binlog may be cut
 

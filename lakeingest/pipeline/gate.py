@@ -36,11 +36,12 @@ def gate(
     began = time.monotonic()
     schema, named = context.schemas[table], f"{table} {stage}"
     of_definition = default_suite(schema, expected_rows)
-    if known:
-        report = passed(of_definition, run_gate(named, rows(), schema.key, suites) if suites else None)
-    else:
-        report = run_gate(named, rows(), schema.key, [of_definition, *suites])
-    page = keep(context.config.state, table, stage, report)
+    with context.profile.stage("gates"):
+        if known:
+            report = passed(of_definition, run_gate(named, rows(), schema.key, suites) if suites else None)
+        else:
+            report = run_gate(named, rows(), schema.key, [of_definition, *suites])
+        page = keep(context.config.state, table, stage, report)
     failures = report.failures
     seconds = time.monotonic() - began
     context.observe(GateRun(table, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))

@@ -21,6 +21,7 @@ from lakeingest.core.wave import Mark, plan_merge
 from lakeingest.lake.target import Effects, Merger
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Merged
+from lakeingest.pipeline.profile import Profile
 from lakeingest.quality.look import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
@@ -37,6 +38,7 @@ class Replaced:
     new: "dict[str, np.ndarray]"
     read: int
     applied: int
+    profile: Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class ReplaceRows:
 
     def run(self) -> Replaced:
         """Nothing refers to what is written before the commit."""
-        found = collapsed(self.files, self.key, self.marks, self.stop, self.range)
+        profile = Profile()
+        with profile.stage("merges: collapse"):
+            found = collapsed(self.files, self.key, self.marks, self.stop, self.range)
         stays = np.ones(found.changes.num_rows, bool)
         if not self.merger.keeps_deletes:
             stays = ~found.changes[DELETED].to_numpy()
@@ -61,7 +65,9 @@ class ReplaceRows:
             for number, file in enumerate(self.files)
             if (stays & (found.files == number)).any()
         }
-        return Replaced(self.merger.replace(found.changes), new, found.read, found.applied)
+        with profile.stage("merges: replace"):
+            written = self.merger.replace(found.changes)
+        return Replaced(written, new, found.read, found.applied, profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +79,15 @@ class WriteRows:
     schema: TableSchema
     merger: Merger
 
-    def run(self) -> tuple[bytes, bool]:
+    def run(self) -> tuple[bytes, bool, Profile]:
         """What was written, and whether the rows are sound. Nothing refers to it before the commit."""
-        rows = take(self.file, self.rows, deleted=self.merger.keeps_deletes)
-        return self.merger.write(rows), is_sound(default_suite(self.schema, len(rows)), rows)
+        profile = Profile()
+        with profile.stage("merges: take"):
+            rows = take(self.file, self.rows, deleted=self.merger.keeps_deletes)
+        with profile.stage("merges: look"):
+            sound = is_sound(default_suite(self.schema, len(rows)), rows)
+        with profile.stage("merges: write"):
+            return self.merger.write(rows), sound, profile
 
 
 def merge(context: Context, table: TableId) -> None:
@@ -103,9 +114,12 @@ def merge(context: Context, table: TableId) -> None:
         context.lease.assert_held()
         return progress.merged(plan, stop, effects.inserted, effects.deleted)
 
-    parts = [*(one.written for one in replaced), *(files for files, _ in written)]
-    merged, effects = context.target.commit_merge(staged, context.spark, parts, key, after)
-    context.advance(merged, sound=all(sound for _, sound in written))
+    parts = [*(one.written for one in replaced), *(files for files, _, _ in written)]
+    with context.profile.stage("merges: commit"):
+        merged, effects = context.target.commit_merge(staged, context.spark, parts, key, after)
+    context.advance(merged, sound=all(sound for _, sound, _ in written))
+    for profile in (*(one.profile for one in replaced), *(one for _, _, one in written)):
+        context.profile += profile
     counts = sum(one.read for one in replaced), sum(one.applied for one in replaced)
     context.observe(
         Merged(table, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)

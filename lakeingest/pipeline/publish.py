@@ -44,7 +44,8 @@ def publish(context: Context, table: TableId) -> None:
     }
     audited = replace(staged, progress=staged.progress.audited())
     context.lease.assert_held()
-    published = context.target.publish(audited, context.spark, {GATE: json.dumps(asked)})
+    with context.profile.stage("publishes"):
+        published = context.target.publish(audited, context.spark, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())
     context.advance(published)
     position = published.progress.position

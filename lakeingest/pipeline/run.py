@@ -19,6 +19,7 @@ from lakeingest.pipeline.events import Following, Observer, unobserved
 from lakeingest.pipeline.follow import follow as follow_source
 from lakeingest.pipeline.follow import persistently
 from lakeingest.pipeline.opening import opened
+from lakeingest.pipeline.profile import StageCost
 from lakeingest.pipeline.report import Report
 
 if TYPE_CHECKING:
@@ -38,12 +39,16 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(Report):
-    """What a run came to; `caught_up` is False when the time was up first. `followed`: it went on from there."""
+    """What a run came to; `caught_up` is False when the time was up first. `followed`: it went on from there.
+
+    `profile` says where the seconds went, stage by stage.
+    """
 
     tables: tuple[TableResult, ...]
     caught_up: bool
     seconds: float
     followed: bool = False
+    profile: tuple[StageCost, ...] = ()
 
     headers = ("table", "rows", "waves", "published", "position")
 
@@ -95,7 +100,8 @@ def run(
         else:
             caught_up = _copy(context, ends)
         results = tuple(_result(context.tables[table]) for table in context.chosen)
-    return RunResult(results, caught_up, time.monotonic() - began, follow)
+        profile = context.profile.costs(context.spark)
+    return RunResult(results, caught_up, time.monotonic() - began, follow, profile)
 
 
 def _copy(context: Context, ends: Callable[[], bool]) -> bool:

@@ -1,0 +1,66 @@
+"""Where the seconds of a run go: wall and CPU of each stage, on the driver and on executors.
+
+A stage's CPU seconds are those of the Python process that it runs in, all threads of it. What Spark's JVM takes is one
+line of its own, from its start on.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JVM = "Spark's JVM"
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What a stage has taken: how many times it ran, its wall seconds added up, its CPU seconds."""
+
+    stage: str
+    times: int = 0
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+class Profile:
+    """The costs of stages so far; that of a task is pickled, and added to the driver's."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, StageCost] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count what the block takes, also where it fails."""
+        wall, cpu = time.monotonic(), time.process_time()
+        try:
+            yield
+        finally:
+            self._add(StageCost(name, 1, time.monotonic() - wall, time.process_time() - cpu))
+
+    def __iadd__(self, other: Self) -> Self:
+        for cost in other.stages:
+            self._add(cost)
+        return self
+
+    @property
+    def stages(self) -> tuple[StageCost, ...]:
+        """In the order in which each first ended."""
+        return tuple(self._stages.values())
+
+    def costs(self, spark: "SparkSession") -> tuple[StageCost, ...]:
+        """The stages, and the JVM."""
+        jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to ask
+        assert jvm is not None  # noqa: S101 - the session runs
+        wall = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getUptime() / 1e3
+        cpu = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toNanos() / 1e9
+        return (*self.stages, StageCost(JVM, 1, wall, cpu))
+
+    def _add(self, cost: StageCost) -> None:
+        before = self._stages.get(cost.stage, StageCost(cost.stage))
+        self._stages[cost.stage] = replace(
+            before, times=before.times + cost.times, wall=before.wall + cost.wall, cpu=before.cpu + cost.cpu
+        )

@@ -1,0 +1,65 @@
+"""Where the seconds of a run go."""
+
+import pickle
+import time
+
+import pytest
+
+from lakeingest.pipeline.profile import JVM, Profile, StageCost
+from tests.e2e.pipe import Pipe
+
+
+def spent(profile: Profile) -> dict[str, StageCost]:
+    """The costs by stage, as a task sends them."""
+    sent = pickle.loads(pickle.dumps(profile))  # noqa: S301 - our own
+    return {cost.stage: cost for cost in sent.stages}
+
+
+def test_a_stage_is_counted_also_where_it_fails() -> None:
+    """Its wall seconds, its CPU seconds, how many times it ran."""
+    profile = Profile()
+    with profile.stage("waits"):
+        time.sleep(0.05)
+
+    def work() -> None:
+        with profile.stage("works"):
+            until = time.process_time() + 0.05
+            while time.process_time() < until:
+                pass
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    with profile.stage("waits"):
+        pass
+    waits, works = spent(profile)["waits"], spent(profile)["works"]
+    assert (waits.times, works.times) == (2, 1)
+    assert waits.wall >= 0.05 > waits.cpu
+    assert works.cpu >= 0.05
+
+
+def test_what_tasks_took_is_added_up() -> None:
+    """Stage by stage, beside what the driver took."""
+    driver, task = Profile(), Profile()
+    with driver.stage("commit"):
+        pass
+    with task.stage("read"):
+        pass
+    for _ in range(2):
+        driver += task
+    assert {name: cost.times for name, cost in spent(driver).items()} == {"commit": 1, "read": 2}
+
+
+@pytest.mark.e2e
+@pytest.mark.mysql
+@pytest.mark.spark
+def test_a_run_says_where_its_seconds_went(pipe: Pipe) -> None:
+    """The stages of a first copy, then those of a merge; the JVM's are there as well."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    first = {cost.stage: cost for cost in pipe.run().profile}
+    assert {"chunks: read", "chunks: look", "chunks: write", "waves: commit", "gates", "publishes", JVM} <= first.keys()
+    assert all(cost.times > 0 and cost.wall >= 0 and cost.cpu >= 0 for cost in first.values())
+    pipe.sql("INSERT INTO t VALUES (3)", "DELETE FROM t WHERE id = 1")
+    second = {cost.stage for cost in pipe.run().profile}
+    merge = {f"merges: {step}" for step in ("collapse", "replace", "take", "look", "write", "commit")}
+    assert {"binlog: decode", "binlog: write", *merge} <= second
