@@ -28,11 +28,13 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter
+from lakeingest.lake.data_files import write_rows
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
-from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, write_rows, written
-from lakeingest.lake.row_delta import RowDelta
+from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
+from lakeingest.lake.row_delta import NO_FILES, FileChanges, RowDelta
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Effects, Staged
+from lakeingest.lake.tidying import tidied
 from lakeingest.lake.types import iceberg_schema, iceberg_type
 
 if TYPE_CHECKING:
@@ -153,7 +155,8 @@ class IcebergTarget:
     @kept
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
-        return self._commit(staged, staged.version, files, progress)
+        added = [file for pickled in files for file in pickle.loads(pickled)]  # noqa: S301 - by our own executors
+        return self._commit(staged, progress, FileChanges(tuple(added)))
 
     @kept
     def merger(self, staged: Staged, key: Sequence[str], least: int, greatest: int) -> IcebergMerger:
@@ -174,12 +177,15 @@ class IcebergTarget:
     ) -> tuple[Staged, Effects]:
         """Positions of the old rows and files of the new ones, in one marked commit."""
         files, effects = written(merged)
-        return self._commit(staged, staged.version, files, after(effects)), effects
+        loaded = self._table(staged.progress.table)
+        if loaded.metadata.snapshot_by_id(staged.version) is None:
+            raise _stale(staged.progress.table)
+        return self._commit(staged, after(effects), tidied(loaded, staged.version, files)), effects
 
     @kept
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of nothing but progress."""
-        return self._commit(staged, staged.version, (), progress)
+        return self._commit(staged, progress)
 
     @kept
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
@@ -251,14 +257,14 @@ class IcebergTarget:
             raise _stale(table)
         return loaded
 
-    def _commit(self, staged: Staged, tip_id: int, files: Sequence[bytes], progress: Progress) -> Staged:
-        """One marked commit that builds on `staged`; the tip of staging must be the snapshot `tip_id`."""
+    def _commit(self, staged: Staged, progress: Progress, changes: FileChanges = NO_FILES) -> Staged:
+        """One marked commit that builds on `staged`, which must be the tip of staging."""
         table = progress.table
         loaded = self._table(table)
-        if tip(loaded, STAGING).snapshot_id != tip_id:
+        if tip(loaded, STAGING).snapshot_id != staged.version:
             raise _stale(table)
         transaction = loaded.transaction()
-        version = _mark(transaction, progress, staged.version, files)
+        version = _mark(transaction, progress, staged.version, changes)
         self._finish(transaction, table, STAGING, version)
         # main is where it was when the table was loaded, or the publish is refused: never what it is by now
         return Staged(progress, version, staged.published)
@@ -294,7 +300,7 @@ class IcebergTarget:
         return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
 
 
-def _mark(transaction: Transaction, progress: Progress, base: int, files: Sequence[bytes] = ()) -> int:
+def _mark(transaction: Transaction, progress: Progress, base: int, changes: FileChanges = NO_FILES) -> int:
     """Append a marked commit to staging; it is there when the transaction is committed."""
     position = progress.position
     marks = {
@@ -304,11 +310,8 @@ def _mark(transaction: Transaction, progress: Progress, base: int, files: Sequen
         "lakeingest.epoch": str(progress.epoch),
         "lakeingest.position": "" if position is None else str(position.place),
     }
-    delta = RowDelta(transaction, transaction._table.io, STAGING, marks)  # noqa: SLF001 - PyIceberg does so too
-    with delta:
-        for pickled in files:
-            for file in pickle.loads(pickled):  # noqa: S301 - written by our own executors
-                delta.add(file)
+    delta = RowDelta(transaction, transaction._table.io, STAGING, marks, changes)  # noqa: SLF001 - as PyIceberg does
+    delta.commit()
     return delta.snapshot_id
 
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -21,7 +22,8 @@ from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable
 from lakeingest.lake.history import BUILDING, STAGING
 from lakeingest.lake.iceberg import OWNER, IcebergTarget
-from tests.lake.steps import Lake, Raw
+from lakeingest.lake.tidying import FILES, SMALL_ROWS
+from tests.lake.steps import Lake, Raw, Row
 
 pytestmark = pytest.mark.spark
 
@@ -248,3 +250,40 @@ def test_columns_have_any_name(lake_of: Callable[..., Lake]) -> None:
     lake = lake_of(columns, ("a`b c",))
     merged = lake.merge(lake.copied((1, "a"), (2, "b")), (1, None, True), (2, "B", False), (3, "c", False))
     assert lake.rows(merged) == [(2, "B"), (3, "c")]
+
+
+def test_many_merges_leave_few_files(lake: Lake, raw: Raw) -> None:
+    """Small files and deletes are put together now and then, and every row stays what it was."""
+    rows = {number: f"v{number}" for number in range(40)}
+    staged = lake.publish(lake.open().mark(lake.copied(*rows.items()), lake.leveled(lake.loaded(), 20)))
+    for merge in range(2 * FILES + 3):
+        changes: list[Row] = [(merge, f"new {merge}", False), (100 + merge, "added", False), (39 - merge, None, True)]
+        staged = lake.publish(lake.merge(staged, *changes, pos=30 + merge))
+        rows |= {key: value for key, value, _ in changes[:2]}
+        rows.pop(39 - merge, None)
+        assert lake.open().count(lake.table, staged.version) == len(rows)
+        files = raw().inspect.files()
+        kinds = Counter(files["content"].to_pylist())
+        assert kinds[0] <= FILES + 1
+        assert kinds[1] <= FILES
+    assert lake.rows(staged) == sorted(rows.items())
+    assert lake.seen() == sorted(rows.items())
+    scanned = raw().scan().to_arrow()
+    assert sorted(zip(scanned["id"].to_pylist(), scanned["v"].to_pylist(), strict=True)) == sorted(rows.items())
+    told = summary(raw(), staged.version)
+    assert (int(told["total-data-files"]), int(told["total-delete-files"])) == (kinds[0], kinds[1])
+
+
+def test_a_file_whose_rows_are_mostly_dead_is_written_anew(lake: Lake, raw: Raw) -> None:
+    """Without them, when files are put together anyway; what is left of it stays what it was."""
+    merges = FILES + 2
+    rows = [(number, "x") for number in range(SMALL_ROWS + 1)]
+    staged = lake.copied(*rows)
+    staged = lake.merge(staged, *((number, None, True) for number in range(0, SMALL_ROWS, 2)), pos=30)
+    for merge in range(merges):
+        staged = lake.merge(staged, (merge, "y", False), pos=31 + merge)
+    old = [file for file in raw(BUILDING).inspect.files(staged.version).to_pylist() if file["content"] == 0]
+    assert max(file["record_count"] for file in old) <= SMALL_ROWS // 2 + 1 + merges
+    assert lake.open().count(lake.table, staged.version) == SMALL_ROWS // 2 + 1 + merges // 2
+    expected = {number for number in range(SMALL_ROWS + 1) if number % 2 or number == SMALL_ROWS} | set(range(merges))
+    assert {row[0] for row in lake.rows(staged)} == expected

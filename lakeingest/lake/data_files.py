@@ -1,0 +1,97 @@
+"""The Parquet files of an Iceberg table: rows, and positions of rows that are deleted.
+
+Source: Iceberg's table specification, "Position Delete Files". Every call that writes names its own files, so a retried
+or speculative task harms nobody; they are part of no table until a commit has them.
+"""
+
+import struct
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files, _read_deletes
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import sanitize_column_names
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+
+from lakeingest.lake.storage import stored, unreadable
+
+Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, in order
+
+_PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS)}),
+    ]
+)
+
+
+def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
+    """Files with the table's field ids and statistics."""
+    if not rows.num_rows:  # PyIceberg divides by their number
+        return []
+    target = metadata.schema().as_arrow()
+    columns = [rows[field.name].cast(field.type) for field in target]
+    with stored(metadata.location):
+        return list(_dataframe_to_data_files(metadata, pa.table(columns, schema=target), PyArrowFileIO()))
+
+
+def read_rows(metadata: TableMetadata, file: DataFile, names: Sequence[str]) -> pa.Table:
+    """These columns of all rows of a file, the deleted ones too; StateUnreadable where it is damaged."""
+    written = sanitize_column_names(metadata.schema())
+    ids = [metadata.schema().find_field(name).field_id for name in names]
+    try:
+        with PyArrowFileIO().new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
+            table = parquet.read([written.find_column_name(number) for number in ids])
+    except pa.ArrowInvalid as error:
+        raise unreadable(file.file_path, str(error)) from error
+    return table.rename_columns(list(names))
+
+
+def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFile]:
+    """One file of deletes, or none; readers pass it over by its bounds."""
+    paths = sorted(path for path, rows in positions.items() if len(rows))
+    if not paths:
+        return []
+    counts = [len(positions[path]) for path in paths]
+    named = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
+    numbers = np.concatenate([positions[path] for path in paths])
+    place = load_location_provider(metadata.location, metadata.properties)
+    out = PyArrowFileIO().new_output(place.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
+    with stored(metadata.location):
+        with out.create() as stream:
+            pq.write_table(pa.table([named.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd")
+        size = len(out)
+    lowest, highest = (struct.pack("<q", int(end)) for end in (numbers.min(), numbers.max()))
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=out.location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(numbers),
+        file_size_in_bytes=size,
+        lower_bounds={_PATH: paths[0].encode(), _POS: lowest},
+        upper_bounds={_PATH: paths[-1].encode(), _POS: highest},
+        value_counts=dict.fromkeys((_PATH, _POS), len(numbers)),
+        null_value_counts=dict.fromkeys((_PATH, _POS), 0),
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+    )
+    return [file]
+
+
+def read_deletes(files: Iterable[DataFile]) -> Positions:
+    """The positions in files of deletes."""
+    found = defaultdict(list)
+    for file in files:
+        for path, positions in _read_deletes(PyArrowFileIO(), file).items():
+            found[path].append(positions.to_numpy())
+    return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
