@@ -157,6 +157,31 @@ def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch
     pipe.assert_equal()
 
 
+def test_a_merge_in_many_ranges_is_exact(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever becomes of keys at their edges: unsigned ones above 2^63, and keys of two columns."""
+    monkeypatch.setattr("lakeingest.pipeline.merge.RANGE_ROWS", 50)
+    monkeypatch.setattr("lakeingest.pipeline.merge.FILE_ROWS", 30)
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 119)"
+    pipe.sql(
+        "CREATE TABLE wide (id BIGINT UNSIGNED PRIMARY KEY, v TEXT)",
+        "CREATE TABLE pairs (a INT, b BIGINT, v TEXT, PRIMARY KEY (a, b))",
+        f"INSERT INTO wide {numbers} SELECT 18446744073709551615 - i * 31, CONCAT('v', i) FROM n",
+        f"INSERT INTO pairs {numbers} SELECT i DIV 40 - 1, i - 60, CONCAT('v', i) FROM n",
+    )
+    pipe.run()
+    pipe.sql(
+        "UPDATE wide SET v = CONCAT(v, '+') WHERE id % 3 = 0",
+        "UPDATE wide SET id = id - 1 WHERE id % 5 = 0",
+        "DELETE FROM wide WHERE id % 7 = 0",
+        f"INSERT IGNORE INTO wide {numbers} SELECT i, 'low' FROM n",
+        "UPDATE pairs SET a = a + 10 WHERE b % 4 = 0",
+        "DELETE FROM pairs WHERE b % 9 = 0",
+        "INSERT IGNORE INTO pairs SELECT a, -b, 'turned' FROM (SELECT * FROM pairs) p",
+    )
+    pipe.run()
+    pipe.assert_equal()
+
+
 def test_a_run_out_of_time_is_continued(pipe: Pipe) -> None:
     """`max_minutes` ends a run at a commit, unpublished; the next run copies only what is missing."""
     pipe.sql(ORDERS)
