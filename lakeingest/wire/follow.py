@@ -62,7 +62,7 @@ class Map(enum.IntEnum):
 
 
 _STATE, _POS, _START, _STOP, _BEGUN, _ENDS, _ROWS, _TRANSACTIONS, _HAS_ROWS, _COUNT, _GTIDS = (int(i) for i in At)
-_OUTSIDE, _AFTER_GTID, _OPEN = int(State.OUTSIDE), int(State.BEGUN), int(State.OPEN)
+_OUTSIDE, _AFTER_GTID, _OPEN, _PASSING = (int(s) for s in (State.OUTSIDE, State.BEGUN, State.OPEN, State.PASSING))
 _GTID, _QUERY, _TABLE, _ROW, _COMMIT, _PASS = 1, 2, 3, 4, 5, 6
 _CODES = {
     Action.QUERY: _QUERY,
@@ -107,7 +107,7 @@ def follow(
     """Follow the events from `first` up to `last`; which event is not followed, or `last`.
 
     `checksum` is how many bytes of an event are its checksum. `inner` events stand in a payload and move no position.
-    `sources` has each server's two halves of its UUID, and the greatest number of its transactions that is to be
+    `sources` has each server's two halves of its UUID, and the last range of numbers of its transactions that are to be
     passed over. `rows` and `transactions` get what is found.
     """
     for event in range(first, last):
@@ -120,6 +120,13 @@ def follow(
                 return event
             if end >= at[_STOP]:
                 return event
+        if at[_STATE] == _PASSING:
+            if end > at[_ENDS]:
+                return event
+            if end == at[_ENDS]:
+                at[_STATE] = _OUTSIDE
+            at[_POS] = end
+            continue
         code = _CODE[data[start + 4]]
         if code == _ROW:
             known = _row(data, start, stop, at, maps, rows)
@@ -149,14 +156,15 @@ def _gtid(
 ) -> bool:
     if at[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or at[_TRANSACTIONS] == len(transactions):
         return False
-    source = -1
+    source, is_passed = -1, False
     if data[start + 4] == _GTID_TYPE:
         first, second = load64(data, start + HEADER + 1), load64(data, start + HEADER + 9)
         for candidate in range(len(sources)):
             if sources[candidate, 0] == first and sources[candidate, 1] == second:
                 source = candidate
-        if source < 0 or load64(data, start + HEADER + 17) <= sources[source, 2]:
+        if source < 0 or load64(data, start + HEADER + 17) < sources[source, 2]:
             return False
+        is_passed = load64(data, start + HEADER + 17) <= sources[source, 3]
     elif at[_GTIDS]:
         return False
     where = start + HEADER + 42
@@ -172,6 +180,10 @@ def _gtid(
     taken, length = packed(data, where)
     if not 0 < length < LENGTHS_END or where + taken > stop:
         return False
+    if is_passed:
+        at[_ENDS] = at[_POS] + length
+        at[_STATE] = _PASSING
+        return True
     index = at[_TRANSACTIONS]
     transactions[index, 0] = source
     transactions[index, 1] = load64(data, start + HEADER + 17) if source >= 0 else 0

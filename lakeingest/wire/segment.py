@@ -232,10 +232,10 @@ class SegmentDecoder:
             yield from self._flush()
         self._move(Sign.GTID, event)
         at[At.ENDS] = at[At.POS] + beginning.length
+        source, number = (-1, 0) if gtid is None else (self._window.sources.number(gtid), gtid.number)
         if gtid is not None and gtid in self._segment.skip:
             at[At.STATE] = State.PASSING
             return
-        source, number = (-1, 0) if gtid is None else (self._window.sources.number(gtid), gtid.number)
         self._window.transactions[at[At.TRANSACTIONS]] = (source, number, at[At.ENDS], beginning.committed_at)
         at[At.TRANSACTIONS] += 1
         at[At.COUNT] += 1

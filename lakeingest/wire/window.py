@@ -16,6 +16,7 @@ from lakeingest.wire.row_events import Halves, RowReader
 
 _ROW_EVENTS = 16_384
 _TRANSACTIONS = 8_192
+_NO_NUMBERS = (1, 0)  # from the one up to the other
 _NONE_IS_GREATER = int(np.iinfo(np.int64).max)
 
 
@@ -25,7 +26,7 @@ class Sources:
     def __init__(self, skip: GtidSet) -> None:
         self._skip = dict(skip.members)
         self._names: list[tuple[str, str]] = []
-        self.known = np.empty((0, 3), np.int64)  # for `follow`, which knows no tags
+        self.known = np.empty((0, 4), np.int64)  # for `follow`, which knows no tags
 
     def number(self, gtid: Gtid) -> int:
         """The number of the GTID's server and tag."""
@@ -33,10 +34,10 @@ class Sources:
         if name not in self._names:
             self._names.append(name)
             halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
-            _, greatest = self._skip.get(name, ((0, 0),))[-1]
+            least, greatest = self._skip.get(name, (_NO_NUMBERS,))[-1]
             if gtid.tag:
-                halves, greatest = np.zeros(2, np.int64), _NONE_IS_GREATER
-            self.known = np.vstack([self.known, [*halves, greatest]])
+                halves, (least, greatest) = np.zeros(2, np.int64), (_NONE_IS_GREATER, _NONE_IS_GREATER)
+            self.known = np.vstack([self.known, [*halves, least, greatest]])
         return self._names.index(name)
 
     def columns(self, numbers: np.ndarray) -> tuple[pa.Array, pa.Array]:

@@ -245,7 +245,8 @@ class Fuzz:
         at[At.STATE] = State.BEGUN if type_ == Type.QUERY else State.OUTSIDE
         transactions = np.zeros((2, len(Transaction)), np.int64)
         source = np.frombuffer(self.by_type[Type.GTID][0][HEADER + 1 : HEADER + 17], np.int64)
-        followed = self._follow(chance, bytes(altered), at, np.array([[*source, 0]]), transactions)
+        least, greatest = chance.choice(((1, 0), (1, 1 << 62), (5, 9)))
+        followed = self._follow(chance, bytes(altered), at, np.array([[*source, least, greatest]]), transactions)
         try:
             if type_ == Type.QUERY:
                 here = FilePosition(FILE, 1000)
@@ -257,7 +258,12 @@ class Fuzz:
                 if followed:
                     assert said.gtid is not None
                     expected = [0, said.gtid.number, 1000 + said.length, said.committed_at]
-                    if transactions[0].tolist() != expected or at[At.ENDS] != expected[2]:
+                    is_passed = least <= said.gtid.number <= greatest
+                    if at[At.STATE] != (State.PASSING if is_passed else State.BEGUN) or said.gtid.number < least:
+                        raise Fault(
+                            f"a GTID event was followed to {at[At.STATE]}, with {least} to {greatest} passed over"
+                        )
+                    if (not is_passed and transactions[0].tolist() != expected) or at[At.ENDS] != expected[2]:
                         raise Fault(f"a GTID event was followed as {transactions[0]}, not {expected}")
         except (Damaged, UnsupportedEvent) as error:
             sound(error)

@@ -3,7 +3,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from lakeingest.core.position import FilePosition
+from lakeingest.core.position import FilePosition, Gtid, GtidSet
 from lakeingest.core.schema import TableId
 from lakeingest.core.segments import Segment
 from lakeingest.errors import SourceAway, UnsupportedEvent, UnsupportedValue
@@ -204,6 +204,22 @@ def test_a_tagged_transaction_has_its_tag() -> None:
         (SOURCE, "other", 1, ends[2]),
     ]
     assert stream.read(skip=f"{SOURCE}:load:1-2")[0] == [1]
+
+
+@pytest.mark.parametrize("skip", ["1-40", "2-40", "1-7:9-30", "3:5:39-60", "40", "41-50", "1-3:6-9:12-39", "70"])
+def test_skipped_transactions_leave_all_others(skip: str) -> None:
+    """Whatever holes the skipped set has, and whatever the skipped ones hold."""
+    stream = Stream()
+    skipped = GtidSet.parse(f"{SOURCE}:{skip}")
+    for number in range(1, 61):
+        stream.begin(number)
+        stream.insert(number)
+        if Gtid(SOURCE, number) in skipped and number % 3 == 0:
+            stream.add(40, bytes(40))  # of an unknown type
+        stream.commit()
+    ids, log = stream.read(skip=str(skipped))
+    left = [number for number in range(1, 61) if Gtid(SOURCE, number) not in skipped]
+    assert ids == [row["number"] for row in log] == left
 
 
 def test_a_server_without_a_name_is_not_taken_for_a_tag() -> None:
