@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from lakeingest.control.spooled_changes import bounds_of, collapsed, cut, take
 from lakeingest.core.change import DELETED
@@ -72,10 +73,9 @@ class ReplaceRows:
 
 @dataclass(frozen=True, slots=True)
 class WriteRows:
-    """The task of one executor: take rows out of a file of the spool, write them to files of the target."""
+    """The task of one executor: take rows out of files of the spool, write them to one of the target."""
 
-    file: str
-    rows: "np.ndarray"
+    rows: "Sequence[tuple[str, np.ndarray]]"
     schema: TableSchema
     merger: Merger
 
@@ -83,7 +83,8 @@ class WriteRows:
         """What was written, and whether the rows are sound. Nothing refers to it before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
-            rows = take(self.file, self.rows, deleted=self.merger.keeps_deletes)
+            deleted = self.merger.keeps_deletes
+            rows = pa.concat_tables(take(file, numbers, deleted=deleted) for file, numbers in self.rows)
         with profile.stage("merges: look"):
             sound = is_sound(default_suite(self.schema, len(rows)), rows)
         with profile.stage("merges: write"):
@@ -127,10 +128,15 @@ def merge(context: Context, table: TableId) -> None:
 
 
 def _writes(schema: TableSchema, replaced: Sequence[Replaced], merger: Merger) -> list[WriteRows]:
-    """The new rows of all ranges, each file's in its order."""
-    tasks = []
+    """The new rows of all ranges, in their order, about as many a task."""
+    groups: list[list[tuple[str, np.ndarray]]] = [[]]
+    left = FILE_ROWS
     for file in dict.fromkeys(file for one in replaced for file in one.new):
         rows = np.sort(np.concatenate([one.new[file] for one in replaced if file in one.new]))
-        parts = -(-len(rows) // FILE_ROWS)
-        tasks += [WriteRows(file, part, schema, merger) for part in np.array_split(rows, parts)]
-    return tasks
+        for part in np.array_split(rows, -(-len(rows) // FILE_ROWS)):
+            if len(part) > left:
+                groups.append([])
+                left = FILE_ROWS
+            groups[-1].append((file, part))
+            left -= len(part)
+    return [WriteRows(group, schema, merger) for group in groups if group]
