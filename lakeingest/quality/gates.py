@@ -79,7 +79,7 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
 
     An expectation that raises has failed. But where the rows cannot be read, that is raised as Spark says it.
     """
-    asked = [_of_suite(document, suite.name) for suite in suites for document in suite.expectations]
+    asked = [of_suite(document, suite.name) for suite in suites for document in suite.expectations]
     detailed = {
         "result_format": "SUMMARY",
         "partial_unexpected_count": EXAMPLES,
@@ -100,7 +100,8 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
     return GateReport(outcomes, document, _page(result))
 
 
-def _of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
+def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
+    """The document of an expectation with the name of its suite in it."""
     return {**document, "meta": {**(document.get("meta") or {}), _SUITE: suite}}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.quality.gates import GateReport, Outcome
+from lakeingest.quality.gates import GateReport, Outcome, of_suite
 from lakeingest.quality.suites import ROW_COUNT, Suite
 
 
@@ -26,7 +26,9 @@ def is_sound(suite: Suite, rows: pa.Table) -> bool:
 def passed(suite: Suite, asked: GateReport | None) -> GateReport:
     """The report of a gate at which a suite is known to hold, beside what came of those that were asked."""
     known = tuple(Outcome(suite.name, one, success=True) for one in suite.expectations)
-    results = [{"success": True, "expectation_config": dict(one.document)} for one in known]
+    results = [
+        {"success": True, "expectation_config": of_suite(one.document, suite.name), "result": {}} for one in known
+    ]
     if asked is not None:
         document = {**asked.document, "results": [*results, *asked.document["results"]]}
         return GateReport((*known, *asked.outcomes), document, asked.page)

@@ -85,7 +85,7 @@ def test_a_table_is_onboarded(lake_format: str, shop: LocalServer, tmp_path: Pat
     picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(drawn["data"]["image/png"])))
     blue, orange = (0.12, 0.47, 0.71), (1.0, 0.5, 0.05)
     for colour in (blue, orange):
-        assert (abs(picture[..., :3] - colour).max(axis=-1) < 0.2).mean() > 0.0005, colour
+        assert (abs(picture[..., :3] - colour).max(axis=-1) < 0.2).mean() > 0.0001, colour
     assert "was not published" in refused["text"]
     assert "amount" in refused["text"]
     assert "published" not in text(told["status-staged"]).split()
