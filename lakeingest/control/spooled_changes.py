@@ -26,7 +26,7 @@ from lakeingest.errors import StateUnreadable
 _ORDER = "_lakeingest_order"
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
 _SAMPLES = 16  # row groups that are looked at to cut a batch
-_KINDS = pa.array([kind.value for kind in RowKind if kind.is_delete], pa.int8())
+_DELETES = [kind.value for kind in RowKind if kind.is_delete]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _narrow(files: Sequence[str], key: Sequence[str]) -> tuple[pa.Table, "np.nda
 
 
 def _deletes(changes: pa.Table) -> pa.ChunkedArray:
-    return pc.is_in(changes[change.KIND], value_set=_KINDS)
+    return pc.is_in(changes[change.KIND], value_set=pa.array(_DELETES, pa.int8()))
 
 
 def _starts(sizes: Iterable[int]) -> "np.ndarray":

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from lakeingest.config import TableOptions
-from lakeingest.core.chunks import FIRST_ROWS, Chunk, Cost
+from lakeingest.core.chunks import FIRST_ROWS, GROWTH, Chunk, Cost
 from lakeingest.core.schema import TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
@@ -96,7 +96,7 @@ def test_sizes_follow_what_was_measured_and_fixed_ones_do_not(db: Db) -> None:
         planner.shrink() if cost is None else planner.learn([cost])
         sizes.append(planner.chunk_rows)
     first = sizes[0]
-    assert sizes == [first, 2 * first, first // 5, first // 20]
+    assert sizes == [first, GROWTH * first, GROWTH * first // 10, GROWTH * first // 40]
     while planner.can_shrink:
         planner.shrink()
     assert planner.chunk_rows == 1
