@@ -103,7 +103,8 @@ def _wave(context: Context, table: TableId, chunks: list[Chunk], cap: Cap, write
         for chunk in chunks
     ]
     tasks: list[CopyChunk | SpoolSegment] = [*copies, *next_segments(context)]
-    outcomes = scatter(context.spark, _run, tasks, context.at_once)
+    first = not context.tables[table].progress.wave  # of a table of one chunk; else workers are there
+    outcomes = scatter(context.spark, _run, tasks, context.at_once, lone_here=first)
     copied = [outcome for outcome in outcomes if isinstance(outcome, Copied)]
     append_segments(context, [one for one in outcomes if isinstance(one, Decoded)], time.monotonic() - began)
     # the spool has passed the high watermarks of the waves before, not those of this one

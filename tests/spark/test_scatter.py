@@ -1,5 +1,8 @@
 """Functions on executors: their results in order, their errors as they were."""
 
+import os
+import sys
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -29,3 +32,20 @@ def test_an_error_of_ours_is_raised_as_it_was(spark: SparkSession) -> None:
 
     with pytest.raises(SchemaChanged, match="orders: changed"):
         scatter(spark, work, [0, 1, 2], 2)
+
+
+def test_a_lone_descriptor_is_computed_here_unless_it_must_not(spark: SparkSession) -> None:
+    """In this process, without a job of Spark; or on a worker as any other."""
+    assert scatter(spark, lambda _: os.getpid(), [0], 2) == [os.getpid()]
+    assert scatter(spark, lambda _: os.getpid(), [0], 2, lone_here=False) != [os.getpid()]
+    assert os.getpid() not in scatter(spark, lambda _: os.getpid(), [0, 1], 2)
+
+
+def test_workers_look_for_no_module_in_a_jar(spark: SparkSession) -> None:
+    """Spark puts them on the path; the list of their files is not read anew before each task."""
+
+    def archives(_: int) -> list[str]:
+        return [path for path, finder in sys.path_importer_cache.items() if path.endswith(".jar") and finder]
+
+    scatter(spark, archives, [0, 1], 2)
+    assert scatter(spark, archives, [0, 1], 2) == [[], []]
