@@ -26,8 +26,8 @@ def scatter(
     """The function's results in the order of the descriptors, at most `at_once` of them computed at a time.
 
     Function, descriptors and results are pickled; but with `lone_here` a lone descriptor is computed here, without a
-    job of Spark: a worker takes seconds to start. An error of ours in a task is a value on the wire, so Spark does not run
-    the task again, and the first one is raised here as it was; anything else fails the job as Spark has it.
+    job of Spark: a worker takes seconds to start. An error of ours in a task is a value on the wire, so Spark does not
+    run the task again, and the first one is raised here as it was; anything else fails the job as Spark has it.
     """
     if len(descriptors) <= int(lone_here):
         return [function(one) for one in descriptors]
