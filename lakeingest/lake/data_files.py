@@ -95,3 +95,10 @@ def read_deletes(files: Iterable[DataFile]) -> Positions:
         for path, positions in _read_deletes(PyArrowFileIO(), file).items():
             found[path].append(positions.to_numpy())
     return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
+
+
+def alive(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
+    """Of all rows of a file those that are not deleted."""
+    mask = np.ones(rows.num_rows, bool)
+    mask[dead.get(file.file_path, np.zeros(0, np.int64))] = False
+    return rows.filter(pa.array(mask))

@@ -68,20 +68,14 @@ class HudiWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class HudiMerger:
+class HudiMerger(HudiWriter):
     """Writes the last change of each key; where the old rows are, Hudi finds by its index."""
 
-    folder: StagingFolder
     keeps_deletes: bool = True
 
     def replace(self, changes: pa.Table) -> bytes:  # noqa: ARG002
         """Nothing to write for that."""
         return b""
-
-    def write(self, rows: pa.Table) -> bytes:
-        """The file's name."""
-        with stored(self.folder.path):
-            return self.folder.write(rows).encode()
 
 
 class HudiTarget:
@@ -167,15 +161,18 @@ class HudiTarget:
         staged: Staged,
         spark: "SparkSession",
         merged: Sequence[bytes],
-        key: Sequence[str],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
         """One commit of staging with the changes, laid over the rows from now on; MERGE INTO is the publish."""
         table, names = staged.progress.table, [one.decode() for one in merged if one]
+        staging = self._staging(table)
+        last = staging.last()
+        if last is None:
+            raise stale(table)
         effects = Effects(0, 0, 0)
         if names:
-            changes = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
-            effects = effects_of(changes, self.read(table, staged.version, spark), key)
+            changes = spark.read.parquet(*(str(staging.path / name) for name in names))
+            effects = effects_of(changes, self.read(table, staged.version, spark), last.key)
         return self._commit(staged, after(effects), changes=names), effects
 
     @kept

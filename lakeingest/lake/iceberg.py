@@ -156,14 +156,12 @@ class IcebergTarget:
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
         added = [file for pickled in files for file in pickle.loads(pickled)]  # noqa: S301 - by our own executors
-        return self._commit(staged, progress, FileChanges(tuple(added)))
+        return self._commit(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
 
     @kept
     def merger(self, staged: Staged, key: Sequence[str], least: int, greatest: int) -> IcebergMerger:
         """For the executors, with the files that they have to look into."""
-        loaded = self._table(staged.progress.table)
-        if loaded.metadata.snapshot_by_id(staged.version) is None:
-            raise _stale(staged.progress.table)
+        loaded = self._with(staged.progress.table, staged.version)
         return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], least, greatest))
 
     @kept
@@ -172,26 +170,23 @@ class IcebergTarget:
         staged: Staged,
         spark: "SparkSession",  # noqa: ARG002 - for formats that count by a job
         merged: Sequence[bytes],
-        key: Sequence[str],  # noqa: ARG002
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
         """Positions of the old rows and files of the new ones, in one marked commit."""
         files, effects = written(merged)
-        loaded = self._table(staged.progress.table)
-        if loaded.metadata.snapshot_by_id(staged.version) is None:
-            raise _stale(staged.progress.table)
-        return self._commit(staged, after(effects), tidied(loaded, staged.version, files)), effects
+        loaded = self._with(staged.progress.table, staged.version)
+        changes = tidied(loaded, staged.version, files)
+        return self._commit(loaded, staged, after(effects), changes), effects
 
     @kept
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of nothing but progress."""
-        return self._commit(staged, progress)
+        return self._commit(self._table(progress.table), staged, progress)
 
     @kept
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
-        if self._table(table).metadata.snapshot_by_id(version) is None:
-            raise _stale(table)
+        self._with(table, version)
         return spark.read.format("iceberg").option("snapshot-id", version).load(self._spark_name(table))
 
     @kept
@@ -212,9 +207,7 @@ class IcebergTarget:
     ) -> Staged:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""
         table = staged.progress.table
-        loaded = self._table(table)
-        if loaded.metadata.snapshot_by_id(staged.version) is None:
-            raise _stale(table)  # dropped, and made again
+        loaded = self._with(table, staged.version)
         _assert_unmoved(loaded, staged)
         position = staged.progress.position
         copy = "" if position is None else json.dumps(position.to_json())
@@ -257,10 +250,16 @@ class IcebergTarget:
             raise _stale(table)
         return loaded
 
-    def _commit(self, staged: Staged, progress: Progress, changes: FileChanges = NO_FILES) -> Staged:
+    def _with(self, table: TableId, version: int) -> Table:
+        """The table that has this commit; StaleWriter where it was dropped, and made again."""
+        loaded = self._table(table)
+        if loaded.metadata.snapshot_by_id(version) is None:
+            raise _stale(table)
+        return loaded
+
+    def _commit(self, loaded: Table, staged: Staged, progress: Progress, changes: FileChanges = NO_FILES) -> Staged:
         """One marked commit that builds on `staged`, which must be the tip of staging."""
         table = progress.table
-        loaded = self._table(table)
         if tip(loaded, STAGING).snapshot_id != staged.version:
             raise _stale(table)
         transaction = loaded.transaction()

@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.data_files import Positions, read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.data_files import Positions, alive, read_deletes, read_rows, write_deletes, write_rows
 from lakeingest.lake.storage import stored
 from lakeingest.lake.target import Effects
 
@@ -59,17 +59,15 @@ class IcebergMerger:
         places: dict[str, np.ndarray] = {}
         numbers = [np.zeros(0, np.int64)]
         for task in self.files:
-            path, near = task.file.file_path, numbered.filter(self._may_hold(task.file, numbered))
+            near = numbered.filter(self._may_hold(task.file, numbered))
             if not near.num_rows:
                 continue
             keys = read_rows(self.metadata, task.file, self.key).cast(
                 pa.schema([near.field(name) for name in self.key])
             )
-            alive = np.ones(keys.num_rows, bool)
-            alive[dead.get(path, np.zeros(0, np.int64))] = False
-            present = keys.append_column(_POS, pa.array(np.arange(keys.num_rows))).filter(pa.array(alive))
+            present = alive(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
             found = present.join(near, keys=list(self.key), join_type="inner").sort_by(_POS)
-            places[path] = found[_POS].to_numpy()
+            places[task.file.file_path] = found[_POS].to_numpy()
             numbers.append(found[_NUMBER].to_numpy())
         return places, np.concatenate(numbers)
 

@@ -4,7 +4,7 @@ Source: Iceberg's table specification, "Manifests" and "Snapshots". Of PyIceberg
 added and what is left: deletes go into a manifest of their own kind, and a manifest with files that go is written anew.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,17 +35,23 @@ class FileChanges:
 NO_FILES = FileChanges()
 
 
+def by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
+    """The files of rows, and those of deletes."""
+    rows = [file for file in files if file.content is DataFileContent.DATA]
+    return rows, [file for file in files if file.content is not DataFileContent.DATA]
+
+
 class RowDelta(_FastAppendFiles):
     """A snapshot on a branch with all that it adds and without all that it takes away, seen at once."""
 
     def __init__(
         self, transaction: Transaction, io: FileIO, branch: str, properties: Mapping[str, str], changes: FileChanges
     ) -> None:
-        rows = [file for file in changes.added if file.content is DataFileContent.DATA]
-        kind = Operation.APPEND if not changes.gone and len(rows) == len(changes.added) else Operation.OVERWRITE
+        rows, deletes = by_content(changes.added)
+        kind = Operation.OVERWRITE if changes.gone or deletes else Operation.APPEND
         super().__init__(kind, transaction, io, snapshot_properties=dict(properties), branch=branch)
         self._added_data_files = rows
-        self._deletes = [file for file in changes.added if file.content is not DataFileContent.DATA]
+        self._deletes = deletes
         self._gone = {file.file_path: file for file in changes.gone}
 
     def _manifests(self) -> list[ManifestFile]:

@@ -110,7 +110,6 @@ class Target(Protocol):
         staged: Staged,
         spark: "SparkSession",
         merged: Sequence[bytes],
-        key: Sequence[str],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
         """All that mergers have written, in one commit.

@@ -5,14 +5,13 @@ Each merge adds a small data file and a file of deletes; readers, and the merges
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from lakeingest.lake.data_files import Positions, read_deletes, read_rows, write_deletes, write_rows
-from lakeingest.lake.row_delta import FileChanges
+from lakeingest.lake.data_files import Positions, alive, read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.row_delta import FileChanges, by_content
 
 FILES = 16  # small ones, or such of deletes, that are put together
 SMALL_ROWS = 50_000  # of a data file: with fewer it is small
@@ -28,9 +27,9 @@ def tidied(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
     if not _are_many(manifests):
         return FileChanges(tuple(new))
     there = [entry.data_file for one in manifests for entry in one.fetch_manifest_entry(loaded.io)]
-    rows, deletes = _by_content(there)
+    rows, deletes = by_content(there)
     small = [file for file in rows if file.record_count < SMALL_ROWS]
-    new_rows, new_deletes = _by_content(new)
+    new_rows, new_deletes = by_content(new)
     dead = read_deletes([*deletes, *new_deletes])
     groups = _worth(rows, small if len(small) >= FILES else [], dead)
     old = [file for group in groups for file in group]
@@ -53,11 +52,6 @@ def _are_many(manifests: Sequence[ManifestFile]) -> bool:
     return small >= FILES or deletes >= FILES
 
 
-def _by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
-    rows = [file for file in files if file.content is DataFileContent.DATA]
-    return rows, [file for file in files if file.content is not DataFileContent.DATA]
-
-
 def _worth(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
     """The files that are written anew, so many rows at once, each group as one file.
 
@@ -77,10 +71,5 @@ def _worth(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions
 
 def _alive(metadata: TableMetadata, files: Sequence[DataFile], dead: Positions) -> pa.Table:
     """The rows of some files that are not deleted."""
-    tables = []
-    for file in files:
-        table = read_rows(metadata, file, [field.name for field in metadata.schema().fields])
-        alive = np.ones(table.num_rows, bool)
-        alive[dead.get(file.file_path, np.zeros(0, np.int64))] = False
-        tables.append(table.filter(pa.array(alive)))
-    return pa.concat_tables(tables)
+    names = [field.name for field in metadata.schema().fields]
+    return pa.concat_tables(alive(read_rows(metadata, file, names), file, dead) for file in files)

@@ -58,17 +58,22 @@ class ReplaceRows:
         profile = Profile()
         with profile.stage("merges: collapse"):
             found = collapsed(self.files, self.key, self.marks, self.stop, self.range)
-        stays = np.ones(found.changes.num_rows, bool)
-        if not self.merger.keeps_deletes:
-            stays = ~found.changes[DELETED].to_numpy()
-        new = {
-            file: found.rows[stays & (found.files == number)]
-            for number, file in enumerate(self.files)
-            if (stays & (found.files == number)).any()
-        }
+        stays = ~found.changes[DELETED].to_numpy() | self.merger.keeps_deletes
+        numbers, starts = np.unique(found.files[stays], return_index=True)  # they ascend
+        parts = np.split(found.rows[stays], starts[1:])
+        new = dict(zip((self.files[number] for number in numbers), parts, strict=False))
         with profile.stage("merges: replace"):
             written = self.merger.replace(found.changes)
         return Replaced(written, new, found.read, found.applied, profile)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written of new rows, and whether they are sound: looked at, and as the table's definition says."""
+
+    files: bytes
+    sound: bool
+    profile: Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,8 @@ class WriteRows:
     schema: TableSchema
     merger: Merger
 
-    def run(self) -> tuple[bytes, bool, Profile]:
-        """What was written, and whether the rows are sound. Nothing refers to it before the commit."""
+    def run(self) -> Written:
+        """Nothing refers to what is written before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
             deleted = self.merger.keeps_deletes
@@ -88,7 +93,8 @@ class WriteRows:
         with profile.stage("merges: look"):
             sound = is_sound(default_suite(self.schema, len(rows)), rows)
         with profile.stage("merges: write"):
-            return self.merger.write(rows), sound, profile
+            files = self.merger.write(rows)
+        return Written(files, sound, profile)
 
 
 def merge(context: Context, table: TableId) -> None:
@@ -115,11 +121,11 @@ def merge(context: Context, table: TableId) -> None:
         context.lease.assert_held()
         return progress.merged(plan, stop, effects.inserted, effects.deleted)
 
-    parts = [*(one.written for one in replaced), *(files for files, _, _ in written)]
+    parts = [*(one.written for one in replaced), *(one.files for one in written)]
     with context.profile.stage("merges: commit"):
-        merged, effects = context.target.commit_merge(staged, context.spark, parts, key, after)
-    context.advance(merged, sound=all(sound for _, sound, _ in written))
-    for profile in (*(one.profile for one in replaced), *(one for _, _, one in written)):
+        merged, effects = context.target.commit_merge(staged, context.spark, parts, after)
+    context.advance(merged, sound=all(one.sound for one in written))
+    for profile in (*(one.profile for one in replaced), *(one.profile for one in written)):
         context.profile += profile
     counts = sum(one.read for one in replaced), sum(one.applied for one in replaced)
     context.observe(
