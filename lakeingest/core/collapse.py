@@ -1,4 +1,4 @@
-"""Collapse: of many change rows the last of each key. `spark.changes` has the form for volume, held equal to this."""
+"""Collapse: of many change rows the last of each key. `control.spooled_changes` has the form for volume, held equal."""
 
 from collections.abc import Iterable
 

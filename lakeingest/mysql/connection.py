@@ -138,11 +138,6 @@ def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
     return rows[0]
 
 
-def file_starts(connection: pymysql.Connection) -> list[FilePosition]:
-    """Where each binlog file of the source begins, oldest first; no transaction spans two files."""
-    return [FilePosition(file, FILE_START) for file in file_sizes(connection)]
-
-
 def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
     """The bytes of each binlog file of the source, oldest first; those of the current one grow."""
     return {str(row["log_name"]): int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}

@@ -18,7 +18,7 @@ from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGa
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import ServerState, estimated_rows, server_state
-from lakeingest.mysql.connection import FILE_START, connect, file_starts, written_position
+from lakeingest.mysql.connection import FILE_START, connect, file_sizes, written_position
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.boundaries import noted
 from lakeingest.pipeline.check import require
@@ -156,7 +156,7 @@ def still_there(connection: pymysql.Connection, position: Position) -> None:
     """BinlogGone unless the source still has, and still is, the binlog that the position stands in."""
     state = server_state(connection)
     same_history(state, position)
-    if position.at.file not in {start.file for start in file_starts(connection)}:
+    if position.at.file not in file_sizes(connection):
         raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
     written = written_position(connection)
     if written.place(0) < position.at.place(0):

@@ -27,7 +27,7 @@ from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.opening import assert_unchanged, choose
 from lakeingest.pipeline.report import Report
 from lakeingest.quality import reconciliation as target_side
-from lakeingest.spark.changes import ranges, within
+from lakeingest.spark.ranges import ranges, within
 from lakeingest.spark.scatter import scatter
 from lakeingest.spark.session import open_session
 

@@ -11,13 +11,13 @@ import pytest
 from pymysql.constants import COMMAND
 
 from lakeingest.config import Source
-from lakeingest.core.position import FilePosition
+from lakeingest.core.position import file_number
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, OperatorNeeded, Retryable, SourceAway, SplitUnstable
 from lakeingest.mysql import connection
 from lakeingest.mysql.connection import (
     connect,
-    file_starts,
+    file_sizes,
     free_server_id,
     is_mariadb,
     literal,
@@ -266,15 +266,16 @@ def test_a_source_without_binlog_needs_an_operator(odd_server: LocalServer) -> N
         written_position(connection)
 
 
-def test_file_starts_are_the_first_positions_of_all_files(source: Source) -> None:
+def test_file_sizes_are_those_of_all_files(source: Source) -> None:
     """Oldest first; a rotation adds one."""
     with connect(source) as connection:
-        before = file_starts(connection)
+        before = list(file_sizes(connection))
         query(connection, "FLUSH BINARY LOGS")
-        after = file_starts(connection)
-        current = written_position(connection).file
-    assert after == [*before, FilePosition(current, 4)]
-    assert [start.number for start in after] == sorted(start.number for start in after)
+        after = file_sizes(connection)
+        current = written_position(connection)
+    assert list(after) == [*before, current.file]
+    assert after[current.file] >= current.pos
+    assert list(after) == sorted(after, key=file_number)
 
 
 @contextmanager

@@ -8,14 +8,14 @@ import pytest
 from lakeingest.config import Source
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import GtidSet
+from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId
 from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import estimated_rows, key_bounds, next_boundary, read_chunk, server_state
-from lakeingest.mysql.connection import connect, file_starts, free_server_id, query, written_position
+from lakeingest.mysql.connection import FILE_START, connect, free_server_id, query, written_position
 from lakeingest.mysql.preflight import Server, ask, retention
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.mysql.table_preflight import read_schemas
@@ -226,7 +226,7 @@ def test_select_and_replication_rights_are_enough(
             assert next_boundary(connection, schema, None, 10) is None
             assert estimated_rows(connection, schema) >= 0
             uuid = server_state(connection).uuid
-            start = file_starts(connection)[-1]
+            start = FilePosition(written_position(connection).file, FILE_START)
             db.run("INSERT INTO t VALUES (1, 10)")
             read = read_chunk(user, schema, Chunk(table, KeyRange()), uuid, 1)
             assert read.rows.to_pylist() == [{"id": 1, "v": 10}]
