@@ -17,7 +17,7 @@ TARGET_SECONDS = 2.0  # of a chunk's read view, which holds a metadata lock and 
 TARGET_BYTES = 32 << 20  # of a chunk's Arrow columns; its text, as Python objects and packets, is beside them
 SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server gives it up
 BYTES_MAX = 4 * TARGET_BYTES  # then its executor does: estimates of rows are wrong, and rows are not alike
-FIRST_ROWS = 20_000  # before anything is measured: a second at most where rows are narrow
+FIRST_ROWS = 50_000  # before anything is measured: a second at most where rows are narrow
 ROWS_MAX = 200_000
 GROWTH = 4  # per wave: what was measured holds for neighbours, not for the whole table
 SHRINK = 4  # after a chunk that was given up: each try costs a wave
@@ -66,6 +66,18 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
     if factor > EVEN_FACTOR:
         return None
     return round(max(1, factor) * chunk_rows)  # more rows than keys: the estimate is wrong
+
+
+def balanced_step(start: int, step: int, maximum: int, at_once: int) -> int:
+    """Keys per chunk, at most `step`, with which what is left of a table comes to whole rounds of `at_once` chunks.
+
+    Its last chunks end together then: after them there is nothing to read for who is done first.
+    """
+    keys = maximum - start + 1
+    if keys <= step:
+        return step
+    rounds = -(-keys // (step * at_once))
+    return -(-keys // (rounds * at_once))
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakeingest.config import Source
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk, Cost
-from lakeingest.core.keys import KeyRange
+from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.splits import Split
@@ -27,6 +27,7 @@ from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.profile import Profile
 from lakeingest.quality.look import is_sound
 from lakeingest.quality.suites import default_suite
+from lakeingest.spark.ahead import Ahead
 from lakeingest.spark.scatter import scatter
 
 if TYPE_CHECKING:
@@ -76,43 +77,80 @@ class CopyChunk:
         return Copied(files, read.split, read.high, cost, sound, profile)
 
 
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Chunks that executors read, and beside them the binlog since the wave before."""
+
+    chunks: list[Chunk]
+    outcomes: Ahead[list[Copied | Decoded]]
+    began: float
+
+
 def bootstrap(context: Context, table: TableId, out_of_time: Callable[[], bool]) -> None:
     """Copy what is missing of the table, wave by wave, until it is complete or the time is up.
 
-    A wave of which a chunk was given up is planned anew, cut finer; ChunkTooSlow where it cannot be.
+    While a wave is committed the next one is read. A wave of which a chunk was given up is planned anew, cut finer;
+    ChunkTooSlow where it cannot be.
     """
-    options = context.config.tables.of(table)
-    planner = Planner(context.connection, context.schemas[table], options, context.at_once)
+    planner = Planner(context.connection, context.schemas[table], context.config.tables.of(table), context.at_once)
     context.observe(Planned(table, planner.estimated_rows))
-    writer = context.target.writer(table)
-    while not (splits := context.tables[table].progress.splits).complete and not out_of_time():
-        cap = Cap(SECONDS_MAX, BYTES_MAX if planner.can_shrink else None)
-        try:
-            planner.learn(_wave(context, table, planner.next_wave(splits.copied_up_to), cap, writer))
-        except (ChunkTooSlow, ChunkTooLarge) as error:
-            if not planner.can_shrink:
-                raise ChunkTooSlow(f"{table}: {error}") from error
-            planner.shrink()
+    splits = context.tables[table].progress.splits
+    wave = None if splits.complete or out_of_time() else _begin(context, table, planner, splits.copied_up_to)
+    try:
+        while wave is not None:
+            read, copied = wave, _end(context, table, planner, wave)
+            lower = read.chunks[-1].range.upper if copied else read.chunks[0].range.lower
+            complete = bool(copied) and lower is None
+            wave = None if complete or out_of_time() else _begin(context, table, planner, lower)
+            if copied:
+                _commit(context, table, read, copied)
+            if out_of_time():
+                break
+    finally:
+        if wave is not None:
+            wave.outcomes.cancel()
 
 
-def _wave(context: Context, table: TableId, chunks: list[Chunk], cap: Cap, writer: Writer) -> list[Cost]:
-    began = time.monotonic()
-    position, schema = context.spool.position, context.schemas[table]
+def _begin(context: Context, table: TableId, planner: Planner, lower: Key | None) -> Wave:
+    """Let the next wave be read, from `lower` on."""
+    chunks, cap = planner.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if planner.can_shrink else None)
+    position, schema, writer = context.spool.position, context.schemas[table], context.target.writer(table)
     copies = [
         CopyChunk(context.config.source, schema, chunk, position.server_uuid, position.epoch, cap, writer)
         for chunk in chunks
     ]
     tasks: list[CopyChunk | SpoolSegment] = [*copies, *next_segments(context)]
-    first = not context.tables[table].progress.wave  # of a table of one chunk; else workers are there
-    outcomes = scatter(context.spark, _run, tasks, context.at_once, lone_here=first)
-    copied = [outcome for outcome in outcomes if isinstance(outcome, Copied)]
-    append_segments(context, [one for one in outcomes if isinstance(one, Decoded)], time.monotonic() - began)
+    first = lower is None  # a table of one chunk is read here; later workers are there
+
+    def read() -> list[Copied | Decoded]:
+        return scatter(context.spark, _run, tasks, context.at_once, lone_here=first)
+
+    return Wave(chunks, Ahead(context.spark, read), time.monotonic())
+
+
+def _end(context: Context, table: TableId, planner: Planner, wave: Wave) -> list[Copied]:
+    """Wait for a wave, and learn from it; its chunks, or none where one was given up and the next try is finer."""
+    try:
+        outcomes = wave.outcomes.result()
+    except (ChunkTooSlow, ChunkTooLarge) as error:
+        if not planner.can_shrink:
+            raise ChunkTooSlow(f"{table}: {error}") from error
+        planner.shrink()
+        return []
+    append_segments(context, [one for one in outcomes if isinstance(one, Decoded)], time.monotonic() - wave.began)
+    copied = [one for one in outcomes if isinstance(one, Copied)]
+    context.boundaries += [one.high for one in copied]
+    planner.learn([one.cost for one in copied])
+    return copied
+
+
+def _commit(context: Context, table: TableId, wave: Wave, copied: list[Copied]) -> None:
+    """Make a wave part of staging; the rows of the last one are asked before the publish, which follows."""
     # the spool has passed the high watermarks of the waves before, not those of this one
     splits = context.tables[table].progress.splits
     if _backlog(context, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS:
         merge(context, table)
-    staged = context.tables[table]
-    context.boundaries += [one.high for one in copied]
+    staged, schema = context.tables[table], context.schemas[table]
     rows = sum(one.cost.rows for one in copied)
     progress = staged.progress.wave_committed(tuple(one.split for one in copied), rows)
     context.lease.assert_held()
@@ -121,17 +159,16 @@ def _wave(context: Context, table: TableId, chunks: list[Chunk], cap: Cap, write
         context.advance(context.target.commit_wave(staged, [one.files for one in copied], progress), sound=sound)
     for one in copied:
         context.profile += one.profile
-    seconds = time.monotonic() - began
-    took = tuple(one.cost.seconds for one in copied)
-    context.observe(WaveCommitted(table, progress.wave, len(chunks), rows, seconds, progress.splits.complete, took))
-    if not progress.splits.complete:  # the rows of the last wave are asked before the publish, which follows
-        predicate = KeyRange(chunks[0].range.lower, chunks[-1].range.upper).predicate(schema.key)
+    seconds, took = time.monotonic() - wave.began, tuple(one.cost.seconds for one in copied)
+    complete = progress.splits.complete
+    context.observe(WaveCommitted(table, progress.wave, len(copied), rows, seconds, complete, took))
+    if not complete:
+        predicate = KeyRange(wave.chunks[0].range.lower, wave.chunks[-1].range.upper).predicate(schema.key)
 
         def staged_rows() -> "DataFrame":
             return context.target.read(table, context.tables[table].version, context.spark).where(predicate)
 
         gate(context, table, f"after wave {progress.wave}", staged_rows, rows, known=sound)
-    return [one.cost for one in copied]
 
 
 def _run(task: CopyChunk | SpoolSegment) -> Copied | Decoded:

@@ -9,6 +9,7 @@ from lakeingest.core.chunks import (
     SHRINK,
     Chunk,
     Cost,
+    balanced_step,
     chunks_between,
     even_boundaries,
     even_step,
@@ -66,7 +67,9 @@ class Planner:
             boundaries, last = self._asked(lower, count)
         else:
             least, step, greatest = even
-            boundaries, last = even_boundaries(lower[0] if lower else least, step, greatest, count)
+            start = lower[0] if lower else least
+            step = step if self._fixed else balanced_step(start, step, greatest, self._at_once)
+            boundaries, last = even_boundaries(start, step, greatest, count)
         return chunks_between(self._schema.table, lower, boundaries, last=last)
 
     def learn(self, wave: Sequence[Cost]) -> None:

@@ -10,6 +10,7 @@ from pyspark.daemon import manager
 
 from lakeingest.lake import iceberg
 from lakeingest.pipeline import bootstrap, merge
+from lakeingest.spark.scatter import read_archives_once
 from lakeingest.wire import cache, kernels
 
 __all__ = ["bootstrap", "iceberg", "merge"]
@@ -19,6 +20,7 @@ def main() -> None:
     """Load what is kept of the kernels, then serve workers; one that is not kept is compiled where it is needed."""
     if cache.is_complete():
         kernels.compile_kernels()
+    read_archives_once()
     gc.freeze()  # a worker collects garbage after each task, and would walk all of this
     manager()  # type: ignore[no-untyped-call]
 

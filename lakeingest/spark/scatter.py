@@ -52,7 +52,7 @@ def _each(
     function: Callable[[Descriptor], Result],
 ) -> Callable[[Iterable[tuple[int, Descriptor]]], Iterable[tuple[int, Result | None, LakeIngestError | None]]]:
     def run(items: Iterable[tuple[int, Descriptor]]) -> Iterable[tuple[int, Result | None, LakeIngestError | None]]:
-        _pass_over_jars()
+        read_archives_once()
         for index, descriptor in items:
             try:
                 yield index, function(descriptor), None
@@ -64,18 +64,22 @@ def _each(
 
 
 @functools.cache
-def _pass_over_jars() -> None:
-    """Let this worker look for no module in a jar.
+def read_archives_once() -> None:
+    """Let this process look for no module in a jar, and read the list of files of any other archive only once.
 
-    Spark puts the jars of `spark.jars.packages` on the path of its workers, and before each task a worker forgets what
-    it has read of them: the list of files of a large one takes it half a second.
+    Spark puts the jars of `spark.jars.packages` and archives of its own on the path of its workers, and before each
+    task a worker forgets what it has read of them: to read it again takes longer than many a task.
     """
+    sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
+    for path in [path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)]:
+        del sys.path_importer_cache[path]
 
-    def archive(path: str) -> zipimporter:
+
+class _Archive(zipimporter):
+    def __init__(self, path: str) -> None:
         if path.endswith(".jar"):
             raise ImportError(f"{path} has no modules")
-        return zipimporter(path)
+        super().__init__(path)
 
-    sys.path_hooks[:] = [archive if hook is zipimporter else hook for hook in sys.path_hooks]
-    for path in [path for path in sys.path_importer_cache if path.endswith(".jar")]:
-        del sys.path_importer_cache[path]
+    def invalidate_caches(self) -> None:
+        """An archive does not change."""

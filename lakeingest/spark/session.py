@@ -27,6 +27,17 @@ JARS = {
 JAVA = "17"
 EXTENSIONS = "spark.sql.extensions"
 
+# Ten times the usual: most of what a run of a minute or two calls is not worth what its optimising compiler takes.
+_JAVA_OPTIONS = " ".join(
+    f"-XX:Tier4{name}Threshold={calls}"
+    for name, calls in {
+        "Invocation": 50_000,
+        "MinInvocation": 6_000,
+        "Compile": 150_000,
+        "BackEdge": 400_000,
+    }.items()
+)
+
 
 def open_session(config: Config) -> "SparkSession":
     """The session that is there, else one that is started now; with the settings that the target's catalog needs.
@@ -140,6 +151,7 @@ def settings(config: Config) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": "lakeingest.pipeline.workers",

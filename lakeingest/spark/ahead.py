@@ -1,0 +1,40 @@
+"""Work on the executors that goes on while the driver does something else."""
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Result = TypeVar("Result")
+
+
+class Ahead(Generic[Result]):
+    """A thread that does `work`, which may start jobs of Spark, from now on."""
+
+    def __init__(self, spark: "SparkSession", work: Callable[[], Result]) -> None:
+        self._context, self._tag = spark.sparkContext, str(uuid.uuid4())
+        self._outcome: Future[Result] = Future()
+        InheritableThread(target=self._run, args=(work,), daemon=True).start()
+
+    def result(self) -> Result:
+        """What it came to, when it is done; what was raised in it is raised here."""
+        return self._outcome.result()
+
+    def cancel(self) -> None:
+        """End its jobs: nobody wants the result any more."""
+        with suppress(OSError, Py4JError):  # Spark is gone, and so are they
+            self._context.cancelJobsWithTag(self._tag)
+
+    def _run(self, work: Callable[[], Result]) -> None:
+        try:
+            self._context.addJobTag(self._tag)
+            self._outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is for the caller
+            self._outcome.set_exception(error)

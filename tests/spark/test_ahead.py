@@ -1,0 +1,48 @@
+"""Work ahead: it goes on beside the driver, its result and its errors come when they are asked for."""
+
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeingest.errors import SchemaChanged
+from lakeingest.spark.ahead import Ahead
+from lakeingest.spark.scatter import scatter
+
+pytestmark = pytest.mark.spark
+
+
+def test_jobs_of_two_threads_go_on_side_by_side(spark: SparkSession) -> None:
+    """The driver's own job is done while the other one waits."""
+
+    def slow(_: int) -> float:
+        time.sleep(2)
+        return time.time()
+
+    ahead = Ahead(spark, lambda: scatter(spark, slow, [0], 1, lone_here=False))
+    [here] = scatter(spark, lambda _: time.time(), [0], 1, lone_here=False)
+    assert here < ahead.result()[0]
+
+
+def test_its_error_is_raised_where_the_result_is_asked_for(spark: SparkSession) -> None:
+    """As it was."""
+
+    def work() -> None:
+        raise SchemaChanged("shop.orders: changed")
+
+    with pytest.raises(SchemaChanged, match="orders: changed"):
+        Ahead(spark, work).result()
+
+
+def test_cancelling_ends_its_jobs_and_no_others(spark: SparkSession) -> None:
+    """A task of ten minutes is not waited for."""
+    began = time.monotonic()
+    long = Ahead(spark, lambda: scatter(spark, lambda _: time.sleep(600), [0], 1, lone_here=False))
+    other = Ahead(spark, lambda: scatter(spark, lambda n: n, [1], 1, lone_here=False))
+    while not spark.sparkContext.statusTracker().getActiveJobsIds():
+        time.sleep(0.01)
+    long.cancel()
+    with pytest.raises(Exception, match="cancelled"):
+        long.result()
+    assert other.result() == [1]
+    assert time.monotonic() - began < 60
