@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeingest.control.spool import Manifest, sync
+from lakeingest.core import change
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
@@ -73,10 +74,19 @@ class SegmentFiles:
 
     def _writer(self, table: TableId | None) -> pq.ParquetWriter:
         if table not in self._writers:
-            schema = TRANSACTIONS if table is None else change_schema(self._schemas[table])
             name = f"data/{self._attempt}-{len(self._writers)}.parquet"
-            self._writers[table] = name, pq.ParquetWriter(self._folder / name, schema, compression="zstd")
+            self._writers[table] = name, self._new(self._folder / name, table)
         return self._writers[table][1]
+
+    def _new(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
+        if table is None:
+            return pq.ParquetWriter(file, TRANSACTIONS, compression="zstd")
+        # quick rather than small, these live for a merge or two; `spooled_changes` asks for the bounds of keys
+        schema, bounds = self._schemas[table], list(self._schemas[table].key)
+        few = list(change.ORIGIN)  # of few values; the others' are not looked at for that
+        return pq.ParquetWriter(
+            file, change_schema(schema), compression="lz4", use_dictionary=few, write_statistics=bounds
+        )
 
 
 def gtids_of(transactions: pa.RecordBatch) -> GtidSet:

@@ -6,6 +6,8 @@ from itertools import accumulate, pairwise
 
 from lakeingest.core.position import FilePosition, GtidSet, file_number
 
+LEAST_BYTES = 16 << 20  # worth a reader of their own: fewer are decoded within 0.3 s, and a job of Spark takes longer
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:

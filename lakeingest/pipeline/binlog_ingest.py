@@ -12,7 +12,7 @@ from lakeingest.control.segment_files import SegmentFiles
 from lakeingest.control.spool import Manifest
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import Segment, cut
+from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import Retryable, SourceAway
 from lakeingest.lake.storage import stored
 from lakeingest.mysql.binlog_reader import read_segment
@@ -25,7 +25,6 @@ from lakeingest.pipeline.profile import Profile
 from lakeingest.spark.scatter import scatter
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
-LEAST_BYTES = 16 << 20  # of a piece: fewer are decoded within 0.3 s, and a job of Spark alone takes longer
 PIECES_EACH = 4  # of a reader: change rows are not spread evenly, and each piece costs a connection
 EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and a semi-synchronous replica's answer
 

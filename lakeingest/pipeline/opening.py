@@ -11,9 +11,10 @@ from lakeingest.config import Config
 from lakeingest.control.lease import held
 from lakeingest.control.spool import Spool
 from lakeingest.core.chunks import FIRST_ROWS
-from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.position import FilePosition, Position, file_number
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import LEAST_BYTES
 from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
@@ -54,7 +55,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             spool = _spool(config, connection, target, loaded)
             session = spark or open_session(config)
             new = (table for table, staged in loaded.items() if staged is None or not staged.progress.splits.complete)
-            if any(estimated_rows(connection, schemas[table]) > FIRST_ROWS for table in new):  # more than one chunk
+            more_than_a_chunk = any(estimated_rows(connection, schemas[table]) > FIRST_ROWS for table in new)
+            if more_than_a_chunk or _bytes_behind(connection, spool.position.at) > LEAST_BYTES:
                 warm_up(session)
             context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))
             for table, schema in schemas.items():
@@ -116,6 +118,11 @@ def _spool(
         still_there(connection, oldest)
         return Spool.open(folder, oldest)
     return Spool.open(folder, _opening(connection))
+
+
+def _bytes_behind(connection: pymysql.Connection, at: FilePosition) -> int:
+    """How much of the binlog comes after a position."""
+    return sum(size for file, size in file_sizes(connection).items() if file_number(file) >= at.number) - at.pos
 
 
 def _from_file_start(connection: pymysql.Connection, spool: Spool) -> Spool:
