@@ -60,8 +60,12 @@ class Planner:
         return self._even() is not None
 
     def next_wave(self, lower: Key | None) -> list[Chunk]:
-        """The chunks from `lower` on; the last of them has no upper bound when it reaches the end."""
-        count = CHUNKS_PER_SLOT * self._at_once
+        """The chunks from `lower` on; the last of them has no upper bound when it reaches the end.
+
+        Before anything is known of a table it is a chunk for each executor, and more from then on.
+        """
+        probes = lower is None and not self._fixed
+        count = self._at_once if probes else CHUNKS_PER_SLOT * self._at_once
         even = self._even()
         if even is None:
             boundaries, last = self._asked(lower, count)

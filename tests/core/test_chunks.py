@@ -13,6 +13,7 @@ from lakeingest.core.chunks import (
     TARGET_SECONDS,
     Chunk,
     Cost,
+    balanced_step,
     chunks_between,
     even_boundaries,
     even_step,
@@ -86,6 +87,20 @@ def test_waves_tile_the_keys_while_steps_change_and_the_maximum_grows(
     assert_tiles(chunks)
     for key in ((minimum + offset,) for offset in offsets):
         assert sum(key in chunk.range for chunk in chunks) == 1
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(1, 10**6), st.integers(0, 10**7), st.integers(1, 64))
+def test_what_is_left_comes_to_whole_rounds_of_chunks_that_are_alike(
+    start: int, step: int, keys: int, at_once: int
+) -> None:
+    """As few rounds as there were, no chunk larger, none missing at the end; one chunk stays one."""
+    balanced = balanced_step(start, step, start + keys - 1, at_once)
+    if keys <= step:
+        assert balanced == step
+        return
+    rounds = -(-keys // (step * at_once))
+    assert balanced <= step
+    assert (rounds * at_once - 1) * (balanced - 1) < keys <= rounds * at_once * balanced
 
 
 def uppers(chunks: list[Chunk]) -> list[Key]:
