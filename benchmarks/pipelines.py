@@ -6,8 +6,9 @@ reader of the copy sees all rows, or a mark that was committed last; the start-u
 is ready. CPU seconds are those of a participant and all that it starts, user and system, start-up too.
 
 snapshot: the table into an empty lake. catchup: the changes that were made while the participant was stopped; then the
-copy is compared with the source, and read. batches: what a run of ours costs against the size of the table and of the
-batch. follow: how fresh a copy stays. limits: the server's own tools, of the machine's PATH, and Parquet written alone.
+copy is read, and in the first round compared with the source. batches: what a run of ours costs against the size of the
+table and of the batch. follow: how fresh a copy stays. limits: the server's own tools, of the machine's PATH, and
+Parquet written alone.
 
 Pictures need matplotlib, which `pip install --group dev` brings.
 """

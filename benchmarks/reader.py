@@ -1,7 +1,7 @@
 """A reader of finished copies: one Spark session for all participants, which compares and times.
 
-`python -m benchmarks.reader HOST PORT USER FOLDER` takes the path of a table's metadata file, line by line, and answers
-each with a JSON line: whether the copy equals the source now, and the seconds of a full scan.
+`python -m benchmarks.reader HOST PORT USER FOLDER` takes JSON lines, each with the path of a table's metadata file, and
+answers each with one: the seconds of a full scan, and, where that is wanted, whether the copy equals the source now.
 """
 
 import json
@@ -72,13 +72,16 @@ def scan(rows: DataFrame) -> float:
     return time.perf_counter() - began
 
 
-def answer(spark: SparkSession, source: Source, metadata: str, known: list[tuple[str, ...]]) -> dict[str, object]:
+def answer(
+    spark: SparkSession, source: Source, metadata: str, known: list[tuple[str, ...]], *, compare: bool
+) -> dict[str, object]:
     """Of one copy."""
     try:
         rows = spark.read.format("iceberg").load(metadata)
         with connect(source) as connection:
             schema = read_schema(connection, LIVE)
-        return {"equal": difference(source, schema, rows, known), "reading": scan(rows)}
+        equal = difference(source, schema, rows, known) if compare else ""
+        return {"equal": equal, "reading": scan(rows)}
     except Exception as error:  # noqa: BLE001 - a copy that cannot be read is a result
         return {"equal": f"not readable: {str(error).splitlines()[0][:200]}", "reading": None}
 
@@ -89,7 +92,9 @@ def main() -> None:
     spark = session(Path(folder).absolute())
     known: list[tuple[str, ...]] = []
     for line in sys.stdin:
-        print(json.dumps(answer(spark, source, line.strip(), known)), flush=True)
+        asked = json.loads(line)
+        found = answer(spark, source, asked["metadata"], known, compare=asked["compare"])
+        print(json.dumps(found), flush=True)
     spark.stop()
 
 

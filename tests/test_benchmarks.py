@@ -92,7 +92,7 @@ def test_a_turn_measures_an_equal_copy_and_sees_one_that_is_not(place: Bench) ->
         cursor.execute(f"UPDATE {LIVE} SET note = 'unseen', updated_at = updated_at WHERE id = {FIRST - 1}")
     metadata = mirror.metadata()
     assert metadata is not None
-    assert place.reader.read(metadata)["equal"] == "no: note"
+    assert place.reader.read(metadata, compare=True)["equal"] == "no: note"
     turn.close()
     assert mirror.metadata() is None
 
