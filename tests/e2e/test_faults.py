@@ -183,7 +183,7 @@ def commit_order_off(pipe: Pipe) -> Iterator[Config]:
     pipe.sql("SET GLOBAL binlog_order_commits = ON")
 
 
-MANIFEST, DATA = "segments/*.json", "data/*.parquet"
+MANIFEST, DATA = "segments/*.json", "data/*-1.parquet"  # the one after that of the transactions
 FAULTS: dict[str, tuple[Broken, int, str]] = {
     "wrong password": (wrong_password, 3, "refuses user"),
     "missing grant": (missing_grant, 3, "REPLICATION"),

@@ -11,7 +11,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChunkTooSlow
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline import bootstrap
-from lakeingest.pipeline.events import Event, Merged, WaveCommitted
+from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -71,7 +71,7 @@ def test_wide_rows_are_cut_by_bytes_from_the_first_wave(auto: Pipe) -> None:
     wide(auto, 300)
     auto.sql("ANALYZE TABLE t")
     auto.run()
-    assert [wave.rows for wave in waves(auto)] == [300]
+    assert sum(wave.rows for wave in waves(auto)) == 300
     assert max(chunk_rows(auto)) * WIDE_BYTES <= chunks.TARGET_BYTES
     auto.assert_equal()
 
@@ -97,7 +97,8 @@ def test_chunks_of_a_narrow_table_grow(auto: Pipe, monkeypatch: pytest.MonkeyPat
     auto.run()
     sizes = [wave.rows // wave.chunks for wave in waves(auto) if not wave.complete]
     assert len(sizes) > 2
-    assert all(two == pytest.approx(chunks.GROWTH * one, rel=0.05) for one, two in pairwise(sizes))
+    # less a little, so that what is left comes to whole rounds
+    assert all(0.8 * chunks.GROWTH * one <= two <= chunks.GROWTH * one for one, two in pairwise(sizes))
     auto.assert_equal()
 
 
@@ -138,11 +139,12 @@ def test_splits_of_a_busy_table_stay_few(pipe: Pipe, monkeypatch: pytest.MonkeyP
     target, carried = open_target(pipe.config), list[int]()
 
     def change(event: Event) -> None:
+        if isinstance(event, Spooled) and len(carried) < 5:  # a wave is read, and the next one has not begun
+            pipe.sql(f"UPDATE t SET v = 'new' WHERE id % 50 = {len(carried)}")
         if isinstance(event, WaveCommitted):
             staged = target.look(TableId(pipe.database, "t"))
             assert staged is not None
             carried.append(len(staged.progress.splits.all))
-            pipe.sql(f"UPDATE t SET v = 'new' WHERE id % 50 = {event.wave}")
 
     pipe.run(observe=change)
     assert carried == [1, 2, 3, 2, 3]  # the chunks of a wave have one mark while nobody writes
