@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from benchmarks.participants import NotMeasured
 
-_SAMPLE_SECONDS = 0.2
+_SAMPLE_SECONDS = 0.5
 _STOP_SECONDS = 40.0
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 

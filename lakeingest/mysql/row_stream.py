@@ -6,7 +6,9 @@ handshake, authentication, TLS, and all other queries of the connection.
 
 import io
 import os
+import ssl
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +24,7 @@ REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that takes the slow path
 _PREPARED = struct.Struct("<xIHHxH")
 _EXECUTE = struct.Struct("<IBI")
 _NO_CURSOR, _ONCE = 0, 1
+_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002
 
 
 def is_reference() -> bool:
@@ -58,18 +61,26 @@ def stream_rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -
 
 
 class Receiver:
-    """The bytes that the server sends after the last packet that the driver has read."""
+    """The bytes that the server sends after the last packet that the driver has read.
+
+    After a read that found little it pauses for a moment: a server that is slower than we are would wake us for every
+    few rows, which costs both sides more than it costs to let some come together. With TLS a read is always little.
+    """
 
     def __init__(self, connection: pymysql.Connection) -> None:
         wire: Any = connection
         self._buffered, self._socket = wire._rfile, wire._sock  # noqa: SLF001
-        self._is_drained = False
+        self._is_drained = self._pauses = False
+        self._little = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
 
     def into(self, room: memoryview) -> int:
         """Read what there is into `room`; how many bytes. The driver's OperationalError when the server is gone."""
         try:
             if self._is_drained:
+                if self._pauses:
+                    time.sleep(_PAUSE_SECONDS)
                 count = self._socket.recv_into(room)
+                self._pauses = count < min(self._little, len(room))
             else:  # no more than the driver's buffer holds: for more, it would wait for the server
                 count = self._buffered.readinto1(room[: io.DEFAULT_BUFFER_SIZE])
                 self._is_drained = True
