@@ -1,9 +1,11 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock clean
+.PHONY: help demo test lint bench lock clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
 ROWS ?=
+ROUNDS ?= 5
+bench: DIR ?= ./benchmark-lake
 DIR ?= ./demo-lake
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -29,6 +31,9 @@ lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+
+bench: .venv/package.stamp .venv/dev.stamp ## measure lakeingest beside its peers, for hours (DIR=folder ROUNDS=n)
+	.venv/bin/python -m benchmarks.pipelines --rounds $(ROUNDS) --dir $(DIR) --json $(DIR)/figures.json --plots $(DIR)/plots
 
 lock: ## resolve pyproject.toml anew into the two lock files
 	$(PYTHON) -m venv .venv-lock

@@ -120,10 +120,10 @@ def _begin(context: Context, table: TableId, planner: Planner, lower: Key | None
         for chunk in chunks
     ]
     tasks: list[CopyChunk | SpoolSegment] = [*copies, *next_segments(context)]
-    first = lower is None  # a table of one chunk is read here; later workers are there
 
     def read() -> list[Copied | Decoded]:
-        return scatter(context.spark, _run, tasks, context.at_once, lone_here=first)
+        # a table of one chunk is read here; later there are workers
+        return scatter(context.spark, _run, tasks, context.at_once, lone_here=lower is None)
 
     return Wave(chunks, Ahead(context.spark, read), time.monotonic())
 

@@ -1,5 +1,6 @@
 """Work on the executors that goes on while the driver does something else."""
 
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_CANCEL_SECONDS = 5.0
+
 
 class Ahead(Generic[Result]):
     """A thread that does `work`, which may start jobs of Spark, from now on."""
@@ -21,16 +24,20 @@ class Ahead(Generic[Result]):
     def __init__(self, spark: "SparkSession", work: Callable[[], Result]) -> None:
         self._context, self._tag = spark.sparkContext, str(uuid.uuid4())
         self._outcome: Future[Result] = Future()
-        InheritableThread(target=self._run, args=(work,), daemon=True).start()
+        self._thread = InheritableThread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
 
     def result(self) -> Result:
         """What it came to, when it is done; what was raised in it is raised here."""
         return self._outcome.result()
 
     def cancel(self) -> None:
-        """End its jobs: nobody wants the result any more."""
+        """End its jobs, also one that begins only now: nobody wants the result any more."""
+        deadline = time.monotonic() + _CANCEL_SECONDS  # what it does in this process ends by itself
         with suppress(OSError, Py4JError):  # Spark is gone, and so are they
-            self._context.cancelJobsWithTag(self._tag)
+            while self._thread.is_alive() and time.monotonic() < deadline:
+                self._context.cancelJobsWithTag(self._tag)
+                self._thread.join(0.05)
 
     def _run(self, work: Callable[[], Result]) -> None:
         try:
