@@ -154,7 +154,7 @@ def test_a_table_is_copied_and_proved_in_a_given_session(config: Config, spark: 
     def interrupt(event: Event) -> None:
         interrupted.append(event)
         if isinstance(event, WaveCommitted):
-            signal.setitimer(signal.ITIMER_REAL, 0.3)  # from within the next call of the JVM
+            signal.setitimer(signal.ITIMER_REAL, 0.02)  # while the next wave is read
 
     def ctrl_c(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -167,6 +167,7 @@ def test_a_table_is_copied_and_proved_in_a_given_session(config: Config, spark: 
             with pytest.raises(KeyboardInterrupt):
                 pipeline.run(TABLE, observe=interrupt)
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
         result = pipeline.run(TABLE, observe=events.append)
         assert (result.caught_up, result.tables[0].rows) == (True, ROWS)
