@@ -7,9 +7,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark import InheritableThread
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -22,6 +19,8 @@ class Ahead(Generic[Result]):
     """A thread that does `work`, which may start jobs of Spark, from now on."""
 
     def __init__(self, spark: "SparkSession", work: Callable[[], Result]) -> None:
+        from pyspark import InheritableThread
+
         self._context, self._tag = spark.sparkContext, str(uuid.uuid4())
         self._outcome: Future[Result] = Future()
         self._thread = InheritableThread(target=self._run, args=(work,), daemon=True)
@@ -33,6 +32,8 @@ class Ahead(Generic[Result]):
 
     def cancel(self) -> None:
         """End its jobs, also one that begins only now: nobody wants the result any more."""
+        from py4j.protocol import Py4JError
+
         deadline = time.monotonic() + _CANCEL_SECONDS  # what it does in this process ends by itself
         with suppress(OSError, Py4JError):  # Spark is gone, and so are they
             while self._thread.is_alive() and time.monotonic() < deadline:
