@@ -117,8 +117,14 @@ def spool_to_now(context: Context) -> None:
     began = time.monotonic()
     readers = context.readers
     tasks = next_segments(context, PIECES_EACH * readers)
-    decoded = scatter(context.spark, SpoolSegment.run, tasks, readers)
+    decoded = scatter(context.spark, SpoolSegment.run, tasks, readers, lone_here=all(map(_is_small, tasks)))
     append_segments(context, decoded, time.monotonic() - began)
+
+
+def _is_small(task: SpoolSegment) -> bool:
+    """Whether it is decoded here sooner than a worker would begin."""
+    start, stop = task.segment.start, task.segment.stop
+    return start.file == stop.file and stop.pos - start.pos < LEAST_BYTES
 
 
 def _wait_until_executed(context: Context, gtids: GtidSet) -> None:
