@@ -68,13 +68,14 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
     return round(max(1, factor) * chunk_rows)  # more rows than keys: the estimate is wrong
 
 
-def balanced_step(start: int, step: int, maximum: int, at_once: int) -> int:
-    """Keys per chunk, at most `step`, with which what is left of a table comes to whole rounds of `at_once` chunks.
+def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:
+    """Keys per chunk; of a table's last wave, of up to `count`, as many as make it whole rounds of `at_once` chunks.
 
-    Its last chunks end together then: after them there is nothing to read for who is done first.
+    They end together then: after them there is nothing to read for who is done first. `step` where a chunk or more
+    than a wave is left.
     """
     keys = maximum - start + 1
-    if keys <= step:
+    if not step < keys <= step * count:
         return step
     rounds = -(-keys // (step * at_once))
     return -(-keys // (rounds * at_once))

@@ -72,7 +72,7 @@ class Planner:
         else:
             least, step, greatest = even
             start = lower[0] if lower else least
-            step = step if self._fixed else balanced_step(start, step, greatest, self._at_once)
+            step = step if self._fixed else balanced_step(start, step, greatest, count, self._at_once)
             boundaries, last = even_boundaries(start, step, greatest, count)
         return chunks_between(self._schema.table, lower, boundaries, last=last)
 

@@ -89,13 +89,15 @@ def test_waves_tile_the_keys_while_steps_change_and_the_maximum_grows(
         assert sum(key in chunk.range for chunk in chunks) == 1
 
 
-@given(st.integers(-(10**9), 10**9), st.integers(1, 10**6), st.integers(0, 10**7), st.integers(1, 64))
-def test_what_is_left_comes_to_whole_rounds_of_chunks_that_are_alike(
-    start: int, step: int, keys: int, at_once: int
+@given(
+    st.integers(-(10**9), 10**9), st.integers(1, 10**6), st.integers(0, 10**7), st.integers(1, 8), st.integers(1, 64)
+)
+def test_a_last_wave_comes_to_whole_rounds_of_chunks_that_are_alike(
+    start: int, step: int, keys: int, per_slot: int, at_once: int
 ) -> None:
     """As few rounds as there were, no chunk larger, none missing at the end; one chunk stays one."""
-    balanced = balanced_step(start, step, start + keys - 1, at_once)
-    if keys <= step:
+    balanced = balanced_step(start, step, start + keys - 1, per_slot * at_once, at_once)
+    if keys <= step or keys > step * per_slot * at_once:
         assert balanced == step
         return
     rounds = -(-keys // (step * at_once))
