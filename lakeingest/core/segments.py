@@ -31,6 +31,11 @@ class Segment:
         """Whether there is nothing to read."""
         return self.start == self.stop
 
+    @property
+    def bytes(self) -> int | None:
+        """Its length; None where it spans files, whose sizes are not known here."""
+        return self.stop.pos - self.start.pos if self.start.file == self.stop.file else None
+
 
 def cut(
     whole: Segment, boundaries: Iterable[FilePosition], sizes: Mapping[str, int], pieces: int, least: int

@@ -123,8 +123,8 @@ def spool_to_now(context: Context) -> None:
 
 def _is_small(task: SpoolSegment) -> bool:
     """Whether it is decoded here sooner than a worker would begin."""
-    start, stop = task.segment.start, task.segment.stop
-    return start.file == stop.file and stop.pos - start.pos < LEAST_BYTES
+    size = task.segment.bytes
+    return size is not None and size < LEAST_BYTES
 
 
 def _wait_until_executed(context: Context, gtids: GtidSet) -> None:

@@ -100,6 +100,13 @@ def test_a_segment_crosses_the_millionth_file() -> None:
     ]
 
 
+def test_the_length_of_a_segment_is_known_within_a_file() -> None:
+    """Across files it depends on how long they are."""
+    start = FilePosition("binlog.000001", 4)
+    assert segment(start, FilePosition("binlog.000001", 1000)).bytes == 996
+    assert segment(start, FilePosition("binlog.000002", 1000)).bytes is None
+
+
 def test_a_segment_that_ends_before_it_begins_cannot_be_built() -> None:
     """A stop behind the start would read nothing and report success."""
     with pytest.raises(ValueError, match="ends before it begins"):
