@@ -2,11 +2,13 @@
 
 A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`; it is hashed with SHA-256, of which
 two 64-bit halves are kept. A chunk's checksum is the row count and the XOR of each half: it does not depend on the
-order of rows. MySQL computes it in SQL, Spark in SQL, and `digest` here is the specification that both are tested
+order of rows. A key of which only the server knows the order is in a bucket, by the CRC-32 of its own text. MySQL
+computes all of it in SQL, Spark in SQL, and `digest` and `bucket` here are the specification that both are tested
 against.
 """
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,9 +35,17 @@ class Checksum:
 
 def digest(texts: Sequence[str | None]) -> Checksum:
     """The checksum of one row, given the canonical text of each of its columns."""
-    row = "".join("N" if text is None else f"{len(text.encode())}:{text}" for text in texts)
-    hashed = hashlib.sha256(row.encode()).hexdigest()
+    hashed = hashlib.sha256(_joined(texts)).hexdigest()
     return Checksum(1, int(hashed[:16], 16), int(hashed[16:32], 16))
+
+
+def bucket(texts: Sequence[str | None], count: int) -> int:
+    """Which of `count` buckets a key is in, given the canonical text of each of its columns."""
+    return zlib.crc32(_joined(texts)) % count
+
+
+def _joined(texts: Sequence[str | None]) -> bytes:
+    return "".join("N" if text is None else f"{len(text.encode())}:{text}" for text in texts).encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,16 @@
 """Keys and ranges of keys: the one place that knows key order, which end of a range is closed, and its SQL.
 
-Keys here are tuples of integers, whose order MySQL, Python and Spark agree on.
+MySQL, Python and Spark agree on the order of integers. Of everything else, of collated strings above all, only the
+server knows it: such a part of a key is a literal of the server's own, which nobody here compares.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Self
 
-Key = tuple[int, ...]
+Key = tuple[int | str, ...]  # integers, and literals of MySQL's
+# numbers, times, bytes, bytes of a text with its charset; and `n/m`, number n of an ENUM or SET whose last one is m
+_LITERAL = re.compile(r"-?\d+(\.\d+)?|'[-\d:. ]+'|(_\w+ )?x'[\dA-F]*'|(?P<number>\d+)/(?P<last>\d+)")
 
 
 def quote(identifier: str) -> str:
@@ -16,7 +20,10 @@ def quote(identifier: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The keys from `lower` (included) up to `upper` (not included); None is without bound on that side."""
+    """The keys from `lower` (included) up to `upper` (not included); None is without bound on that side.
+
+    It is `ordered` where its bounds are integers; of another one only the server can tell which keys are in it.
+    """
 
     lower: Key | None = None
     upper: Key | None = None
@@ -24,14 +31,24 @@ class KeyRange:
     def __post_init__(self) -> None:
         if () in {self.lower, self.upper}:
             raise ValueError("a bound has at least one column")
+        for part in (*(self.lower or ()), *(self.upper or ())):
+            if isinstance(part, str) and not _LITERAL.fullmatch(part):
+                raise ValueError(f"not a literal: {part!r}")
         if self.lower is None or self.upper is None:
             return
         if len(self.lower) != len(self.upper):
             raise ValueError(f"bounds of different keys: {self.lower}, {self.upper}")
-        if self.lower >= self.upper:
+        if self.lower == self.upper or (self.ordered and self.lower > self.upper):
             raise ValueError(f"an empty range: [{self.lower}, {self.upper})")
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of the bounds is known here."""
+        return not any(isinstance(part, str) for bound in (self.lower, self.upper) for part in bound or ())
+
     def __contains__(self, key: Key) -> bool:
+        if not self.ordered:
+            raise ValueError(f"only the server knows whether a key is in {self}")
         return (self.lower is None or key >= self.lower) and (self.upper is None or key < self.upper)
 
     def touches(self, after: Self) -> bool:
@@ -39,7 +56,7 @@ class KeyRange:
         return self.upper is not None and self.upper == after.lower
 
     def predicate(self, columns: tuple[str, ...]) -> str:
-        """The condition on `columns` that holds for exactly the keys of this range, in MySQL and in Spark.
+        """The condition on `columns` that holds for exactly the keys of this range, in MySQL; if ordered, in Spark too.
 
         Comparisons of several columns are expanded: MySQL reads the whole table for `(a, b) > (x, y)`.
         """
@@ -54,15 +71,33 @@ class KeyRange:
 def _from(columns: tuple[str, ...], key: Key) -> str:
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
-        return f"{column} >= {value}"
+        return _is(column, ">=", value)
     # MySQL follows its index to exactly these keys only where each branch names all columns before its own
     rest = _from(columns[1:], key[1:])
-    return f"{column} >= {value} AND ({column} > {value} OR ({column} = {value} AND {rest}))"
+    within = f"({_is(column, '>', value)} OR ({_is(column, '=', value)} AND {rest}))"
+    return f"{_is(column, '>=', value)} AND {within}"
 
 
 def _before(columns: tuple[str, ...], key: Key) -> str:
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
-        return f"{column} < {value}"
+        return _is(column, "<", value)
     rest = _before(columns[1:], key[1:])
-    return f"{column} <= {value} AND ({column} < {value} OR ({column} = {value} AND {rest}))"
+    within = f"({_is(column, '<', value)} OR ({_is(column, '=', value)} AND {rest}))"
+    return f"{_is(column, '<=', value)} AND {within}"
+
+
+def _is(column: str, operator: str, value: int | str) -> str:
+    member = _LITERAL.fullmatch(str(value))
+    if member is None or member["number"] is None:
+        return f"{column} {operator} {value}"
+    # of an ENUM or SET MySQL follows its index only to numbers that are equal
+    number, last = int(member["number"]), int(member["last"])
+    equal = {
+        "<": range(number),
+        "<=": range(number + 1),
+        "=": range(number, number + 1),
+        ">=": range(number, last + 1),
+        ">": range(number + 1, last + 1),
+    }[operator]
+    return f"{column} IN ({', '.join(map(str, equal))})" if equal else "FALSE"

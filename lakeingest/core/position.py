@@ -15,6 +15,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 _FILE = re.compile(r"(?P<base>.+)\.(?P<number>\d+)")
 
+FIRST_EPOCH = 1  # of a pipeline; it grows when the server, or the history of its binlog, changes
+
 Source = tuple[str, str]  # (server uuid, tag); the tag is '' for a GTID without one
 Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between any two
 
@@ -184,6 +186,10 @@ class GtidSet:
         for source, intervals in (*self.members, *other.members):
             merged.setdefault(source, []).extend(intervals)
         return type(self).of(merged)
+
+    def __and__(self, other: Self) -> Self:
+        """The GTIDs of both sets."""
+        return self - (self - other)
 
     def __sub__(self, other: Self) -> Self:
         """The GTIDs of this set that the other lacks."""

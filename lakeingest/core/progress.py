@@ -68,7 +68,8 @@ class Progress:
     """All that a table's next step depends on; stored whole in every staging commit, never as a delta.
 
     `covered_from` is the place from which on the spool watched this table. `rows` counts the staged rows as the commits
-    so far must have left them. `position` is the stop of the last merge.
+    so far must have left them. `position` is the stop of the last merge. `nulled` counts values that are NULL only
+    because the user chose so, of all rows that were copied or changed.
     """
 
     table: TableId
@@ -81,6 +82,7 @@ class Progress:
     rows: int = 0
     splits: Splits = field(default_factory=Splits)
     position: Position | None = None
+    nulled: int = 0
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
@@ -106,19 +108,20 @@ class Progress:
         """The empty target exists."""
         return self._after(Step.CREATED)
 
-    def wave_committed(self, wave: tuple[Split, ...], rows: int) -> Self:
-        """One more wave is on staging: these splits, `rows` rows in all."""
+    def wave_committed(self, wave: tuple[Split, ...], rows: int, nulled: int = 0) -> Self:
+        """One more wave is on staging: these splits, `rows` rows in all, with so many values made NULL."""
         splits = self.splits.finish(wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
-        return self._after(step, splits=splits, wave=self.wave + 1, rows=self.rows + rows)
+        return self._after(step, splits=splits, wave=self.wave + 1, rows=self.rows + rows, nulled=self.nulled + nulled)
 
-    def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int) -> Self:
-        """A merge to `position` is on staging; it inserted and deleted this many keys."""
+    def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
+        """A merge to `position` is on staging; it inserted and deleted this many keys, and made values NULL."""
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")
         splits = self.splits.lift(plan.splits, plan.stop)
         step = Step.PARTIAL_MERGE if splits.stop is None else Step.MERGE
-        return self._after(step, splits=splits, position=position, rows=self.rows + inserted - deleted)
+        rows = self.rows + inserted - deleted
+        return self._after(step, splits=splits, position=position, rows=rows, nulled=self.nulled + nulled)
 
     def audited(self) -> Self:
         """Every gate passed on the staged rows."""
@@ -140,6 +143,7 @@ class Progress:
             "phase": self.phase.value,
             "wave": self.wave,
             "rows": self.rows,
+            "nulled": self.nulled,
             "splits": self.splits.to_json(),
             "position": None if self.position is None else self.position.to_json(),
         }
@@ -161,6 +165,7 @@ class Progress:
                 rows=int(doc["rows"]),
                 splits=Splits.from_json(doc["splits"]),
                 position=None if doc["position"] is None else Position.from_json(doc["position"]),
+                nulled=int(doc.get("nulled", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's progress: {error}") from error

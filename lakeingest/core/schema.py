@@ -3,27 +3,34 @@
 import enum
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from typing import Self
+
+_TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
-    """A table of the source; written `database.table`."""
+    """A table of the source; written `database.table`, a database with a dot in its name between backquotes."""
 
     database: str
     name: str
 
     def __str__(self) -> str:
-        return f"{self.database}.{self.name}"
+        database = self.database
+        if "." in database or "`" in database:
+            database = "`" + database.replace("`", "``") + "`"
+        return f"{database}.{self.name}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `database.table`; ValueError otherwise. The first dot divides."""
-        database, dot, name = text.partition(".")
-        if not (database and dot and name):
+        """Read `database.table`; ValueError otherwise. The first dot outside of backquotes divides."""
+        found = _TABLE.fullmatch(text)
+        if found is None:
             raise ValueError(f"not a table: {text!r} (wanted: database.table)")
-        return cls(database, name)
+        quoted, plain, name = found.groups()
+        return cls(plain if quoted is None else quoted.replace("``", "`"), name)
 
 
 class Kind(enum.StrEnum):
@@ -45,6 +52,9 @@ class Kind(enum.StrEnum):
     BOOLEAN = "boolean"  # bit(1)
     BINARY = "binary"  # also bit(n), and a geometry as WKB
     VECTOR = "vector"  # floats
+    # where the user chose so
+    MOMENT = "moment"  # a date, datetime or timestamp as MySQL's own text
+    MICROS = "micros"  # a time in microseconds
 
 
 GEOMETRIES = frozenset(
@@ -53,9 +63,34 @@ GEOMETRIES = frozenset(
         *("geomcollection", "geometrycollection"),
     }
 )
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+_ESCAPED = re.compile(r"''|\\[\\0nr]")  # as MySQL writes the members of an enum
+_UNESCAPED = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
 SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
 
-KEY_KINDS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})  # whose order is provable everywhere
+INTEGERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})
+
+
+NULL_DATES = "null dates"  # zero and partial dates are NULL
+EWKB = "ewkb"  # a geometry keeps its SRID, as PostGIS has it
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user chose for a table: a key where no index is one, and forms of types that are not the usual ones.
+
+    `zero_dates`, and partial ones: error | null (counted) | string. `tinyint1`: int | boolean. `time`: text | micros.
+    `geometry`: wkb | ewkb.
+    """
+
+    key: tuple[str, ...] = ()
+    zero_dates: str = "error"
+    tinyint1: str = "int"
+    time: str = "text"
+    geometry: str = "wkb"
+
+
+USUAL = Choices()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +98,8 @@ class Column:
     """One column: its kind, and what of MySQL's type the readers need.
 
     `precision` and `scale` are a decimal's, as a number or as text; `length` is that of a BINARY(n), whose zero
-    padding the binlog leaves out, and 0 otherwise; `fraction` are the digits of a second.
+    padding the binlog leaves out, and 0 otherwise; `fraction` are the digits of a second. `choice` is what the user
+    chose of it that its kind does not say: NULL_DATES or EWKB.
     """
 
     name: str
@@ -74,11 +110,19 @@ class Column:
     scale: int = 0
     fraction: int = 0
     length: int = 0
+    choice: str = ""
 
     @property
     def is_geometry(self) -> bool:
         """Whether MySQL's bytes begin with an SRID, which the value in the lake does not."""
         return self.source_type in GEOMETRIES
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Those of an ENUM or a SET, which MySQL numbers; none of another type."""
+        if not self.source_type.startswith(("enum(", "set(")):
+            return ()
+        return tuple(_ESCAPED.sub(lambda found: _UNESCAPED[found[0]], one) for one in _MEMBER.findall(self.source_type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +132,7 @@ class TableSchema:
     table: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    choices: Choices = USUAL
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -108,7 +153,26 @@ class TableSchema:
         return tuple(by_name[name] for name in self.key)
 
     @property
+    def declared(self) -> bool:
+        """Whether the key is the user's word, and no index of the server keeps it."""
+        return bool(self.choices.key)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of its keys is known outside the server: all of their columns are integers."""
+        return all(column.kind in INTEGERS for column in self.key_columns)
+
+    @property
+    def countable(self) -> bool:
+        """Whether its keys are cut by arithmetic: one integer, but no YEAR, of which MySQL takes 70 for 1970."""
+        return self.ordered and len(self.key) == 1 and not self.key_columns[0].source_type.startswith("year")
+
+    @property
     def fingerprint(self) -> str:
         """A short digest of all that decides how a row is mapped; rows of one table carry one fingerprint."""
-        text = json.dumps([str(self.table), [asdict(column) for column in self.columns], self.key])
+        columns = [asdict(column) for column in self.columns]
+        for column in columns:
+            if not column["choice"]:  # copies from before there was one stay as they are
+                del column["choice"]
+        text = json.dumps([str(self.table), columns, self.key])
         return hashlib.sha256(text.encode()).hexdigest()[:16]

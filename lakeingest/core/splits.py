@@ -1,8 +1,9 @@
 """Splits: chunks with a life. A finished one has its watermarks, a merged one stands at the stop of its last merge."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 from typing import Any, Self
 
@@ -46,7 +47,7 @@ class Split:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
         try:
-            bounds = KeyRange(*(None if doc[end] is None else tuple(map(int, doc[end])) for end in ("lower", "upper")))
+            bounds = KeyRange(*(_key(doc[end]) for end in ("lower", "upper")))
             if "at" in doc:
                 return cls(bounds, merged_at=Place.parse(doc["at"]))
             mark = doc["low"]
@@ -58,7 +59,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The finished splits of a table, in key order: they tile the keys from the least one up to `copied_up_to`."""
+    """The finished splits of a table, in key order: they tile the keys from the least one up to `copied_up_to`.
+
+    Where only the server knows the order they are one: nobody here can tell which of several a change is judged by. It
+    begins at the least low, so that a merge may apply again what a chunk has seen already: to the last change of a key
+    that makes no difference. It can be merged when it has every key, since changes of those that it lacks would stay.
+    """
 
     all: tuple[Split, ...] = ()
 
@@ -95,7 +101,13 @@ class Splits:
         """These splits and those of one more wave, which continue where these end; ValueError otherwise."""
         if self.complete:
             raise ValueError("the table has no more chunks")
-        return type(self)(self.all + _joined(wave))
+        finished = type(self)(self.all + _joined(wave))
+        return finished if finished.ordered else type(self)((_as_one(finished.all),))
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it is known here which split a key is in."""
+        return all(split.range.ordered for split in self.all)
 
     def lift(self, planned: Self, stop: Place) -> Self:
         """The splits that a merge planned on now stand at `stop`; a wave appended meanwhile is not lifted.
@@ -120,6 +132,30 @@ class Splits:
             return cls(tuple(Split.from_json(split) for split in doc))
         except (TypeError, ValueError) as error:
             raise StateUnreadable(f"not the splits of a table: {error}") from error
+
+
+def _key(bound: list[int | str] | None) -> Key | None:
+    if not (bound is None or (isinstance(bound, list) and all(isinstance(part, int | str) for part in bound))):
+        raise ValueError(f"not a key: {bound!r}")
+    return None if bound is None else tuple(bound)
+
+
+def _as_one(splits: Sequence[Split]) -> Split:
+    """One split with the keys of all, which were read and not merged: of the lows the least, of the highs the last."""
+    lows = [split.low for split in splits if split.low is not None]
+    highs = [split.high for split in splits if split.high is not None]
+    if len(lows) < len(splits):
+        raise ValueError("a wave after a merge, of keys whose order only the server knows")
+    return Split(KeyRange(splits[0].range.lower, splits[-1].range.upper), reduce(_least, lows), max(highs))
+
+
+def _least(one: Low, other: Low) -> Low:
+    """What both contain."""
+    if isinstance(one, GtidSet) and isinstance(other, GtidSet):
+        return one & other
+    if isinstance(one, Place) and isinstance(other, Place):
+        return min(one, other)
+    raise ValueError("lows with GTIDs and without")
 
 
 def _joined(splits: Iterable[Split]) -> tuple[Split, ...]:

@@ -62,11 +62,14 @@ def plan_merge(splits: Splits, stop: Place, log: TransactionLog, covered_from: P
     """Plan the merge of all finished splits to `stop`.
 
     The spool holds every change of the table from `covered_from` to `stop`, and `log` its transactions. ValueError when
-    `stop` is before a split's high watermark or last stop; SpoolGap when a mark is older than the spool, so that
+    `stop` is before a split's high watermark or last stop, or when chunks are missing and only the server knows of
+    which keys; SpoolGap when a mark is older than the spool, so that
     changes would be missing.
     """
     if not splits.all:
         raise ValueError("nothing to merge: no split is finished")
+    if not splits.ordered:
+        raise ValueError("a merge before the last chunk, of keys whose order only the server knows")
     late = max(split.floor for split in splits.all)
     if stop < late:
         raise ValueError(f"a merge to {stop} would end before {late}, which a split has already seen")

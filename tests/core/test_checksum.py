@@ -1,4 +1,5 @@
 import hashlib
+import zlib
 from functools import reduce
 from operator import add
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.checksum import UINT64, Checksum, Difference, differences, digest
+from lakeingest.core.checksum import UINT64, Checksum, Difference, bucket, differences, digest
 from lakeingest.core.keys import Key
 
 CELLS = st.none() | st.text(alphabet="N:019a,ä", max_size=4)
@@ -49,6 +50,11 @@ def test_the_digest_is_the_one_that_the_servers_compute() -> None:
     hashed = hashlib.sha256("1:7N0:2:ä".encode()).digest()
     assert str(row) == hashed[:16].hex()
     assert (row.rows, row.left) == (1, int.from_bytes(hashed[:8], "big"))
+
+
+def test_the_bucket_is_the_one_that_the_servers_compute() -> None:
+    """By the CRC-32 of the same text."""
+    assert bucket(["7", None, "", "ä"], 1000) == zlib.crc32("1:7N0:2:ä".encode()) % 1000
 
 
 def test_a_checksum_is_written_with_leading_zeros() -> None:

@@ -74,16 +74,16 @@ def test_waves_tile_the_keys_while_steps_change_and_the_maximum_grows(
         wave = chunks_between(ORDERS, lower, boundaries, last=last)
         assert 1 <= len(wave) <= count
         assert all(one.range.touches(two.range) for one, two in pairwise([*chunks[-1:], *wave]))
-        assert all(0 < two[0] - one[0] <= step for one, two in pairwise([(start,), *uppers(wave)]))
+        assert all(0 < int(two[0]) - int(one[0]) <= step for one, two in pairwise([(start,), *uppers(wave)]))
         chunks += wave
         assert last == (wave[-1].range.upper is None)
         lower = wave[-1].range.upper
-        start = start if lower is None else lower[0]
+        start = start if lower is None else int(lower[0])
     if not last:
         chunks += chunks_between(ORDERS, lower, [], last=True)
     else:
         begin = chunks[-1].range.lower
-        assert maximum - step < (minimum if begin is None else begin[0]) <= maximum
+        assert maximum - step < (minimum if begin is None else int(begin[0])) <= maximum
     assert_tiles(chunks)
     for key in ((minimum + offset,) for offset in offsets):
         assert sum(key in chunk.range for chunk in chunks) == 1

@@ -68,6 +68,26 @@ def test_ranges_touch_only_end_to_start(one: KeyRange, two: KeyRange) -> None:
     assert one.touches(two) == (one.upper is not None and one.upper == two.lower)
 
 
+def test_only_the_server_compares_literals() -> None:
+    """They are its own, as it writes them; nobody here can tell what is between two of them."""
+    texts = KeyRange((7, "_latin1 x'61'"), (7, "_latin1 x'5A'"))
+    assert not texts.ordered
+    assert texts.predicate(("a", "b")).startswith("`a` >= 7 AND (`a` > 7 OR (`a` = 7 AND `b` >= _latin1 x'61'))")
+    with pytest.raises(ValueError, match="only the server knows"):
+        assert (7, "_latin1 x'62'") not in texts
+    with pytest.raises(ValueError, match="empty"):
+        KeyRange(("'2024-01-01'",), ("'2024-01-01'",))
+    for forged in ("a", "1 OR 1", "'' OR ''=''", "x'6Z'", "_latin1 x'61' --"):
+        with pytest.raises(ValueError, match="not a literal"):
+            KeyRange((forged,))
+
+
+def test_numbers_of_members_are_asked_for_one_by_one() -> None:
+    """MySQL follows its index to the members of an ENUM that are equal, and to no range of them."""
+    assert KeyRange(("2/4",), ("4/4",)).predicate(("e",)) == "`e` IN (2, 3, 4) AND `e` IN (0, 1, 2, 3)"
+    assert KeyRange(("4/4", 5)).predicate(("e", "b")) == "`e` IN (4) AND (FALSE OR (`e` IN (4) AND `b` >= 5))"
+
+
 def test_an_empty_or_mixed_range_cannot_be_built() -> None:
     """A range holds at least its lower bound, and both bounds are keys of one table."""
     with pytest.raises(ValueError, match="at least one column"):

@@ -155,6 +155,7 @@ def test_the_algebra_of_gtid_sets_is_that_of_sets(one: GtidSet, two: GtidSet) ->
     left, right = members(one), members(two)
     assert members(one | two) == left | right
     assert members(one - two) == left - right
+    assert members(one & two) == left & right
     assert (one <= two) == (left <= right)
     assert bool(one) == bool(left)
     assert one.count == len(left)

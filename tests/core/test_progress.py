@@ -203,7 +203,14 @@ def test_the_form_of_another_version_is_refused(other: int) -> None:
         Progress.from_json(stored(at(Phase.LEVEL)) | {"format": other})
 
 
-@pytest.mark.parametrize("part", sorted(NEW.to_json()))
+def test_progress_from_before_values_were_counted_has_none() -> None:
+    """An older copy goes on."""
+    doc = stored(at(Phase.PUBLISHED))
+    del doc["nulled"]
+    assert Progress.from_json(doc).nulled == 0
+
+
+@pytest.mark.parametrize("part", sorted(NEW.to_json().keys() - {"nulled"}))
 @pytest.mark.parametrize("phase", [Phase.COPYING, Phase.PUBLISHED])
 def test_progress_without_one_of_its_parts_is_unreadable(phase: Phase, part: str) -> None:
     """Nothing is guessed."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.schema import KEY_KINDS, Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 
 ORDERS = TableSchema(
     TableId("shop", "orders"),
@@ -35,7 +35,22 @@ def test_names_follow_the_table_and_key_columns_the_key() -> None:
     """The key's order is its index's, not that of the columns."""
     assert ORDERS.names == ("note", "line", "id", "price")
     assert [column.name for column in ORDERS.key_columns] == ["id", "line"]
-    assert {column.kind for column in ORDERS.key_columns} <= KEY_KINDS
+    assert ORDERS.ordered
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("shop.orders", TableId("shop", "orders")),
+        ("shop.a.b", TableId("shop", "a.b")),
+        ("`a.b`.c.d", TableId("a.b", "c.d")),
+        ("`a``b.c`.`d`", TableId("a`b.c", "`d`")),
+    ],
+)
+def test_the_first_dot_outside_of_quotes_divides(text: str, table: TableId) -> None:
+    """So that no two tables are written alike."""
+    assert TableId.parse(text) == table
+    assert str(table) == text
 
 
 def test_an_impossible_schema_cannot_be_built() -> None:

@@ -36,7 +36,7 @@ def test_splits_know_how_far_the_table_is_copied(splits: Splits) -> None:
     up_to = splits.copied_up_to
     if up_to is not None:
         assert splits.find(up_to) is None
-        assert splits.find((*up_to[:-1], up_to[-1] - 1)) == splits.all[-1]
+        assert splits.find((*up_to[:-1], int(up_to[-1]) - 1)) == splits.all[-1]
     assert splits.complete == (bool(splits.all) and up_to is None)
 
 
@@ -59,7 +59,7 @@ def test_a_wave_continues_where_the_splits_end(splits: Splits, more: Splits) -> 
 def around(splits: Splits) -> set[Key]:
     """Keys at the bounds and beside them."""
     keys = {bound for split in splits.all for bound in (split.range.lower, split.range.upper) if bound is not None}
-    return {(*key[:-1], key[-1] + step) for key in keys or {(0,)} for step in (-1, 0, 1)}
+    return {(*key[:-1], int(key[-1]) + step) for key in keys or {(0,)} for step in (-1, 0, 1)}
 
 
 def mark(splits: Splits, key: Key) -> tuple[object, ...] | None:
@@ -172,3 +172,32 @@ def test_splits_with_a_gap_or_an_overlap_cannot_be_built() -> None:
             Splits((first, Split(KeyRange(lower, (9,)), merged_at=AT)))
     with pytest.raises(ValueError, match="no lower bound"):
         Splits((Split(KeyRange((5,), None), merged_at=AT),))
+
+
+def unordered(*lows: GtidSet | Place) -> list[Split]:
+    """A split for each low, of keys whose order only the server knows; their highs descend."""
+    ends: list[Key | None] = [None, *((f"'{n}'",) for n in range(1, len(lows))), None]
+    return [Split(KeyRange(ends[n], ends[n + 1]), low, Place(1, 9, 900 - n)) for n, low in enumerate(lows)]
+
+
+def test_splits_of_an_unknown_order_are_one() -> None:
+    """With the least of their lows and the last of their highs, wave by wave."""
+    one, two, three = (GtidSet.parse(f"{LOW.members[0][0][0]}:{run}") for run in ("1-9", "1-7", "1-8"))
+    wave = unordered(one, two, three)
+    begun = Splits().finish(wave[:2])
+    assert begun == Splits((Split(KeyRange(None, ("'2'",)), two, Place(1, 9, 900)),))
+    assert begun.copied_up_to == ("'2'",)
+    assert Splits.from_json(json.loads(json.dumps(begun.to_json()))) == begun
+    assert begun.finish(wave[2:]) == Splits((Split(KeyRange(), two, Place(1, 9, 900)),))
+    places = unordered(Place(1, 9, 7), Place(1, 9, 5))
+    assert Splits().finish(places).all[0].low == Place(1, 9, 5)
+    with pytest.raises(ValueError, match="lows with GTIDs and without"):
+        Splits().finish(unordered(LOW, Place(1, 9, 5)))
+
+
+def test_no_wave_follows_a_merge_of_an_unknown_order() -> None:
+    """Which of the keys a change is of, nobody could tell."""
+    first, second = unordered(LOW, LOW)
+    merged = Splits((Split(first.range, merged_at=AT),))
+    with pytest.raises(ValueError, match="a wave after a merge"):
+        merged.finish([second])

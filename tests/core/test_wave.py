@@ -107,6 +107,13 @@ def test_a_merge_without_splits_is_refused() -> None:
         plan(Splits(), COVERED)
 
 
+def test_a_merge_before_the_last_chunk_is_refused_where_only_the_server_knows_the_order() -> None:
+    """Changes of keys whose chunks are still to be read would stay beside what these bring."""
+    splits = Splits((Split(KeyRange(None, ("_latin1 x'61'",)), merged_at=Place(1, 1, 4)),))
+    with pytest.raises(ValueError, match="a merge before the last chunk"):
+        plan_merge(splits, Place(1, 1, 9), log_of([]), Place(1, 1, 4))
+
+
 @pytest.mark.parametrize(
     "split",
     [Split(KeyRange(), merged_at=PLACES[2]), Split(KeyRange(), low=PLACES[2], high=PLACES[5])],

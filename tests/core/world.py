@@ -226,7 +226,7 @@ class World:
     def plan_wave(self) -> None:
         """The next chunks, up to the maximum of now."""
         table, lower = self.source.tables[self.source.visible], self.state.splits.copied_up_to
-        start = min(table, default=0) if lower is None else lower[0]
+        start = min(table, default=0) if lower is None else int(lower[0])
         boundaries, last = even_boundaries(start, CHUNK_KEYS, max(table, default=0), WAVE_CHUNKS)
         self.reads = [Read(chunk.range) for chunk in chunks_between(ORDERS, lower, boundaries, last=last)]
 
@@ -248,9 +248,13 @@ class World:
                 read.low = self.low()
             case "rows":
                 table = self.source.tables[self.source.visible]
-                read.rows = tuple(row for row in table.items() if (row[0],) in read.keys)
+                read.rows = tuple(row for row in table.items() if self.is_in(row[0], read.keys))
             case _:
                 read.high = self.high()
+
+    def is_in(self, key: int, keys: KeyRange) -> bool:
+        """Whether the server finds the key in this range."""
+        return (key,) in keys
 
     def commit_wave(self) -> None:
         """Rows and watermarks of the chunks, in one commit."""
@@ -297,7 +301,7 @@ class World:
             if self.start(plan) < change.place and plan.should_apply(change.place, self.judged(changes, index))
         ]
         rows, before = Counter(self.lake.rows), Counter(key for key, _ in self.lake.rows)
-        last = {key: change for (key,), change in collapse(applied).items()}
+        last = {int(key): change for (key,), change in collapse(applied).items()}
         kept = [row for row in rows.elements() if row[0] not in last]
         upserts = [change for change in last.items() if not change[1].kind.is_delete]
         kept += [(key, change.values["value"]) for key, change in upserts for _ in range(max(1, before[key]))]
@@ -389,3 +393,32 @@ class World:
             getattr(self, steps[0])(*([0] if steps[0] in {"forward", "read", "plan_merge"} else []))
         assert self.lake.main is not None, "nothing was published"
         assert self.place == self.source.places[-1], "stuck before the end"
+
+
+class Collated(World):
+    """A table whose keys only the server can put in order; what is cut are literals, which it alone compares."""
+
+    ORDER = (3, 0, 6, 1, 7, 4, 2, 5)  # of the keys, the server's
+
+    def plan_wave(self) -> None:
+        """The next chunks, at boundaries that the server is asked for."""
+        lower = self.state.splits.copied_up_to
+        table = self.source.tables[self.source.visible]
+        left = [key for key in self.ORDER if key in table and self.is_in(key, KeyRange(lower))]
+        cuts: list[Key] = [(f"'{key}'",) for key in left[CHUNK_KEYS::CHUNK_KEYS]]
+        chunks = chunks_between(ORDERS, lower, cuts[:WAVE_CHUNKS], last=len(cuts) < WAVE_CHUNKS)
+        self.reads = [Read(chunk.range) for chunk in chunks]
+
+    def is_in(self, key: int, keys: KeyRange) -> bool:
+        """By the server's order."""
+        lower, upper = (None if end is None else self.rank(end[0]) for end in (keys.lower, keys.upper))
+        rank = self.ORDER.index(key)
+        return (lower is None or lower <= rank) and (upper is None or rank < upper)
+
+    def rank(self, literal: int | str) -> int:
+        """Where the server has a literal."""
+        return self.ORDER.index(int(str(literal).strip("'")))
+
+    def stops(self) -> list[int]:
+        """None before the last chunk is read: who knows of which keys changes would be."""
+        return super().stops() if self.state.splits.complete else []
