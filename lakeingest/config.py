@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import quote
+from urllib.parse import quote as encode
 
 import yaml
 from pydantic import (
@@ -24,10 +24,12 @@ from pydantic import (
     model_validator,
 )
 
+from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
 from lakeingest.place import Place, below, uri
 from lakeingest.services import EmrServerless, Submit
+from lakeingest.tables import TableOptions, Tables
 
 CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' queries
 SUITES = Path("quality")  # where users' suites are looked for, unless a folder is named
@@ -36,11 +38,9 @@ _DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 _NOT_BUILT = (
-    "tables.options.*.key",
     "tables.options.*.chunk_key",
     "tables.options.*.partition_by",
     "tables.options.*.columns",
-    "tables.options.*.types",
     "tables.options.*.deletes",
     "tables.options.*.metadata",
     "target.catalog.uri",
@@ -60,17 +60,7 @@ def _secret(secret: SecretStr) -> SecretStr:
     return secret
 
 
-def _pattern(text: str) -> str:
-    if text.startswith("re:"):
-        try:
-            re.compile(text[3:])
-        except re.error as error:
-            raise ValueError(f"{text!r} is no regular expression: {error}") from error
-    return text
-
-
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
-Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class _Frozen(BaseModel):
@@ -120,38 +110,6 @@ class Source(_Frozen):
         return self
 
 
-class TableOptions(_Frozen):
-    """What can be set for a table."""
-
-    chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
-
-
-class Tables(_Frozen):
-    """Which tables are copied, and how."""
-
-    include: tuple[Pattern, ...] = Field(min_length=1)
-    exclude: tuple[Pattern, ...] = ()
-    startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
-    options: dict[Pattern, TableOptions] = {}
-
-    def select(self, tables: Iterable[TableId]) -> list[TableId]:
-        """Of the source's tables those that are included and not excluded, sorted."""
-        return sorted(
-            table
-            for table in tables
-            if any(_matches(pattern, table) for pattern in self.include)
-            and not any(_matches(pattern, table) for pattern in self.exclude)
-        )
-
-    def of(self, table: TableId) -> TableOptions:
-        """The options of a table; of several patterns that match, later ones win."""
-        chosen: dict[str, Any] = {}
-        for pattern, options in self.options.items():
-            if _matches(pattern, table):
-                chosen |= options.model_dump(exclude_unset=True)
-        return TableOptions(**chosen)
-
-
 class Catalog(_Frozen):
     """Where tables are found by name; `type` None: for Iceberg SQLite under the warehouse, for Hudi folders of it."""
 
@@ -173,18 +131,19 @@ class Target(_Frozen):
 
     def identifier(self, table: TableId) -> tuple[str, str]:
         """The namespace and the name of a table's target."""
-        namespace, _, name = self.table.format(database=table.database, table=table.name).partition(".")
-        return namespace, name
+        namespace, _, name = self.table.partition(".")  # a database's name may have a dot, too
+        named = {"database": table.database, "table": table.name}
+        return namespace.format(**named), name.format(**named)
 
     def folder(self, table: TableId) -> Path:
         """Where a table is that is found by its folder; a sign that no file name may have is percent-encoded."""
-        return self.warehouse.joinpath(*(quote(part, safe=" ") for part in self.identifier(table)))
+        return self.warehouse.joinpath(*(encode(part, safe=" ") for part in self.identifier(table)))
 
     def name(self, table: TableId) -> str:
         """The table's name as users query it, or the folder that they load."""
         if self.format == "hudi":
             return str(self.folder(table))
-        return ".".join((CATALOG, *self.identifier(table)))
+        return ".".join(part if part.isidentifier() else quote(part) for part in (CATALOG, *self.identifier(table)))
 
     def pyiceberg_properties(self) -> dict[str, str]:
         """What PyIceberg's SqlCatalog is opened with."""
@@ -319,13 +278,6 @@ def parse_config(
         return Config.model_validate(filled, context=cluster).below(folder)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(detail) for detail in error.errors())) from None
-
-
-def _matches(pattern: str, table: TableId) -> bool:
-    if pattern.startswith("re:"):
-        return re.fullmatch(pattern[3:], str(table)) is not None
-    database, _, name = pattern.partition(".")
-    return fnmatch.fnmatchcase(table.database, database) and fnmatch.fnmatchcase(table.name, name)
 
 
 def _set(doc: dict[str, Any], override: str) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from lakeingest.config import Config, TableOptions, Tables, load_config, parse_config
+from lakeingest.config import Config, load_config, parse_config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
 from lakeingest.place import uri
+from lakeingest.tables import TableOptions, Tables
 
 # The whole example of the interface, as far as this version acts on it.
 BUILT = r"""
@@ -95,11 +96,9 @@ def test_all_but_name_source_and_include_has_a_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ("tables/options/shop.orders/key=[id]", r"tables\.options\.shop\.orders\.key"),
         ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
         ("tables/options/shop.orders/partition_by=['days(created_at)']", "partition_by"),
         ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
-        ("tables/options/shop.orders/types={}", "types"),
         ("tables/options/shop.orders/deletes=hard", "deletes"),
         ("tables/options/shop.orders/metadata=[op, position]", "metadata"),
         ("changelog={keep: 7d, table: false}", "changelog"),

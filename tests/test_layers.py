@@ -13,7 +13,7 @@ SOURCES = {
 }
 
 EDGES = {"mysql", "lake", "spark", "quality", "control", "cluster"}
-BELOW = {"wire", "core", "config", "services"}
+BELOW = {"wire", "core", "config", "services", "tables"}
 
 # A part may import itself, `errors`, and what stands here. `__init__` is the root with the public names; `api` keeps
 # the session of Spark from call to call.
@@ -28,9 +28,10 @@ ARROWS: dict[str, set[str]] = {
     **dict.fromkeys(EDGES, BELOW),
     "wire": {"core"},
     "core": set(),
-    "config": {"core", "place", "services"},
+    "config": {"core", "place", "services", "tables"},
     "place": set(),
     "services": set(),
+    "tables": {"core"},
     "errors": set(),
 }
 

@@ -1,0 +1,86 @@
+"""Which tables are copied, and how: `tables` of pipeline.yml."""
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from lakeingest.core.schema import Choices, TableId
+
+
+def _pattern(text: str) -> str:
+    if text.startswith("re:"):
+        try:
+            re.compile(text[3:])
+        except re.error as error:
+            raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class Types(BaseModel):
+    """Forms of types that are not the usual ones, as `core.schema.Choices` has them; `zero_dates: null` is YAML's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    zero_dates: Literal["error", "string"] | None = "error"
+    tinyint1: Literal["int", "boolean"] = "int"
+    time: Literal["text", "micros"] = "text"
+    geometry: Literal["wkb", "ewkb"] = "wkb"
+
+
+class TableOptions(BaseModel):
+    """What can be set for a table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    key: tuple[str, ...] = ()  # columns that are unique, where no index says so
+    types: Types = Types()
+
+    @property
+    def choices(self) -> Choices:
+        """What of it decides how rows are mapped."""
+        types = self.types
+        return Choices(self.key, types.zero_dates or "null", types.tinyint1, types.time, types.geometry)
+
+
+class Tables(BaseModel):
+    """Which tables are copied, and how."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    include: tuple[Pattern, ...] = Field(min_length=1)
+    exclude: tuple[Pattern, ...] = ()
+    startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
+    options: dict[Pattern, TableOptions] = {}
+
+    def select(self, tables: Iterable[TableId]) -> list[TableId]:
+        """Of the source's tables those that are included and not excluded, sorted."""
+        return sorted(
+            table
+            for table in tables
+            if any(_matches(pattern, table) for pattern in self.include)
+            and not any(_matches(pattern, table) for pattern in self.exclude)
+        )
+
+    def of(self, table: TableId) -> TableOptions:
+        """The options of a table; of several patterns that match, later ones win."""
+        chosen: dict[str, Any] = {}
+        for pattern, options in self.options.items():
+            if _matches(pattern, table):
+                told = options.model_dump(exclude_unset=True)
+                types = {**chosen.get("types", {}), **told.get("types", {})}
+                chosen |= told | ({"types": types} if types else {})
+        return TableOptions(**chosen)
+
+
+def _matches(pattern: str, table: TableId) -> bool:
+    if pattern.startswith("re:"):
+        return re.fullmatch(pattern[3:], str(table)) is not None
+    database, _, name = pattern.partition(".")
+    return fnmatch.fnmatchcase(table.database, database) and fnmatch.fnmatchcase(table.name, name)
