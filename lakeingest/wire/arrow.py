@@ -36,6 +36,8 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.BINARY: pa.binary(),
     Kind.VECTOR: VECTOR,
+    Kind.MOMENT: pa.string(),
+    Kind.MICROS: pa.int64(),
 }
 
 # What the reference binlog decoder misreads, by MySQL's names; and the charsets in which Python reads as MySQL does
@@ -90,7 +92,7 @@ def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
 
     UnsupportedValue for a value that the type cannot hold, such as a zero date.
     """
-    if column.kind is Kind.VECTOR:
+    if column.kind is Kind.VECTOR or _is_chosen(column):
         raise _beyond_reference(column)
     if column.kind is Kind.BOOLEAN:
         return pa.array([None if value is None else value == b"\1" for value in values], pa.bool_())
@@ -134,15 +136,16 @@ def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
 
 def require_reference(column: Column, charset: str = "utf8mb4") -> None:
     """UnsupportedValue unless the reference binlog decoder reads every value of such a column exactly."""
-    if column.source_type.partition("(")[0] in _MISREAD or charset not in _REFERENCE_CHARSETS:
+    misread = column.source_type.partition("(")[0] in _MISREAD or _is_chosen(column)
+    if misread or charset not in _REFERENCE_CHARSETS:
         raise _beyond_reference(column)
 
 
 def refused(column: Column, value: object) -> UnsupportedValue:
-    """The error for a value that would not arrive exact."""
+    """The error for a date that would not arrive exact."""
     return UnsupportedValue(
-        f"column {column.name} ({column.source_type}) holds {value!r}, which {arrow_type(column)} cannot; "
-        "correct the row, or leave the table out with tables.exclude"
+        f"column {column.name} ({column.source_type}) holds {value!r}, which {arrow_type(column)} cannot; correct the"
+        " row, or set zero_dates in tables.options → types"
     )
 
 
@@ -151,6 +154,12 @@ def _beyond_reference(column: Column) -> UnsupportedValue:
         f"column {column.name} ({column.source_type}): LAKEINGEST_WIRE=reference cannot read it exactly; "
         "leave that variable out, or the table with tables.exclude"
     )
+
+
+def _is_chosen(column: Column) -> bool:
+    """Whether it comes in a form that the user chose, which the reference does not know."""
+    is_flag = column.kind is Kind.BOOLEAN and column.source_type.startswith("tinyint")
+    return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}
 
 
 def _instant(column: Column, value: dt.datetime) -> dt.datetime:

@@ -5,12 +5,13 @@ bytes, they have the same reader.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from lakeingest.core.schema import SRID_BYTES, Column, Kind
+from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind
 from lakeingest.wire import charsets, members, numbers, temporals
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.json_text import json_texts
@@ -80,6 +81,13 @@ class Encoding:
     width: int
     reader: "Reader"
 
+    def nulled(self, values: Values, array: pa.Array) -> np.ndarray:
+        """Of each row whether its value is NULL only because the user chose so."""
+        if self.column.choice != NULL_DATES or array.null_count == 0:
+            return np.zeros(len(values), bool)
+        made: np.ndarray = array.is_null().to_numpy(zero_copy_only=False) & (values.start >= 0)
+        return made
+
     def array(self, values: Values) -> pa.Array:
         """The values as a column of `wire.arrow.arrow_type`; Damaged, NotADay, or ValueError for what is none."""
         return self.reader(values, self)
@@ -90,7 +98,11 @@ Readers = dict[tuple[Kind, FieldType], Reader]
 
 _INTEGER_BYTES = {FieldType.TINY: 1, FieldType.SHORT: 2, FieldType.INT24: 3, FieldType.LONG: 4, FieldType.LONGLONG: 8}
 _TEXTS = {FieldType.VARCHAR, FieldType.VAR_STRING, FieldType.STRING, FieldType.BLOB}
+_DATES, _DATETIMES, _STAMPS = (Kind.DATE, Kind.MOMENT), (Kind.DATETIME, Kind.MOMENT), (Kind.TIMESTAMP, Kind.MOMENT)
+_TIMES = (Kind.TIME, Kind.MICROS)
 _INTEGER_TYPES = {Kind.INT32: pa.int32(), Kind.INT64: pa.int64(), Kind.UINT64: pa.decimal128(20, 0)}
+
+_WITH_SRID = 0x20000000
 
 # type → bytes in a result set; −1 is a length of one byte before the value
 _RESULT_WIDTHS: dict[FieldType, int] = {
@@ -127,10 +139,25 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
     return numbers.integers(values, encoding.width, arrow_type, signed=not encoding.sent.unsigned)
 
 
-def _wkb(values: Values, _: Encoding) -> pa.Array:
+def _wkb(values: Values, of: Encoding) -> pa.Array:
     if (values.size[values.start >= 0] < SRID_BYTES).any():
         raise Damaged("a geometry without its SRID")
+    if of.column.choice == EWKB:
+        return pa.array([None if raw is None else _ewkb(raw) for raw in values.raw()], pa.binary())
     return charsets.binary(values.without_first(SRID_BYTES))
+
+
+def _ewkb(raw: bytes) -> bytes:
+    """PostGIS's form of a geometry: the SRID after its type, of which a bit says that it is there; 0 is none."""
+    srid, wkb = raw[:SRID_BYTES], raw[SRID_BYTES:]
+    if srid == bytes(SRID_BYTES):
+        return wkb
+    kind = int.from_bytes(wkb[1:5], "little") | _WITH_SRID
+    return wkb[:1] + kind.to_bytes(4, "little") + srid + wkb[5:]
+
+
+def _all(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
+    return dict.fromkeys(((kind, sent) for kind in kinds), reader)
 
 
 # What has the same bytes on both paths.
@@ -141,6 +168,7 @@ _SHARED: Readers = {
     (Kind.FLOAT, FieldType.FLOAT): lambda values, _: numbers.floats(values),
     (Kind.DOUBLE, FieldType.DOUBLE): lambda values, _: numbers.doubles(values),
     (Kind.BOOLEAN, FieldType.BIT): lambda values, _: numbers.booleans(values),
+    (Kind.BOOLEAN, FieldType.TINY): lambda values, _: numbers.flags(values),
     (Kind.BINARY, FieldType.BIT): lambda values, _: charsets.binary(values),
     (Kind.BINARY, FieldType.GEOMETRY): _wkb,
     (Kind.VECTOR, FieldType.VECTOR): lambda values, _: numbers.vectors(values),
@@ -149,24 +177,24 @@ _SHARED: Readers = {
 _RESULT_READERS: Readers = {
     **_SHARED,
     (Kind.INT32, FieldType.YEAR): _integers,
-    (Kind.DATE, FieldType.DATE): lambda values, _: temporals.binary_dates(values),
-    (Kind.DATETIME, FieldType.DATETIME): lambda values, _: temporals.binary_datetimes(values, pa.timestamp("us")),
-    (Kind.TIMESTAMP, FieldType.TIMESTAMP): lambda values, _: temporals.binary_datetimes(values, temporals.INSTANT),
-    (Kind.TIME, FieldType.TIME): lambda values, of: temporals.binary_times(values, of.column.fraction),
+    **_all(_DATES, FieldType.DATE, lambda values, of: temporals.binary_days(values, of.column)),
+    **_all(_DATETIMES, FieldType.DATETIME, lambda values, of: temporals.binary_days(values, of.column)),
+    **_all(_STAMPS, FieldType.TIMESTAMP, lambda values, of: temporals.binary_days(values, of.column)),
+    **_all(_TIMES, FieldType.TIME, lambda values, of: temporals.binary_times(values, of.column)),
     (Kind.DECIMAL, FieldType.NEWDECIMAL): lambda values, of: numbers.decimal_texts(
         values, of.column.precision, of.column.scale
     ),
-    (Kind.NUMERAL, FieldType.NEWDECIMAL): lambda values, _: charsets.texts(values, "ascii"),
+    (Kind.NUMERAL, FieldType.NEWDECIMAL): lambda values, _: numbers.numeral_texts(values),
     (Kind.JSON, FieldType.JSON): lambda values, _: charsets.texts(values, "utf8mb4"),
 }
 
 _EVENT_READERS: Readers = {
     **_SHARED,
     (Kind.INT32, FieldType.YEAR): lambda values, _: numbers.years(values),
-    (Kind.DATE, FieldType.DATE): lambda values, _: temporals.dates(values),
-    (Kind.DATETIME, FieldType.DATETIME2): lambda values, of: temporals.datetimes(values, of.sent.digits),
-    (Kind.TIMESTAMP, FieldType.TIMESTAMP2): lambda values, of: temporals.timestamps(values, of.sent.digits),
-    (Kind.TIME, FieldType.TIME2): lambda values, of: temporals.times(values, of.sent.digits),
+    **_all(_DATES, FieldType.DATE, lambda values, of: temporals.dates(values, of.column)),
+    **_all(_DATETIMES, FieldType.DATETIME2, lambda values, of: temporals.datetimes(values, of.sent.digits, of.column)),
+    **_all(_STAMPS, FieldType.TIMESTAMP2, lambda values, of: temporals.timestamps(values, of.sent.digits, of.column)),
+    **_all(_TIMES, FieldType.TIME2, lambda values, of: temporals.times(values, of.sent.digits, of.column)),
     (Kind.DECIMAL, FieldType.NEWDECIMAL): lambda values, of: numbers.packed_decimals(
         values, of.sent.precision, of.sent.scale
     ),
@@ -190,7 +218,8 @@ def of_event(column: Column, sent: Sent) -> Encoding:
 
 def _encoding(readers: Readers, column: Column, sent: Sent, width: int) -> Encoding:
     reader = readers.get((column.kind, sent.type))
-    if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind):
+    is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
+    if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):
         raise Mismatch(f"column {column.name} comes as {sent.type.name}, it was {column.source_type}")
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
         raise Mismatch(f"column {column.name} has other digits, it was {column.source_type}")

@@ -21,6 +21,7 @@ from lakeingest.wire.segment import SegmentDecoder
 from lakeingest.wire.values import Values
 
 _ANY = Values.of(())
+_AT, _TIME = Column("at", Kind.DATETIME, "datetime"), Column("time", Kind.TIME, "time")
 
 
 def compile_kernels() -> None:
@@ -36,8 +37,8 @@ def _compile_result_sets() -> None:
     numbers.integers(_ANY, 8, pa.int64(), signed=True)
     charsets.texts(_ANY, "utf8mb4")
     numbers.decimal_texts(_ANY, 9, 0)
-    temporals.binary_datetimes(_ANY, pa.timestamp("us"))
-    temporals.binary_times(_ANY, 0)
+    temporals.binary_days(_ANY, _AT)
+    temporals.binary_times(_ANY, _TIME)
     charsets.texts(_ANY, "latin1")
 
 
@@ -50,10 +51,10 @@ def _compile_segments() -> None:
     events, rows, kinds = np.empty(0, np.int32), np.empty((0, len(Row)), np.int64), np.empty(0, np.int8)
     walk_rows(bytes_, rows, places, np.zeros(3, np.int64), places, cells, cells, events, events, kinds)
     numbers.packed_decimals(_ANY, 9, 0)
-    temporals.dates(_ANY)
-    temporals.datetimes(_ANY, 0)
-    temporals.timestamps(_ANY, 0)
-    temporals.times(_ANY, 0)
+    temporals.dates(_ANY, _AT)
+    temporals.datetimes(_ANY, 0, _AT)
+    temporals.timestamps(_ANY, 0, _AT)
+    temporals.times(_ANY, 0, _TIME)
     json_texts(_ANY)
 
 

@@ -6,6 +6,7 @@ Characteristics" (nine digits in four bytes).
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeingest.wire import arrow, charsets
 from lakeingest.wire.compiled import big_number, int64, kernel, number, step
@@ -66,6 +67,14 @@ def booleans(values: Values) -> pa.Array:
     return values.column(pa.bool_(), bits)
 
 
+def flags(values: Values) -> pa.Array:
+    """TINYINT(1) as a boolean; ValueError where one is neither 0 nor 1."""
+    found = _integers(values, 1, signed=True)
+    if np.any((found != 0) & (found != 1) & (values.start >= 0)):
+        raise ValueError("a TINYINT(1) is neither 0 nor 1, so no boolean; set tinyint1 to int")
+    return pa.array(found == 1, mask=values.start < 0)
+
+
 def unsigned(values: Values, width: int) -> np.ndarray:
     """Numbers of `width` bytes (8: as signed ones), 0 for NULL."""
     return _integers(values, width, signed=False)
@@ -95,6 +104,11 @@ def numerals(values: Values, precision: int, scale: int) -> pa.Array:
     """DECIMAL of more than 38 digits in a row image, as MySQL's text."""
     groups = _groups(precision, scale)
     return pa.array([None if raw is None else _numeral(raw, groups, scale) for raw in values.raw()], pa.string())
+
+
+def numeral_texts(values: Values) -> pa.Array:
+    """The same in a result set, without the zeros that a ZEROFILL has before it."""
+    return pc.replace_substring_regex(charsets.texts(values, "ascii"), r"^0+(\d)", r"\1")
 
 
 def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:

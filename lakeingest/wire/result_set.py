@@ -66,6 +66,7 @@ class ResultSet:
         self._rows = 0  # found, and not given out
         self._buffer = Buffer(_BUFFER_BYTES)
         self._sequence = sequence
+        self.nulled = 0  # values that are NULL only because the user chose so
         self.is_done = False
         self.error: bytes | None = None  # the payload of the packet with which the server gave up
 
@@ -104,10 +105,12 @@ class ResultSet:
     def _array(self, encoding: Encoding, values: Values) -> pa.Array:
         column = encoding.column
         try:
-            return encoding.array(values)
+            array = encoding.array(values)
         except NotADay as error:
             raise UnsupportedValue(f"{self._schema.table}: {arrow.refused(column, str(error))}") from error
         except ValueError as error:
             raise UnsupportedValue(
                 f"{self._schema.table}: column {column.name} ({column.source_type}): {error}"
             ) from error
+        self.nulled += int(encoding.nulled(values, array).sum())
+        return array

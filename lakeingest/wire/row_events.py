@@ -4,6 +4,7 @@ Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
 
 import enum
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.change import RowKind
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.wire import arrow
 from lakeingest.wire.compiled import int64, kernel, number
@@ -40,6 +41,7 @@ _DONE, _FULL, _WIDTH, _IMAGE, _CUT = (int(one) for one in _Status)
 _V1, _V2 = int(Type.WRITE_ROWS_V1), int(Type.WRITE_ROWS)
 _UPDATE = 1  # the order of the types after the first of a version
 _INSERT, _BEFORE, _AFTER, _DELETE = (int(kind) for kind in RowKind)
+_NEW = (_INSERT, _AFTER)
 _POST_HEADER = 8  # table id, flags
 
 
@@ -59,6 +61,7 @@ class RowReader:
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []
+        self.nulled: Counter[TableId] = Counter()  # values of new rows that are NULL only because the user chose so
         self._encodings: list[list[Encoding]] = []
         self._start = np.empty(_CELLS, np.int32)
         self._size = np.empty(_CELLS, np.int32)
@@ -123,12 +126,12 @@ class RowReader:
                 raise self._refused(_Status(status), table, f"{file}:{rows[chosen[place[0]], Row.POS]}")
             if found:
                 event = self._event[:found].copy()
-                columns = [
-                    self._array(
-                        one, Values(data, start[i, :found], size[i, :found]), table, f"{file}:{{}}", rows, event
-                    )
-                    for i, one in enumerate(encodings)
-                ]
+                is_new = np.isin(self._kind[:found], _NEW)
+                columns = []
+                for i, one in enumerate(encodings):
+                    values = Values(data, start[i, :found], size[i, :found])
+                    columns.append(self._array(one, values, table, f"{file}:{{}}", rows, event))
+                    self.nulled[self.schema(table).table] += int((one.nulled(values, columns[-1]) & is_new).sum())
                 yield Halves(table, columns, self._kind[:found].copy(), event, self._within[:found].copy())
 
     def _array(

@@ -5,6 +5,7 @@ events wait in a window of bytes, which is read when it is full. A transaction's
 its GTID event says how long it is, and that it ends there is proved when it does.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -55,6 +56,11 @@ class SegmentDecoder:
         self._window = Window(segment, schemas.values())
         self.is_done = False
         self.error: bytes | None = None  # the payload of the packet with which the server gave up
+
+    @property
+    def nulled(self) -> Counter[TableId]:
+        """How many values of new rows are NULL only because the user chose so, by table."""
+        return self._window.reader.nulled
 
     @property
     def at(self) -> FilePosition:

@@ -1,6 +1,6 @@
 """What the text of a statement in the binlog means to the tables that we watch. Pure.
 
-Fail closed: a beginning that is not in the table is UNKNOWN, and what looks like a watched table's name
+Fail closed: a beginning that is not in the table is UNKNOWN, and what looks like the name of a watched table's database
 counts as it.
 """
 
@@ -76,23 +76,30 @@ def classify(text: str) -> Statement:
 def is_harmful(text: str, database: str, watched: Iterable[TableId]) -> bool:
     """Whether a DDL or CREATE TABLE statement may change a watched table; more of them than really do.
 
-    It may when its default database holds watched tables, or when a watched table or its database is named
-    anywhere in it. A CREATE TABLE that succeeded changes no table that was there: a watched one of its name was dropped
-    or renamed before, and that is harmful.
+    It may when its default database holds watched tables, since a name without its database is of that one, or when the
+    database of a watched table is named anywhere in it. A CREATE TABLE that succeeded changes no table that was there:
+    a watched one of its name was dropped or renamed before, and that is harmful.
     """
     tables = list(watched)
     if classify(text) is Statement.CREATE_TABLE:
         return False
     if any("\udc80" <= sign <= "\udcff" for sign in text + database):  # another charset: names are not comparable
         return bool(tables)
-    names = {name for table in tables for name in (table.database, table.name)}
-    databases = {table.database.casefold() for table in tables}
-    return database.casefold() in databases or any(_is_named(name, text) for name in names)
+    databases = {table.database for table in tables}
+    names = {spelled for name in databases for spelled in _spellings(name)}
+    return database.casefold() in {name.casefold() for name in databases} or any(
+        _is_named(name, text) for name in names
+    )
 
 
 def _plain(text: str) -> str:
     """The text without comments. Strings with signs of a comment are not spared: use its beginning."""
     return _EXECUTED.sub(" ", _COMMENT.sub(" ", text)).strip().removesuffix(";")
+
+
+def _spellings(name: str) -> set[str]:
+    """A name as it is, and as it stands between quotes, where one of their own signs is doubled."""
+    return {name, name.replace("`", "``"), name.replace('"', '""')}
 
 
 def _is_named(name: str, text: str) -> bool:

@@ -2,14 +2,18 @@
 
 Sources: MySQL Internals, "Date and Time Data Type Representation" (row images); protocol documentation, "Binary
 Protocol Value" (result sets). Both have fields, which need not be a day that there is: zero and partial dates, and
-the 30th of February under ALLOW_INVALID_DATES. These are refused, as is the year 0, which not every reader knows.
+the 30th of February under ALLOW_INVALID_DATES. These, and the year 0, which not every reader knows, are refused, unless
+the user chose that they are NULL, or that all are texts.
 """
 
+import struct
 from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakeingest.core.schema import NULL_DATES, Column, Kind
 from lakeingest.wire.compiled import SLACK, big_number, int64, kernel, number, step
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.values import Values
@@ -21,6 +25,9 @@ _TIME_BYTES_MAX = 17  # -838:59:59.000000
 _MICROSECONDS = np.array([1, 10_000, 100, 1], np.int64)  # of the number in so many bytes of fraction
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 _IMPOSSIBLE = np.iinfo(np.int64).min  # fields that are no day or time
+_DAY_LETTERS, _SECOND_LETTERS = 10, 19  # of a text
+_ZERO = "0000-00-00 00:00:00.000000"
+_BINARY, _BINARY_SIZES = struct.Struct("<HBBBBBI"), (0, 4, 7, 11)
 
 
 class NotADay(ValueError):
@@ -36,93 +43,117 @@ def fraction_bytes(digits: int) -> int:
     return (digits + 1) // 2
 
 
-def dates(values: Values) -> pa.Array:
+def dates(values: Values, column: Column) -> pa.Array:
     """DATE in a row image: day, month and year in three bytes."""
     found = np.empty(len(values), np.int64)
     _read_dates(values.data, values.start, found)
-    _refuse(values, found, _date_fields)
-    return values.column(pa.date32(), (found // _DAY).astype(np.int32))
+    return _days(values, found, column, _date_text)
 
 
-def datetimes(values: Values, digits: int) -> pa.Array:
+def datetimes(values: Values, digits: int, column: Column) -> pa.Array:
     """DATETIME in a row image: 40 bits of fields, and the fraction."""
     found = np.empty(len(values), np.int64)
     _read_datetimes(values.data, values.start, fraction_bytes(digits), found)
-    _refuse(values, found, _datetime_fields)
-    return values.column(pa.timestamp("us"), found)
+    return _days(values, found, column, _datetime_text)
 
 
-def timestamps(values: Values, digits: int) -> pa.Array:
+def timestamps(values: Values, digits: int, column: Column) -> pa.Array:
     """TIMESTAMP in a row image: seconds since 1970, and the fraction; 0 is the zero date."""
     found = np.empty(len(values), np.int64)
     _read_timestamps(values.data, values.start, fraction_bytes(digits), found)
-    _refuse(values, found, lambda _: (0, 0, 0))
-    return values.column(INSTANT, found)
+    return _days(values, found, column, lambda _: _ZERO)
 
 
-def binary_dates(values: Values) -> pa.Array:
-    """DATE in a result set."""
-    return values.column(pa.date32(), (_binary(values) // _DAY).astype(np.int32))
-
-
-def binary_datetimes(values: Values, arrow_type: pa.DataType) -> pa.Array:
-    """DATETIME or TIMESTAMP (of a session in UTC) in a result set."""
-    return values.column(arrow_type, _binary(values))
-
-
-def times(values: Values, digits: int) -> pa.Array:
-    """TIME in a row image, as MySQL's text."""
-    found = np.empty(len(values), np.int64)
-    _read_times(values.data, values.start, fraction_bytes(digits), found)
-    return _texts(values, found, digits)
-
-
-def binary_times(values: Values, digits: int) -> pa.Array:
-    """TIME in a result set, as MySQL's text."""
-    found = np.empty(len(values), np.int64)
-    _read_binary_times(values.data, values.start, values.size, found)
-    return _texts(values, found, digits)
-
-
-def _binary(values: Values) -> np.ndarray:
+def binary_days(values: Values, column: Column) -> pa.Array:
+    """DATE, DATETIME or TIMESTAMP (of a session in UTC) in a result set."""
     found = np.empty(len(values), np.int64)
     _read_binary_datetimes(values.data, values.start, values.size, found)
-    _refuse(values, found, _binary_fields)
-    return found
+    if not np.isin(values.size, _BINARY_SIZES).all():
+        raise Damaged("a day of a length that none has")
+    return _days(values, found, column, _binary_text)
 
 
-def _texts(values: Values, found: np.ndarray, digits: int) -> pa.Array:
+def times(values: Values, digits: int, column: Column) -> pa.Array:
+    """TIME in a row image."""
+    found = np.empty(len(values), np.int64)
+    _read_times(values.data, values.start, fraction_bytes(digits), found)
+    return _durations(values, found, column)
+
+
+def binary_times(values: Values, column: Column) -> pa.Array:
+    """TIME in a result set."""
+    found = np.empty(len(values), np.int64)
+    _read_binary_times(values.data, values.start, values.size, found)
+    return _durations(values, found, column)
+
+
+def _durations(values: Values, found: np.ndarray, column: Column) -> pa.Array:
+    """Microseconds as the column has them: a number, or MySQL's text."""
     if len(found) and int(found.min()) == _IMPOSSIBLE:
         raise Damaged(f"a TIME that is none, in row {int(found.argmin())}")
+    if column.kind is Kind.MICROS:
+        return values.column(pa.int64(), found)
     offsets = np.zeros(len(values) + 1, np.int32)
     text = np.empty(len(values) * _TIME_BYTES_MAX + SLACK, np.uint8)
-    _write_times(values.start, found, digits, offsets, text)
+    _write_times(values.start, found, column.fraction, offsets, text)
     return values.column(pa.string(), offsets, text[: offsets[-1]])
 
 
-Fields = Callable[[bytes], tuple[int, int, int]]
+Text = Callable[[bytes], str]  # of a value that is no day: its fields as MySQL writes them, to the microsecond
 
 
-def _refuse(values: Values, found: np.ndarray, fields: Fields) -> None:
-    if len(found) and int(found.min()) == _IMPOSSIBLE:
-        row = int(found.argmin())
-        start, size = int(values.start[row]), int(values.size[row])
-        year, month, day = fields(values.data[start : start + size].tobytes())
-        raise NotADay(row, f"{year:04}-{month:02}-{day:02}")
+def _days(values: Values, found: np.ndarray, column: Column, text: Text) -> pa.Array:
+    """Microseconds since 1970 as the column has them; NotADay for one of no day, unless the user chose what it is."""
+    impossible = found == _IMPOSSIBLE
+    if column.kind is Kind.MOMENT:
+        return _moments(values, np.where(impossible, 0, found), np.flatnonzero(impossible), column, text)
+    if impossible.any():
+        if column.choice != NULL_DATES:
+            row = int(impossible.argmax())
+            raise NotADay(row, text(_raw(values, row)).partition(" ")[0])
+        values = values.without(impossible)
+    if column.kind is Kind.DATE:
+        return values.column(pa.date32(), (found // _DAY).astype(np.int32))
+    return values.column(INSTANT if column.kind is Kind.TIMESTAMP else pa.timestamp("us"), found)
 
 
-def _date_fields(raw: bytes) -> tuple[int, int, int]:
+def _moments(values: Values, found: np.ndarray, impossible: np.ndarray, column: Column, text: Text) -> pa.Array:
+    """MySQL's own text of each."""
+    letters = _DAY_LETTERS if column.source_type == "date" else _SECOND_LETTERS
+    letters += column.fraction + bool(column.fraction)
+    texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), found).cast(pa.string()), 0, letters)
+    if not len(impossible):
+        return texts
+    told = texts.to_pylist()
+    for row in impossible.tolist():
+        told[row] = text(_raw(values, row))[:letters]
+    return pa.array(told, pa.string())
+
+
+def _raw(values: Values, row: int) -> bytes:
+    start, size = int(values.start[row]), int(values.size[row])
+    return values.data[start : start + size].tobytes()
+
+
+def _date_text(raw: bytes) -> str:
     packed = int.from_bytes(raw, "little")
-    return packed >> 9, packed >> 5 & 15, packed & 31
+    return _text(packed >> 9, packed >> 5 & 15, packed & 31)
 
 
-def _datetime_fields(raw: bytes) -> tuple[int, int, int]:
-    days = (int.from_bytes(raw[:5]) >> 17) & 0x3FFFFF
-    return (days >> 5) // 13, (days >> 5) % 13, days & 31
+def _datetime_text(raw: bytes) -> str:
+    fields = int.from_bytes(raw[:5]) - 0x8000000000
+    months, micros = fields >> 22, int.from_bytes(raw[5:]) * int(_MICROSECONDS[len(raw) - 5])
+    day = months // 13, months % 13, fields >> 17 & 31
+    return _text(*day, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
 
 
-def _binary_fields(raw: bytes) -> tuple[int, int, int]:
-    return (int.from_bytes(raw[:2], "little"), raw[2], raw[3]) if len(raw) >= 4 else (0, 0, 0)
+def _binary_text(raw: bytes) -> str:
+    whole = raw.ljust(_BINARY.size, b"\0")
+    return _text(*_BINARY.unpack(whole))
+
+
+def _text(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, micros: int = 0) -> str:
+    return f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}"
 
 
 @step

@@ -50,6 +50,10 @@ class Values:
         for start, size in zip(self.start.tolist(), self.size.tolist(), strict=True):
             yield None if start < 0 else self.data[start : start + size].tobytes()
 
+    def without(self, gone: np.ndarray) -> "Values":
+        """The values, NULL in these rows too."""
+        return Values(self.data, np.where(gone, np.int32(-1), self.start), np.where(gone, np.int32(0), self.size))
+
     def without_first(self, count: int) -> "Values":
         """The values without their first `count` bytes, which each of them has."""
         there = self.start >= 0
