@@ -21,8 +21,9 @@ from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.mysql.binlog_reader import read_segment
-from lakeingest.mysql.chunk_reader import key_bounds, read_chunk, server_state
+from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import FILE_START, connect
+from lakeingest.mysql.key_space import key_bounds
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire.arrow import Part
 from lakeingest.wire.segment import SegmentDecoder

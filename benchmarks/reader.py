@@ -22,11 +22,11 @@ from lakeingest.core.checksum import Checksum
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.lake.types import hudi_type
-from lakeingest.mysql.checksum import range_checksum
-from lakeingest.mysql.chunk_reader import key_bounds
+from lakeingest.mysql.checksum import range_checksums
 from lakeingest.mysql.connection import connect
+from lakeingest.mysql.key_space import key_bounds
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.quality.reconciliation import range_checksums
+from lakeingest.quality.reconciliation import checksums
 
 _RANGE_KEYS = 250_000
 
@@ -51,7 +51,7 @@ def difference(source: Source, schema: TableSchema, rows: DataFrame, known: list
 
 def _is_equal(source: Source, schema: TableSchema, rows: DataFrame) -> bool:
     typed = [F.col(column.name).cast(hudi_type(column)).alias(column.name) for column in schema.columns]
-    [ours] = range_checksums(rows.select(F.lit(0).alias("number"), *typed), schema).values() or [Checksum()]
+    [ours] = checksums(rows.select(F.lit(0).alias("number"), *typed), schema).values() or [Checksum()]
     return _checksum(source, schema) == ours
 
 
@@ -62,7 +62,8 @@ def _checksum(source: Source, schema: TableSchema) -> Checksum:
     cuts = range((bounds or (0, 0))[0], (bounds or (0, 0))[1], _RANGE_KEYS)
     ranges = [KeyRange(lower, upper) for lower, upper in pairwise([None, *((cut,) for cut in cuts), None])]
     with ThreadPoolExecutor() as pool:
-        return sum(pool.map(lambda keys: range_checksum(source, schema, keys), ranges), Checksum())
+        sums = pool.map(lambda keys: range_checksums(source, schema, keys), ranges)
+        return sum((one for found in sums for one in found.values()), Checksum())
 
 
 def scan(rows: DataFrame) -> float:

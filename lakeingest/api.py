@@ -42,12 +42,15 @@ class Pipeline:
         """The pipeline of a file; ConfigError names what is wrong in it."""
         return cls(load_config(Path(path)), spark)
 
-    def check(self) -> "CheckResult":
-        """Ask every precondition of a run; nothing is changed, what is not met is in the result."""
+    def check(self, *, parity: bool = False) -> "CheckResult":
+        """Ask every precondition of a run; nothing is changed, what is not met is in the result.
+
+        With `parity` rows that were changed lately are read as the snapshot and as the binlog does, and compared.
+        """
         from lakeingest.pipeline.check import check
         from lakeingest.spark.session import active
 
-        return check(self.config, self._given or active())
+        return check(self.config, self._given or active(), parity=parity)
 
     def plan(self, *tables: str) -> "Plans":
         """What a run would do with each table; one chunk of each is read, nothing is changed."""

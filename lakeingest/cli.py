@@ -107,7 +107,7 @@ def init(
 
 @app.command()
 def check(
-    parity: Annotated[bool, typer.Option("--parity", callback=_not_built, help="Not built yet.")] = False,
+    parity: Annotated[bool, typer.Option("--parity", help="Also read rows on both paths, and compare them.")] = False,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
@@ -115,7 +115,7 @@ def check(
     """Ask every precondition of a run; exit 1 where one is not met. Changes nothing."""
     from lakeingest.pipeline import check as stage
 
-    result = stage.check(load_config(config, overrides or ()))
+    result = stage.check(load_config(config, overrides or ()), parity=parity)
     _print(result, as_json, console.check_lines(result))
     if not result.ok:
         raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")

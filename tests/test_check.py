@@ -126,7 +126,7 @@ def test_everything_that_is_wrong_is_told_at_once(
 ) -> None:
     """Server, rights, tables, target and folders; warnings come last and apart; nothing is left; the exit code is 1."""
     db = spoilt_db
-    db.run("CREATE TABLE a (id INT PRIMARY KEY, j INT INVISIBLE)", "CREATE TABLE b (id VARCHAR(5) PRIMARY KEY)")
+    db.run("CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT)", "CREATE TABLE b (id VARCHAR(5))")
     (tmp_path / "file").touch()
     with user_on(db, "SELECT, REPLICATION CLIENT") as user:
         account = {"host": user.host, "port": user.port, "user": user.user, "password": "p"}
@@ -143,7 +143,7 @@ def test_everything_that_is_wrong_is_told_at_once(
         "binlog_row_image": "SET GLOBAL binlog_row_image = 'FULL'",
         "binlog_order_commits": "SET GLOBAL binlog_order_commits = ON",
         "grants": "GRANT REPLICATION SLAVE ON *.* TO 'reader'@'%'",
-        "keys and types": "key column id is varchar(5)",
+        "keys and types": "it has neither a primary key",
         "target tables": f"{db.name}.orders is there and is no copy",
         "state folder": f"{tmp_path}/file/state cannot be written",
     }
@@ -178,6 +178,17 @@ def test_patterns_without_any_table_are_a_problem(db: Db, file_of: Callable[...,
     result = check(load_config(file_of(db, tables={"include": ["no.such"]})))
     assert [one.name for one in result.problems] == ["tables.include"]
     assert "['no.such']; correct it, or GRANT SELECT" in found(result)["tables.include"]
+
+
+def test_a_view_is_refused_by_name(db: Db, file_of: Callable[..., Path]) -> None:
+    """It is no table, and the line says so: its rows are those of others."""
+    db.run("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE VIEW v AS SELECT * FROM a")
+    result = check(load_config(file_of(db, tables={"include": [f"{db.name}.a", f"{db.name}.v"]})))
+    told = found(result)["tables.include"]
+    assert result.ok
+    assert (
+        f"['{db.name}.v']; correct it, or GRANT SELECT; of {db.name}.v, a view, there is nothing in the binlog" in told
+    )
 
 
 def test_a_column_that_the_target_cannot_name_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
@@ -280,7 +291,7 @@ def test_a_run_asks_the_same_before_it_makes_anything(
 ) -> None:
     """All that is wrong is in its one error, but no warning; it ends with 3."""
     db = spoilt_db
-    db.run("CREATE TABLE a (id INT PRIMARY KEY, j INT INVISIBLE)", "CREATE TABLE b (id VARCHAR(5) PRIMARY KEY)")
+    db.run("CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT)", "CREATE TABLE b (id VARCHAR(5))")
     path = file_of(db, state="pipeline.yml/state", target={"warehouse": "pipeline.yml/warehouse"})
     settings = {"binlog_row_image": "MINIMAL", "binlog_order_commits": "OFF", "binlog_expire_logs_seconds": "60"}
     with globally(db.connection, **settings), pytest.raises(PreflightFailed) as failed:
@@ -289,8 +300,8 @@ def test_a_run_asks_the_same_before_it_makes_anything(
     for named in (
         "binlog_row_image",
         "binlog_order_commits",
-        "j is int",
-        "id is varchar",
+        "_lakeingest_j is int",
+        "neither a primary key",
         "/state cannot",
         "/warehouse",
     ):
@@ -304,15 +315,17 @@ def test_a_run_asks_only_for_the_tables_that_it_watches(
 ) -> None:
     """Those that were asked for, and those that have a copy; a name that is taken stops only its own table."""
     db = spoilt_db
-    db.run("CREATE TABLE a (id INT PRIMARY KEY, j INT INVISIBLE)", "CREATE TABLE b (id INT PRIMARY KEY)")
+    db.run("CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT)", "CREATE TABLE b (id INT PRIMARY KEY)")
     config = load_config(file_of(db))
     foreign(config, f"{db.name}.b")
     copied(config, db, "orders")
     with globally(db.connection, binlog_row_image="MINIMAL"):
-        for asked, wrong in (("a", "j is int"), ("b", "is no copy"), ("orders", "")):
+        for asked, wrong in (("a", "_lakeingest_j is int"), ("b", "is no copy"), ("orders", "")):
             with pytest.raises(PreflightFailed) as failed:
                 run(config, [f"{db.name}.{asked}"])
-            assert [one for one in ("j is int", "is no copy") if one in str(failed.value)] == ([wrong] if wrong else [])
-        db.run("ALTER TABLE orders ADD j INT INVISIBLE")
-        with pytest.raises(PreflightFailed, match=rf"{db.name}\.orders: column j is int"):
+            assert [one for one in ("_lakeingest_j is int", "is no copy") if one in str(failed.value)] == (
+                [wrong] if wrong else []
+            )
+        db.run("ALTER TABLE orders ADD _lakeingest_j INT")
+        with pytest.raises(PreflightFailed, match=rf"{db.name}\.orders: column _lakeingest_j is int"):
             run(config, [f"{db.name}.b"])

@@ -20,7 +20,6 @@ from lakeingest.errors import BinlogGone, ConfigError, LakeIngestError
 
 # The commands of the interface, with arguments of theirs, that this version refuses.
 NOT_BUILT = [
-    "check --parity",
     "resnapshot shop.orders",
     "resnapshot shop.orders --where id=5",
     "resnapshot shop.orders --from [1] --to [9] --no-wait",

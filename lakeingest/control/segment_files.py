@@ -51,8 +51,8 @@ class SegmentFiles:
         if self._bytes >= _GROUP_BYTES:
             self._flush()
 
-    def complete(self, segment: Segment) -> Manifest:
-        """The manifest of the files, which are safe on the disk."""
+    def complete(self, segment: Segment, nulled: Mapping[TableId, int]) -> Manifest:
+        """The manifest of the files, which are safe on the disk; `nulled` is for it."""
         self._flush()
         for name, writer in self._writers.values():
             writer.close()  # and again at the end: it may be closed twice
@@ -64,6 +64,7 @@ class SegmentFiles:
             self._gtids,
             names[None],
             {table: (names[table], self._rows[table]) if table in names else None for table in self._schemas},
+            {table: count for table, count in nulled.items() if count},
         )
 
     def _flush(self) -> None:

@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Self
@@ -32,6 +32,7 @@ class Manifest:
     """One spooled segment: what it covers, which tables it watched, and its files (relative to the spool's folder).
 
     `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
+    `nulled` counts values of new rows that are NULL only because the user chose so.
     """
 
     start: FilePosition
@@ -39,6 +40,7 @@ class Manifest:
     gtids: GtidSet
     transactions: str
     tables: Mapping[TableId, tuple[str, int] | None]
+    nulled: Mapping[TableId, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -48,6 +50,7 @@ class Manifest:
             "gtids": str(self.gtids),
             "transactions": self.transactions,
             "tables": {str(table): file for table, file in self.tables.items()},
+            "nulled": {str(table): count for table, count in self.nulled.items()},
         }
 
     @classmethod
@@ -62,6 +65,7 @@ class Manifest:
                 TableId.parse(table): None if file is None else (str(file[0]), int(file[1]))
                 for table, file in doc["tables"].items()
             },
+            {TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
         )
 
 
@@ -196,6 +200,10 @@ class Spool:
         """How many change rows of the table are spooled in segments that end after `after`."""
         files = (segment.tables.get(table) for segment in self._between(after, self.position.place))
         return sum(file[1] for file in files if file is not None)
+
+    def nulled(self, table: TableId, after: Place, stop: Place) -> int:
+        """How many values of the table's new rows the user chose to be NULL, in segments between these places."""
+        return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))
 
     def forget(self, before: Place) -> None:
         """Drop the segments that end at or before this place: no mark needs them any more."""

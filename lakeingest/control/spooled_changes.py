@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +22,26 @@ from lakeingest.core.change import DELETED, RowKind
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.wave import Mark
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import StateUnreadable, UnsupportedValue
 
 _ORDER = "_lakeingest_order"
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
 _SAMPLES = 16  # row groups that are looked at to cut a batch
 _DELETES = [kind.value for kind in RowKind if kind.is_delete]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The values of a column from `lower` (included) to `upper` (not included), in Arrow's order; None: no bound."""
+
+    lower: pa.Scalar | None = None
+    upper: pa.Scalar | None = None
+
+    def has(self, column: pa.ChunkedArray) -> "np.ndarray | bool":
+        """Of each value whether it is one of them."""
+        above = self.lower is None or pc.greater_equal(column, self.lower).to_numpy()
+        below = self.upper is None or pc.less(column, self.upper).to_numpy()
+        return above & below
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,45 +59,52 @@ class Collapsed:
     applied: int
 
 
-def collapsed(
-    files: Sequence[str], key: Sequence[str], marks: Sequence[Mark], stop: Place, part: KeyRange
-) -> Collapsed:
+def collapsed(files: Sequence[str], key: Sequence[str], marks: Sequence[Mark], stop: Place, part: Slice) -> Collapsed:
     """The changes up to `stop` of the keys in `part` that splits with these marks still need."""
-    narrow, starts = _narrow(files, key)
     least = min(mark for _, mark in marks)
-    read = narrow.filter(_is_after(narrow, least) & ~_is_after(narrow, stop) & _within(narrow, key, part))
-    wanted = read.filter(_needed(read, key, marks))
+    starts, read, parts = [0], 0, []
+    for file in files:  # of each only what counts is held
+        rows = _narrow(file, key, starts[-1])
+        starts.append(starts[-1] + rows.num_rows)
+        within = rows.filter(_is_after(rows, least) & ~_is_after(rows, stop) & part.has(rows[key[0]]))
+        read += within.num_rows
+        parts.append(within.filter(_needed(within, key, marks)))
+    wanted = pa.concat_tables(parts)
     last = wanted.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
     # `wanted` is in order, so each of the last ones is found by it
     chosen = wanted.take(pa.array(np.searchsorted(wanted[_ORDER].to_numpy(), orders)))
     at = np.searchsorted(starts, orders, side="right") - 1
     changes = chosen.select(list(key)).append_column(DELETED, _deletes(chosen))
-    return Collapsed(changes, at, orders - starts[at], read.num_rows, wanted.num_rows)
+    return Collapsed(changes, at, orders - np.array(starts)[at], read, wanted.num_rows)
 
 
-def cut(files: Sequence[str], key: Sequence[str], parts: int) -> list[KeyRange]:
-    """At most so many ranges of the key that have about as many change rows each; judged by a sample of the files."""
+def cut(files: Sequence[str], name: str, parts: int) -> list[Slice]:
+    """At most so many slices of a column that have about as many change rows each; judged by a sample of the files."""
     if parts == 1:
-        return [KeyRange()]
+        return [Slice()]
     groups = [(file, index) for file in files for index in range(pq.read_metadata(file).num_row_groups)]
     sampled = groups[:: -(-len(groups) // _SAMPLES)]
-    column = pa.concat_tables(_row_group(file, index, key[:1]) for file, index in sampled)[key[0]]
+    column = pa.concat_tables(_row_group(file, index, [name]) for file, index in sampled)[name]
     ordered = column.take(pc.sort_indices(column))
-    bounds = sorted({int(ordered[len(ordered) * part // parts].as_py()) for part in range(1, parts)})
-    ends: list[Key | None] = [None, *((bound,) for bound in bounds), None]
-    return [KeyRange(lower, upper) for lower, upper in pairwise(ends)]
+    bounds = dict.fromkeys(ordered[len(ordered) * part // parts] for part in range(1, parts))
+    return [Slice(lower, upper) for lower, upper in pairwise([None, *bounds, None])]
 
 
-def bounds_of(files: Sequence[str], name: str) -> tuple[int, int]:
-    """The least and the greatest value of a key's column in the files, by what they say of themselves."""
-    ends: list[int] = []
+def bounds_of(files: Sequence[str], name: str) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a key's column in the files, by what they say of themselves; None: nothing.
+
+    Values of more than 4 KB are not told.
+    """
+    ends: list[Any] = []
     for file in files:
         metadata = pq.read_metadata(file)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             columns = map(group.column, range(group.num_columns))
             [told] = [column.statistics for column in columns if column.path_in_schema == name]
-            ends += (int(told.min), int(told.max))
+            if told is None or not told.has_min_max:
+                return None
+            ends += (told.min, told.max)
     return min(ends), max(ends)
 
 
@@ -102,15 +124,14 @@ def take(file: str, rows: "np.ndarray", *, deleted: bool) -> pa.Table:
     return table.select(names)
 
 
-def _narrow(files: Sequence[str], key: Sequence[str]) -> tuple[pa.Table, "np.ndarray"]:
-    """The keys of all files with kind, place and order, and the order at which each file begins."""
-    tables = []
-    for file in files:
-        with _opened(file) as opened:
-            tables.append(opened.read([*key, change.KIND, *change.PLACE]))
-    table = pa.concat_tables(tables)
-    starts = _starts(one.num_rows for one in tables)
-    return table.append_column(_ORDER, pa.array(np.arange(table.num_rows))), starts
+def _narrow(file: str, key: Sequence[str], start: int) -> pa.Table:
+    """The keys of a file with kind, place and order, which is counted from `start` on."""
+    with _opened(file) as opened:
+        rows = opened.read([*key, change.KIND, *change.PLACE])
+    for name in key:
+        if rows[name].null_count:
+            raise UnsupportedValue(f"{name}, which is of the key, is NULL in a change; correct the row")
+    return rows.append_column(_ORDER, pa.array(np.arange(start, start + rows.num_rows)))
 
 
 def _deletes(changes: pa.Table) -> pa.ChunkedArray:
@@ -162,7 +183,7 @@ def _within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarra
 
 def _at_least(columns: Sequence[pa.ChunkedArray], bound: Key) -> pa.ChunkedArray:
     """Whether keys, or as many of their first columns as the bound has, are not before it."""
-    column, value = columns[0], pa.scalar(Decimal(bound[0]), _WIDE)
+    column, value = columns[0], pa.scalar(Decimal(int(bound[0])), _WIDE)
     if len(bound) == 1:
         return pc.greater_equal(column, value)
     rest = pc.and_(pc.equal(column, value), _at_least(columns[1:], bound[1:]))

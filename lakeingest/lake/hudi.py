@@ -8,6 +8,7 @@ A commit cannot be taken back unseen, so the gates run before it, on the rows th
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -24,12 +25,12 @@ from lakeingest import config
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import Column, TableId, TableSchema
-from lakeingest.errors import NotOurTable, StaleWriter
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
 from lakeingest.lake.statement import configured, effects_of, merge_folder
 from lakeingest.lake.storage import kept, stored
-from lakeingest.lake.target import Effects, Staged
+from lakeingest.lake.target import Bounds, Effects, Staged
 from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest
 from lakeingest.lake.types import hudi_type
 from lakeingest.wire.arrow import table_schema
@@ -41,6 +42,7 @@ BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
 LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
+_NAME = re.compile(r"[\w$][\w$ -]*")
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 _BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge writes the files that it touches anew
 _BUCKETS_MIN = 4
@@ -117,8 +119,7 @@ class HudiTarget:
     @kept
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Begin staging; the table itself is made by the first publish."""
-        for column in schema.columns:
-            self.type_of(column)
+        self.types(schema)
         if self._shown(schema.table) is not None:
             raise stale(schema.table)
         made = self._staging(schema.table).begin(progress, schema.key, table_schema(schema).empty_table())
@@ -149,8 +150,7 @@ class HudiTarget:
         self,
         staged: Staged,
         key: Sequence[str],  # noqa: ARG002 - of the search for what is replaced, which the publish does
-        least: int,  # noqa: ARG002
-        greatest: int,  # noqa: ARG002
+        bounds: Bounds | None,  # noqa: ARG002
     ) -> HudiMerger:
         """For the executors."""
         return HudiMerger(self._staging(staged.progress.table))
@@ -231,9 +231,18 @@ class HudiTarget:
         shown = self._shown(table)
         return {} if shown is None else shown.properties
 
-    def type_of(self, column: Column) -> str:
-        """The name of the Spark type; UnsupportedTable where Hudi has no such column."""
-        return hudi_type(column)
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such key."""
+        table = schema.table
+        if not (_NAME.fullmatch(table.database) and _NAME.fullmatch(table.name)):
+            raise UnsupportedTable("Hudi has only names of letters, digits, _, $, - and space; use Iceberg")
+        if not schema.ordered:
+            # its record keys are texts: how it makes them of bytes, decimals and times, and of '', is not known exactly
+            raise UnsupportedTable(
+                f"its key ({', '.join(schema.key)}) is not of integers, and Hudi has only these yet; use Iceberg, or"
+                " tables.exclude"
+            )
+        return tuple(map(hudi_type, schema.columns))
 
     def _standing(self, table: TableId, shown: Instant | None) -> Staged | None:
         """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see."""

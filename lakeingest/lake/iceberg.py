@@ -9,6 +9,7 @@ commit is no progress of ours: it is reset.
 import functools
 import json
 import pickle
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,14 +27,14 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest import config
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter
 from lakeingest.lake.data_files import write_rows
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
 from lakeingest.lake.row_delta import NO_FILES, FileChanges, RowDelta
 from lakeingest.lake.storage import kept, stored
-from lakeingest.lake.target import Effects, Staged
+from lakeingest.lake.target import Bounds, Effects, Staged
 from lakeingest.lake.tidying import tidied
 from lakeingest.lake.types import iceberg_schema, iceberg_type
 
@@ -121,7 +122,7 @@ class IcebergTarget:
         transaction = self._catalog.create_table_transaction(
             name,
             iceberg_schema(schema),
-            location=f"{self.settings.warehouse.as_uri()}/{name[0]}/{table.name}-{uuid.uuid4().hex[:8]}",
+            location=self._new_location(table),
             properties={**_PROPERTIES, OWNER: str(table)},
         )
         with transaction.update_snapshot().fast_append() as empty:
@@ -159,10 +160,10 @@ class IcebergTarget:
         return self._commit(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
 
     @kept
-    def merger(self, staged: Staged, key: Sequence[str], least: int, greatest: int) -> IcebergMerger:
+    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """For the executors, with the files that they have to look into."""
         loaded = self._with(staged.progress.table, staged.version)
-        return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], least, greatest))
+        return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], bounds))
 
     @kept
     def commit_merge(
@@ -187,7 +188,8 @@ class IcebergTarget:
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
         self._with(table, version)
-        return spark.read.format("iceberg").option("snapshot-id", version).load(self._spark_name(table))
+        # not `load`, which takes a name with a slash in it for a path
+        return spark.sql(f"SELECT * FROM {self._spark_name(table)} VERSION AS OF {version}")
 
     @kept
     def count(self, table: TableId, version: int) -> int | None:
@@ -228,9 +230,9 @@ class IcebergTarget:
         """The table's properties."""
         return self._table(table).properties
 
-    def type_of(self, column: Column) -> str:
-        """The name of the Iceberg type."""
-        return str(iceberg_type(column))
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The names of the Iceberg types."""
+        return tuple(str(iceberg_type(column)) for column in schema.columns)
 
     def _find(self, table: TableId) -> Table | None:
         """The table under its own name, else the one that is being built."""
@@ -294,6 +296,11 @@ class IcebergTarget:
     def _building(self, table: TableId) -> tuple[str, str]:
         namespace, name = self._name(table)
         return namespace, name + BUILDING
+
+    def _new_location(self, table: TableId) -> str:
+        """A folder that nothing else has, of signs that PyIceberg, Spark and DuckDB take for the same in a URI."""
+        namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in self._name(table))
+        return f"{self.settings.warehouse.as_uri()}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
 
     def _spark_name(self, table: TableId) -> str:
         return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))

@@ -22,7 +22,7 @@ from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.data_files import Positions, alive, read_deletes, read_rows, write_deletes, write_rows
 from lakeingest.lake.storage import stored
-from lakeingest.lake.target import Effects
+from lakeingest.lake.target import Bounds, Effects
 
 _POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
 
@@ -79,15 +79,17 @@ class IcebergMerger:
         least, greatest = (None if end is None else from_bytes(field.field_type, end) for end in ends)  # type: ignore[arg-type]
         if least is None or greatest is None:
             return pc.is_valid(column)
-        lower, upper = (pa.scalar(end).cast(column.type) for end in (least, greatest))
+        lower, upper = (pa.scalar(end, column.type) for end in (least, greatest))
         return pc.and_(pc.greater_equal(column, lower), pc.less_equal(column, upper))
 
 
-def files_with(loaded: Table, version: int, name: str, least: int, greatest: int) -> tuple[FileScanTask, ...]:
-    """The data files of a snapshot that may have rows whose value of this column is from `least` to `greatest`."""
-    ends = GreaterThanOrEqual(name, Decimal(least)), LessThanOrEqual(name, Decimal(greatest))  # type: ignore[call-arg, arg-type]
-    condition = And(*ends)
-    return tuple(loaded.scan(snapshot_id=version, row_filter=condition).plan_files())
+def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
+    """The data files of a snapshot that may have rows whose value of this column is within the bounds."""
+    scan = loaded.scan(snapshot_id=version)
+    if bounds is not None:
+        least, greatest = (Decimal(end) if type(end) is int else end for end in bounds)
+        scan = scan.filter(And(GreaterThanOrEqual(name, least), LessThanOrEqual(name, greatest)))  # type: ignore[call-arg, arg-type]
+    return tuple(scan.plan_files())
 
 
 def written(merged: Iterable[bytes]) -> tuple[list[DataFile], Effects]:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.core.schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +46,9 @@ class Writer(Protocol):
 
     def write(self, rows: pa.Table) -> bytes:
         """Write the rows to files of their own names; what comes back is for `commit_wave`."""
+
+
+Bounds = tuple[Any, Any]  # the least and the greatest value of a column, as Arrow gives them and orders them
 
 
 class Merger(Protocol):
@@ -102,8 +105,8 @@ class Target(Protocol):
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
 
-    def merger(self, staged: Staged, key: Sequence[str], least: int, greatest: int) -> Merger:
-        """For the executors: of changes whose keys begin with a value from `least` to `greatest`."""
+    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> Merger:
+        """For the executors: of changes whose keys begin with a value within the bounds; None: with any."""
 
     def commit_merge(
         self,
@@ -136,5 +139,8 @@ class Target(Protocol):
     def properties(self, table: TableId) -> Mapping[str, str]:
         """Those that the last publish was given."""
 
-    def type_of(self, column: Column) -> str:
-        """The format's own name for the type that holds every value of the column exactly."""
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The format's own names of the types that hold every value of the columns exactly.
+
+        UnsupportedTable where it cannot have such a column, or such a key.
+        """

@@ -23,6 +23,8 @@ _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.JSON: iceberg.StringType(),
     Kind.BOOLEAN: iceberg.BooleanType(),
     Kind.BINARY: iceberg.BinaryType(),
+    Kind.MOMENT: iceberg.StringType(),
+    Kind.MICROS: iceberg.LongType(),
 }
 
 _SPARK_TYPES = {
@@ -41,6 +43,8 @@ _SPARK_TYPES = {
     Kind.BOOLEAN: "boolean",
     Kind.BINARY: "binary",
     Kind.VECTOR: "array<float>",
+    Kind.MOMENT: "string",
+    Kind.MICROS: "bigint",
 }
 
 

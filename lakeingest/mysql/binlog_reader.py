@@ -1,6 +1,7 @@
 """One segment of the binlog, dumped by the server as it would be for a replica, to Arrow batches."""
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,11 +33,12 @@ def read_segment(
     segment: Segment,
     schemas: Mapping[TableId, TableSchema],
     server_id: int,
+    nulled: Counter[TableId] | None = None,
 ) -> Iterator[Part]:
     """The change rows of the tables in `schemas`, and a log row for each transaction that is not in `skip`.
 
     Rows of a table, and those of the log, are in binlog order. They count only when the iterator ends without an
-    error.
+    error; then `nulled` counts the values of new rows that are NULL only because the user chose so.
 
     The connection must be fresh and is of no use afterwards; closing it is the caller's. No replica has
     `server_id`. BinlogGone when the server does not have this segment; SourceAway when the connection
@@ -56,7 +58,7 @@ def read_segment(
             events = _events(connection, segment)
             yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
         else:
-            yield from _parts(connection, segment, begin, schemas, gtids=gtid_mode == "ON")
+            yield from _parts(connection, segment, begin, schemas, nulled, gtids=gtid_mode == "ON")
     except pymysql.err.MySQLError as error:
         raise _named(error, segment) from error
 
@@ -66,6 +68,7 @@ def _parts(
     segment: Segment,
     begin: FilePosition,
     schemas: Mapping[TableId, TableSchema],
+    nulled: Counter[TableId] | None,
     *,
     gtids: bool,
 ) -> Iterator[Part]:
@@ -76,6 +79,8 @@ def _parts(
         yield from decoder.take(receiver.into(decoder.room()))
         if decoder.error is not None:
             pymysql.err.raise_mysql_exception(decoder.error)
+    if nulled is not None:
+        nulled.update(decoder.nulled)
 
 
 def _has_segment(uuid: str, written: FilePosition, segment: Segment) -> None:

@@ -1,55 +1,93 @@
 """The checksums of `core.checksum`, computed by MySQL in SQL over the canonical text of its own values."""
 
+from collections.abc import Sequence
+
 import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.checksum import Checksum
 from lakeingest.core.keys import Key, KeyRange, quote
-from lakeingest.core.schema import SRID_BYTES, Column, Kind, TableSchema
+from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import connect, query, table_name
 
 _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
-def range_checksum(source: Source, schema: TableSchema, keys: KeyRange) -> Checksum:
-    """The checksum of the rows whose keys are in the range, as one statement sees them."""
+def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
+    """The checksum of the rows whose keys are in the range, as one statement sees them, by the bucket of their keys."""
     with connect(source) as connection:
-        [(rows, hashed, left, right)] = query(
+        found = query(
             connection,
-            f"SELECT COUNT(*), COUNT(d), BIT_XOR({_half('d', 1)}), BIT_XOR({_half('d', 17)})"
-            f" FROM (SELECT {_digest(schema)} AS d FROM {_from(schema, keys)}) AS digests",
+            f"SELECT bucket, COUNT(*), COUNT(d), BIT_XOR({_half('d', 1)}), BIT_XOR({_half('d', 17)})"
+            f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
+            f" FROM {_from(schema, keys)}) AS digests GROUP BY bucket",
         )
-        _all_hashed(connection, schema, int(rows), int(hashed))
-    return Checksum(int(rows), int(left), int(right))
+        rows, hashed = (sum(int(row[count]) for row in found) for count in (1, 2))
+        _all_hashed(connection, schema, rows, hashed)
+    return {int(number): Checksum(int(n), int(left), int(right)) for number, n, _, left, right in found}
 
 
-def row_checksums(source: Source, schema: TableSchema, keys: KeyRange, limit: int) -> dict[Key, Checksum]:
-    """The checksum of each row of the range, for at most `limit` rows in key order."""
-    key = ", ".join(quote(name) for name in schema.key)
+def row_checksums(
+    source: Source, schema: TableSchema, keys: KeyRange, limit: int, buckets: tuple[int, Sequence[int]] | None = None
+) -> dict[Key, Checksum]:
+    """The checksum of each row of the range, for at most `limit` rows in key order; of so many buckets only of these.
+
+    Where only the server knows their order, keys are their canonical texts, and in the order of those.
+    """
+    values = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
+    order = values if schema.ordered else [f"CAST({text} AS BINARY)" for text in values]
+    within = ""
+    if buckets is not None:
+        count, chosen = buckets
+        within = f" AND {_bucket(schema, count)} IN ({', '.join(map(str, chosen))})"
     with connect(source) as connection:
         rows = query(
             connection,
-            f"SELECT {key}, {_half(_digest(schema), 1)}, {_half(_digest(schema), 17)} FROM {_from(schema, keys)}"
-            f" ORDER BY {key} LIMIT {limit}",
+            f"SELECT {', '.join(values)}, {_half(_digest(schema), 1)}, {_half(_digest(schema), 17)}"
+            f" FROM {_from(schema, keys)}{within} ORDER BY {', '.join(order)} LIMIT {limit}",
         )
-    return {tuple(int(part) for part in row[:-2]): Checksum(1, int(row[-2]), int(row[-1])) for row in rows}
+    part = int if schema.ordered else str
+    return {tuple(map(part, row[:-2])): Checksum(1, int(row[-2]), int(row[-1])) for row in rows}
 
 
 def _from(schema: TableSchema, keys: KeyRange) -> str:
     table = table_name(schema.table)
-    return f"{table} WHERE {keys.predicate(schema.key)}"
+    return f"{table} WHERE ({keys.predicate(schema.key)})"
 
 
 def _digest(schema: TableSchema) -> str:
-    texts = ((quote(column.name), _text(column)) for column in schema.columns)
+    return f"SHA2({_joined(schema.columns)}, 256)"
+
+
+def _bucket(schema: TableSchema, count: int) -> str:
+    return f"CRC32({_joined(schema.key_columns)}) % {count}" if count > 1 else "0"
+
+
+def _joined(columns: Sequence[Column]) -> str:
+    texts = ((_value(column), _text(column)) for column in columns)
     # not IFNULL of the CONCAT: a cell that is longer than a packet must not look like NULL
     parts = (f"IF({name} IS NULL, 'N', CONCAT(LENGTH({text}), ':', {text}))" for name, text in texts)
-    return f"SHA2(CONCAT({', '.join(parts)}), 256)"
+    return f"CONCAT({', '.join(parts)})"
 
 
 def _half(digest: str, first: int) -> str:
     return f"CAST(CONV(SUBSTR({digest}, {first}, 16), 16, 10) AS UNSIGNED)"
+
+
+def _value(column: Column) -> str:
+    """The column; what the user chose to be NULL is NULL."""
+    name = quote(column.name)
+    if column.choice != NULL_DATES:
+        return name
+    no_day = f"0 IN (YEAR({name}), MONTH({name}), DAY({name})) OR DAY({name}) > COALESCE(DAY(LAST_DAY({name})), 0)"
+    return f"IF({no_day}, NULL, {name})"
+
+
+def _ewkb(raw: str) -> str:
+    srid = f"SUBSTR({raw}, 1, {SRID_BYTES})"
+    with_srid = f"HEX(SUBSTR({raw}, 5, 4)), '20', HEX({srid}), HEX(SUBSTR({raw}, 10))"
+    return f"IF({srid} = x'00000000', HEX(SUBSTR({raw}, 5)), CONCAT({with_srid}))"
 
 
 def _text(column: Column) -> str:
@@ -61,12 +99,20 @@ def _text(column: Column) -> str:
             return f"CONVERT({name} USING utf8mb4)"
         case Kind.BINARY:  # as bytes: a BIT is a number otherwise
             raw = f"CAST({name} AS BINARY)"
+            if column.choice == EWKB:
+                return _ewkb(raw)
             return f"HEX(SUBSTR({raw}, {SRID_BYTES + 1}))" if column.is_geometry else f"HEX({raw})"
+        case Kind.MICROS:
+            micros = f"SIGN({name} + 0) * (ABS(TIME_TO_SEC({name})) * 1000000 + MICROSECOND({name}))"
+            return f"CAST(CAST({micros} AS SIGNED) AS CHAR)"
         case Kind.VECTOR:
             return f"HEX({name})"
         case Kind.FLOAT:
             return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
-        case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.BOOLEAN:  # a sum has no zeros of ZEROFILL
+        case Kind.DOUBLE if "(" in column.source_type:  # a product has as many digits as it needs
+            return f"CAST({name} * 1e0 AS CHAR)"
+        case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.NUMERAL | Kind.BOOLEAN:
+            # a sum has no zeros of ZEROFILL
             return f"CAST({name} + 0 AS CHAR)"
         case _:
             return f"CAST({name} AS CHAR)"

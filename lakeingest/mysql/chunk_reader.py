@@ -10,6 +10,7 @@
 Rows, low, high and definition travel together: a retried task must never meet the marks of another attempt.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,14 +18,13 @@ import pyarrow as pa
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core import keys
 from lakeingest.core.chunks import SECONDS_MAX, Chunk
-from lakeingest.core.keys import Key, quote
+from lakeingest.core.keys import quote
 from lakeingest.core.position import FilePosition, GtidSet, Low
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.splits import Split
-from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable
-from lakeingest.mysql.connection import FILE_START, connect, literal, query, table_name, written_position
+from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
+from lakeingest.mysql.connection import FILE_START, connect, query, table_name, written_position
 from lakeingest.mysql.reference.text_rows import stream_texts
 from lakeingest.mysql.row_stream import is_reference, stream_rows
 from lakeingest.mysql.schema_reader import read_schema
@@ -54,11 +54,15 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
-    """The rows of one chunk as one read view saw them, the split that they finish, its high as the server names it."""
+    """The rows of one chunk as one read view saw them, the split that they finish, its high as the server names it.
+
+    `nulled` counts the values that are NULL only because the user chose so.
+    """
 
     rows: pa.Table
     split: Split
     high: FilePosition
+    nulled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ def read_chunk(
         table = table_name(chunk.table)
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
         # on the other connection: in the view's transaction, information_schema is as old as the view
-        if read_schema(beside, chunk.table).fingerprint != schema.fingerprint:
+        now = read_schema(beside, chunk.table, schema.choices)
+        if now.fingerprint != schema.fingerprint:
             raise SchemaChanged(
                 f"{chunk.table}: DDL changed its definition since its first chunk; it must be copied again"
             )
@@ -102,10 +107,15 @@ def read_chunk(
         # an open transaction holds a metadata lock, on which an ALTER would wait
         capped = f"/*+ MAX_EXECUTION_TIME({round(cap.seconds * 1000)}) */"
         wanted = f"{_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"
-        rows = _rows(reading, schema, f"SELECT {capped} {wanted}", cap)
+        rows, nulled = _rows(reading, schema, f"SELECT {capped} {wanted}", cap)
         hooks.after_rows()
         query(reading, "COMMIT")
-    return ChunkRead(rows, Split(chunk.range, low, high.place(epoch)), high)
+        for name in schema.key if schema.declared else ():
+            if rows[name].null_count:
+                raise UnsupportedValue(
+                    f"{chunk.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
+                )
+    return ChunkRead(rows, Split(chunk.range, low, high.place(epoch)), high, nulled)
 
 
 def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
@@ -132,50 +142,17 @@ def server_state(connection: pymysql.Connection) -> ServerState:
     return ServerState(str(uuid), GtidSet.parse(executed) if mode == "ON" else None)
 
 
-def key_bounds(connection: pymysql.Connection, schema: TableSchema) -> tuple[int, int] | None:
-    """Least and greatest key of a table with a key of one column; None when it is empty."""
-    column = quote(schema.key[0])
-    [(least, greatest)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)}")
-    return None if least is None else (int(least), int(greatest))
-
-
-def estimated_rows(connection: pymysql.Connection, schema: TableSchema) -> int:
-    """The optimizer's estimate of the table's rows."""
-    key, table = quote(schema.key[0]), table_name(schema.table)
-    [row] = query(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}")
-    return int(row[9] or 0)
-
-
-def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
-    """The storage engine's estimate of the bytes of the table's rows, without its other indexes."""
-    # the server answers from a copy of up to a day ago otherwise
-    query(connection, "SET SESSION information_schema_stats_expiry = 0")
-    database, name = literal(schema.table.database), literal(schema.table.name)
-    [(size,)] = query(
-        connection,
-        f"SELECT DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA = {database} AND TABLE_NAME = {name}",
-    )
-    return int(size or 0)
-
-
-def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int) -> Key | None:
-    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow."""
-    columns = ", ".join(quote(name) for name in schema.key)
-    where = "TRUE" if lower is None else keys.KeyRange(lower).predicate(schema.key)
-    found = query(
-        connection,
-        f"SELECT {columns} FROM {table_name(schema.table)} WHERE {where} ORDER BY {columns} LIMIT 1 OFFSET {rows}",
-    )
-    return tuple(int(part) for part in found[0]) if found else None
-
-
 def _selected(schema: TableSchema) -> str:
     return ", ".join(_expression(column) for column in schema.columns)
 
 
 def _expression(column: Column) -> str:
     name = quote(column.name)
-    return f"CAST({name} AS DOUBLE)" if column.kind is Kind.FLOAT and is_reference() else name
+    if not is_reference():
+        return name
+    if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
+        return f"CAST({name} AS DOUBLE)"  # its text would be rounded
+    return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # and that one's padded with zeros
 
 
 def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
@@ -184,13 +161,14 @@ def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
 
 
-def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str, cap: Cap) -> pa.Table:
-    stream = stream_texts if is_reference() else stream_rows
+def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str, cap: Cap) -> tuple[pa.Table, int]:
+    nulled: Counter[TableId] = Counter()
+    stream = stream_texts(connection, schema, sql) if is_reference() else stream_rows(connection, schema, sql, nulled)
     batches: list[pa.RecordBatch] = []
     size = 0
-    for batch in stream(connection, schema, sql):
+    for batch in stream:
         batches.append(batch)
         size += batch.nbytes
         if cap.bytes is not None and size > cap.bytes:
             raise ChunkTooLarge(f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows")
-    return pa.Table.from_batches(batches, arrow.table_schema(schema))
+    return pa.Table.from_batches(batches, arrow.table_schema(schema)), nulled.total()

@@ -45,6 +45,7 @@ FILE_START = 4  # the position of the first event of every binlog file
 # wait for a long merge, and the server for a slow reader.
 _SESSION = (
     "SET time_zone = '+00:00', SESSION transaction_isolation = 'REPEATABLE-READ', sql_mode = '',"
+    " /*!80030 SESSION show_gipk_in_create_table_and_information_schema = ON, */"
     " SESSION max_execution_time = 0, autocommit = 1, SESSION wait_timeout = 28800, SESSION net_write_timeout = 600"
 )
 

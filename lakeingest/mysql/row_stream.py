@@ -9,6 +9,7 @@ import os
 import ssl
 import struct
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import COMMAND, CR
 
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.connection import query
 
 REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that takes the slow path
@@ -32,8 +33,12 @@ def is_reference() -> bool:
     return os.environ.get("LAKEINGEST_WIRE") == REFERENCE
 
 
-def stream_rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
+def stream_rows(
+    connection: pymysql.Connection, schema: TableSchema, sql: str, nulled: Counter[TableId] | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of `sql`, which selects the columns of `schema` in their order, by and by.
+
+    `nulled` counts, at the end, the values that are NULL only because the user chose so.
 
     The connection is of use again when the iterator has ended. SchemaChanged when the columns are of other types,
     UnsupportedValue for a value that Arrow cannot hold exactly, the driver's errors for the server's.
@@ -56,6 +61,8 @@ def stream_rows(connection: pymysql.Connection, schema: TableSchema, sql: str) -
         yield from result.take(receiver.into(result.room()))
     if result.error is not None:
         pymysql.err.raise_mysql_exception(result.error)
+    if nulled is not None:
+        nulled[schema.table] += result.nulled
     wire._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", statement))  # noqa: SLF001 - it has no answer
     query(connection, "SET character_set_results = utf8mb4")
 

@@ -1,17 +1,16 @@
 """information_schema to TableSchema. Keys and types that are not yet copied exactly are refused by name."""
 
-import re
 from typing import Any
 
 import pymysql
 
-from lakeingest.core.schema import GEOMETRIES, KEY_KINDS, Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import EWKB, GEOMETRIES, NULL_DATES, USUAL, Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded, UnsupportedTable
 from lakeingest.mysql.connection import literal, query, query_dicts
+from lakeingest.mysql.key_choice import NoKey, choose_key
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
-_NAME = re.compile(r"[\w$][\w$ -]*")
 _OURS = "_lakeingest_"
 _KINDS: dict[str, Kind] = {
     "tinyint": Kind.INT32,
@@ -51,14 +50,23 @@ _UNSIGNED: dict[str, Kind] = {"int": Kind.INT64, "bigint": Kind.UINT64}
 
 def list_tables(connection: pymysql.Connection) -> list[TableId]:
     """Every base table of the source outside MySQL's own schemas that the user may see."""
+    return _listed(connection, "BASE TABLE")
+
+
+def list_views(connection: pymysql.Connection) -> list[TableId]:
+    """Every such view: it has rows, but none in the binlog."""
+    return _listed(connection, "VIEW")
+
+
+def _listed(connection: pymysql.Connection, kind: str) -> list[TableId]:
     rows = query(
-        connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE'"
+        connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = '{kind}'"
     )
     return sorted(TableId(database, name) for database, name in rows if database.lower() not in _SYSTEM)
 
 
-def read_schema(connection: pymysql.Connection, table: TableId) -> TableSchema:
-    """The table's definition as it is now.
+def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
+    """The table's definition as it is now, mapped as the user chose.
 
     OperatorNeeded when there is no such table; UnsupportedTable when its key or a column would not arrive exact,
     naming all the reasons.
@@ -68,45 +76,36 @@ def read_schema(connection: pymysql.Connection, table: TableId) -> TableSchema:
     if not rows:
         raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
     reasons: list[str] = []
-    if not (_NAME.fullmatch(table.database) and _NAME.fullmatch(table.name)):
-        reasons.append("names with other signs than letters, digits, _, $, - and space are not built yet")
-    columns = tuple(_column(row, reasons) for row in rows)
+    if not (table.database.isprintable() and table.name.isprintable()):
+        reasons.append("its name has signs that cannot be printed")
+    columns = tuple(_column(row, choices, reasons) for row in rows)
     if len({column.name.lower() for column in columns}) < len(columns):
         reasons.append("two columns differ only by case")
-    keys = query_dicts(
-        connection,
-        f"SELECT COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS {where} AND INDEX_NAME = 'PRIMARY'"
-        " ORDER BY SEQ_IN_INDEX",
-    )
-    key = tuple(str(row["column_name"]) for row in keys)
-    if not key:
-        reasons.append("it has no primary key")
+    indexes = query_dicts(connection, f"SELECT * FROM information_schema.STATISTICS {where} ORDER BY SEQ_IN_INDEX")
+    key: tuple[str, ...] = ()
+    try:
+        key = choose_key(columns, indexes, choices.key)
+    except NoKey as error:
+        reasons.append(str(error))
     reasons += [
-        f"key column {column.name} is {column.source_type}; only integer keys are built yet"
+        f"key column {column.name} is {column.source_type}: a zero date would be NULL; set zero_dates to string"
         for column in columns
-        if column.name in key and column.kind not in KEY_KINDS
+        if column.name in key and column.choice == NULL_DATES
     ]
     if reasons:
         raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-    return TableSchema(table, columns, key)
+    return TableSchema(table, columns, key, choices)
 
 
-def _column(row: dict[str, Any], reasons: list[str]) -> Column:
+def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:
     name, data_type, column_type = (str(row[part]) for part in ("column_name", "data_type", "column_type"))
     data_type = data_type.lower()
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
-    kind = _kind(data_type, precision, unsigned="unsigned" in column_type.lower())
-    extra = str(row["extra"] or "").upper()
+    usual = _kind(data_type, precision, unsigned="unsigned" in column_type.lower())
+    kind, choice = _chosen(usual, column_type.lower(), choices)
     refusals = (
         (kind is None, "this type is not built yet"),
-        (kind is Kind.NUMERAL and "zerofill" in column_type.lower(), "its text form is padded by the server"),
-        (
-            kind in {Kind.FLOAT, Kind.DOUBLE} and row["numeric_scale"] is not None,
-            "its text form is rounded by the server",
-        ),
-        ("GENERATED" in extra and "DEFAULT_GENERATED" not in extra, "generated columns are not built yet"),
-        ("INVISIBLE" in extra, "invisible columns are not built yet"),
-        (not _NAME.fullmatch(name), "names with such signs are not built yet"),
+        (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
         (name.lower().startswith(_OURS), f"names that begin with {_OURS} are ours"),
     )
     reasons += [f"column {name} is {column_type}: {reason}" for refused, reason in refusals if refused]
@@ -114,12 +113,26 @@ def _column(row: dict[str, Any], reasons: list[str]) -> Column:
         name=name,
         kind=kind or Kind.STRING,
         source_type=column_type,
-        nullable=str(row["is_nullable"]).upper() == "YES",
+        nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,
         precision=precision if data_type == "decimal" else 0,
         scale=scale if data_type == "decimal" else 0,
         fraction=int(row["datetime_precision"] or 0),
         length=int(row["character_octet_length"] or 0) if data_type == "binary" else 0,
+        choice=choice,
     )
+
+
+def _chosen(kind: Kind | None, column_type: str, choices: Choices) -> tuple[Kind | None, str]:
+    """The kind of a column where the user chose another one than the usual, and what else was chosen of it."""
+    if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
+        if choices.zero_dates == "string":
+            return Kind.MOMENT, ""
+        return kind, NULL_DATES * (choices.zero_dates == "null")
+    if kind is Kind.TIME and choices.time == "micros":
+        return Kind.MICROS, ""
+    if column_type == "tinyint(1)" and choices.tinyint1 == "boolean":
+        return Kind.BOOLEAN, ""
+    return kind, EWKB * (column_type in GEOMETRIES and choices.geometry == "ewkb")
 
 
 def _kind(data_type: str, precision: int, *, unsigned: bool) -> Kind | None:

@@ -1,16 +1,17 @@
 """Preflight of the tables: what the user may do with them, and whether each can be copied exactly."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pymysql
 
 from lakeingest.core.condition import Checked
 from lakeingest.core.keys import quote
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import DENIED, literal, query, table_name
 from lakeingest.mysql.preflight import Condition, Finding, Server
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.tables import Tables
 
 _LOGGED_CASCADES = (9, 6)  # since then child rows of a cascade are in the binlog
 _READS_BINLOG = {"REPLICATION CLIENT": "SHOW REPLICA STATUS", "REPLICATION SLAVE": "SHOW REPLICAS"}
@@ -55,16 +56,44 @@ def cascades(server: Server) -> Finding:
 
 
 def read_schemas(
-    connection: pymysql.Connection, tables: Iterable[TableId]
+    connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
     """The definitions of the tables that can be copied, and why the others cannot: all of them are looked at."""
     schemas, reasons = {}, []
     for table in tables:
         try:
-            schemas[table] = read_schema(connection, table)
+            schemas[table] = read_schema(connection, table, options.of(table).choices)
         except OperatorNeeded as error:
             reasons.append(str(error))
     return schemas, Checked("keys and types", "; ".join(reasons) or None)
+
+
+def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]) -> Checked:
+    """The keys that the user names are unique now, and none is NULL; the server reads each of these tables for that."""
+    reasons: list[str] = []
+    for schema in schemas:
+        try:
+            reasons += _not_unique(connection, schema) if schema.declared else ()
+        except pymysql.err.Error as error:
+            reasons.append(f"{schema.table}: its key cannot be checked: {error.args[-1]}")
+    return Checked("keys that are named", "; ".join(reasons) or None)
+
+
+def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:
+    table, named = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.key)})"
+    fix = "correct the rows, or name other columns with tables.options → key"
+    nulls = " OR ".join(f"{quote(name)} IS NULL" for name in schema.key)
+    if query(connection, f"SELECT 1 FROM {table} WHERE {nulls} LIMIT 1"):
+        yield f"{named} is NULL in a row; {fix}"
+    values = ", ".join(map(_bytes, schema.key_columns))
+    if query(connection, f"SELECT 1 FROM {table} GROUP BY {values} HAVING COUNT(*) > 1 LIMIT 1"):
+        yield f"{named} is not unique; {fix}"
+
+
+def _bytes(column: Column) -> str:
+    """What tells keys apart in the lake: of a text its bytes, whatever its collation takes for the same."""
+    name = quote(column.name)
+    return f"CAST({name} AS BINARY)" if column.kind is Kind.STRING else name
 
 
 def _denied(server: Server, sql: str) -> bool:

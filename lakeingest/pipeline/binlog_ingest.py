@@ -1,6 +1,7 @@
 """From the binlog into the spool: it is read once for all tables, by executors side by side, each a segment."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,8 @@ class SpoolSegment:
         profile = Profile()
         with SegmentFiles(self.folder, self.schemas) as files, connect(self.source) as connection:
             server_id = free_server_id(connection, self.source)
-            parts = read_segment(connection, self.segment, self.schemas, server_id)
+            nulled: Counter[TableId] = Counter()
+            parts = read_segment(connection, self.segment, self.schemas, server_id, nulled)
             while True:
                 with profile.stage("binlog: decode"):
                     part = next(parts, None)
@@ -72,7 +74,7 @@ class SpoolSegment:
                 with profile.stage("binlog: write"):
                     files.write(part)
             with profile.stage("binlog: write"):
-                manifest = files.complete(self.segment)
+                manifest = files.complete(self.segment, nulled)
         return Decoded(manifest, profile)
 
 

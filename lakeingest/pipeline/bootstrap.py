@@ -49,6 +49,7 @@ class Copied:
     high: FilePosition
     cost: Cost
     sound: bool
+    nulled: int
     profile: Profile
 
 
@@ -74,7 +75,7 @@ class CopyChunk:
             sound = is_sound(default_suite(self.schema, read.rows.num_rows), read.rows)
         with profile.stage("chunks: write"):
             files = self.writer.write(read.rows)
-        return Copied(files, read.split, read.high, cost, sound, profile)
+        return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +149,12 @@ def _commit(context: Context, table: TableId, wave: Wave, copied: list[Copied]) 
     """Make a wave part of staging; the rows of the last one are asked before the publish, which follows."""
     # the spool has passed the high watermarks of the waves before, not those of this one
     splits = context.tables[table].progress.splits
-    if _backlog(context, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS:
+    if splits.ordered and (_backlog(context, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
         merge(context, table)
     staged, schema = context.tables[table], context.schemas[table]
     rows = sum(one.cost.rows for one in copied)
-    progress = staged.progress.wave_committed(tuple(one.split for one in copied), rows)
+    nulled = sum(one.nulled for one in copied)
+    progress = staged.progress.wave_committed(tuple(one.split for one in copied), rows, nulled)
     context.lease.assert_held()
     sound = all(one.sound for one in copied)
     with context.profile.stage("waves: commit"):
@@ -163,10 +165,13 @@ def _commit(context: Context, table: TableId, wave: Wave, copied: list[Copied]) 
     complete = progress.splits.complete
     context.observe(WaveCommitted(table, progress.wave, len(copied), rows, seconds, complete, took))
     if not complete:
-        predicate = KeyRange(wave.chunks[0].range.lower, wave.chunks[-1].range.upper).predicate(schema.key)
+        asked = KeyRange(wave.chunks[0].range.lower, wave.chunks[-1].range.upper)
+        if not asked.ordered:  # all rows, then: Spark cannot tell those of the wave
+            asked, rows = KeyRange(), progress.rows
 
         def staged_rows() -> "DataFrame":
-            return context.target.read(table, context.tables[table].version, context.spark).where(predicate)
+            staged = context.target.read(table, context.tables[table].version, context.spark)
+            return staged.where(asked.predicate(schema.key))
 
         gate(context, table, f"after wave {progress.wave}", staged_rows, rows, known=sound)
 

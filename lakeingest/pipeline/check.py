@@ -20,10 +20,11 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql import preflight, table_preflight
-from lakeingest.mysql.chunk_reader import estimated_bytes
 from lakeingest.mysql.connection import connect
-from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.mysql.key_space import estimated_bytes
+from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline.context import tasks_at_once
+from lakeingest.pipeline.parity import parity as both_paths
 from lakeingest.pipeline.report import Report
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
@@ -68,14 +69,15 @@ class CheckResult(Report):
         return {"ok": self.ok, "checked": [asdict(one) for one in self.checked]}
 
 
-def check(config: Config, session: "SparkSession | None" = None) -> CheckResult:
+def check(config: Config, session: "SparkSession | None" = None, *, parity: bool = False) -> CheckResult:
     """Ask everything, of the Spark session too if a run is to use one that is there.
 
-    Where the source cannot be asked, that is one finding beside the others.
+    With `parity` rows are read on both paths and compared. Where the source cannot be asked, that is one finding beside
+    the others.
     """
     try:
         with connect(config.source) as connection:
-            checked, size = _source(config, connection)
+            checked, size = _source(config, connection, parity=parity)
     except LakeIngestError as error:
         lake = _target(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", f"cannot connect: {error}"), *lake], 0
@@ -103,7 +105,9 @@ def require(
     foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
     copied = {*held.there, *held.refused} - foreign
     watched = [table for table in known if table in chosen or table in copied]
-    checked, schemas = _tables(preflight.Server.of(connection, watched), target)
+    checked, schemas = _tables(config, preflight.Server.of(connection, watched), target)
+    new = [schema for table, schema in schemas.items() if table not in copied]
+    checked.append(table_preflight.declared_keys(connection, new))
     checked += [*_target(held, foreign.intersection(chosen)), *folders(config), _suites(config, known, schemas)]
     if spark:
         checked.append(Checked("Java and PySpark", lacking(config)))
@@ -112,32 +116,36 @@ def require(
     return schemas
 
 
-def _source(config: Config, connection: pymysql.Connection) -> tuple[list[Checked], int]:
+def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> tuple[list[Checked], int]:
     """What is asked of the source, and of the lake for its tables; and about how many bytes there are to copy."""
     there = list_tables(connection)
     tables = config.tables.select(there)
     target = open_target(config)
     held = copies(target, tables)
     server = preflight.Server.of(connection, tables)
-    checked, schemas = _tables(server, target)
+    checked, schemas = _tables(config, server, target)
     progress = {table: held.there[table].progress for table in schemas if table in held.there}
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
     size = sum(estimated_bytes(connection, schemas[table]) for table in missing)
     seconds = size / BYTES_PER_SECOND / tasks_at_once(config.source)
     return [
         Checked("connection", None),
-        _included(config, there),
+        _included(config, there, list_views(connection)),
         *checked,
+        table_preflight.declared_keys(connection, schemas.values()),
         Checked("binlog retention", preflight.retention(server, seconds), fatal=False),
         *_target(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
         _unchanged([table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]),
         _suites(config, tables, schemas),
+        *(both_paths(config.source, connection, schemas) if parity else ()),
     ], size
 
 
-def _tables(server: preflight.Server, target: Target) -> tuple[list[Checked], dict[TableId, TableSchema]]:
+def _tables(
+    config: Config, server: preflight.Server, target: Target
+) -> tuple[list[Checked], dict[TableId, TableSchema]]:
     """The server and its tables, and the definitions of those that can be copied."""
-    schemas, usable = table_preflight.read_schemas(server.connection, server.tables)
+    schemas, usable = table_preflight.read_schemas(server.connection, server.tables, config.tables)
     checked = preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
     return [*checked, usable, _typed(target, schemas.values())], schemas
 
@@ -147,19 +155,20 @@ def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:
     refused = []
     for schema in schemas:
         try:
-            for column in schema.columns:
-                target.type_of(column)
+            target.types(schema)
         except UnsupportedTable as error:
             refused.append(f"{schema.table}: {error}")
     return Checked("columns in the target", "; ".join(refused) or None)
 
 
-def _included(config: Config, there: Sequence[TableId]) -> Checked:
+def _included(config: Config, there: Sequence[TableId], views: Sequence[TableId]) -> Checked:
     """Every pattern names a table; fatal only where none does."""
     patterns = config.tables.include
     alone = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
     idle = [pattern for pattern in patterns if not alone[pattern].select(there)]
     finding = f"no table that {config.source.user} may see matches tables.include {idle}; correct it, or GRANT SELECT"
+    if named := sorted({str(view) for pattern in idle for view in alone[pattern].select(views)}):
+        finding += f"; of {', '.join(named)}, a view, there is nothing in the binlog: include the tables that it reads"
     return Checked("tables.include", finding if idle else None, fatal=len(idle) == len(patterns))
 
 

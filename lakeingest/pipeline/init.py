@@ -126,7 +126,7 @@ def _pattern(database: str, name: str | None = None) -> str:
     """A pattern for a table, or for all of a database, whatever signs their names have."""
     if _PLAIN.fullmatch(database + (name or "")):
         return f"{database}.{name or '*'}"
-    return "re:" + re.escape(f"{database}.") + (re.escape(name) if name else ".*")
+    return "re:" + re.escape(str(TableId(database, name or ""))) + ("" if name else ".*")
 
 
 def _quoted(text: str) -> str:

@@ -1,8 +1,8 @@
 """From the spool into staging: one commit, and only the rows that it touches.
 
 A merge reads a table's part of the spool from the least mark of its splits, keeps what each split still needs and
-collapses it. Executors do that for a range of the key each, by the keys alone, and take away the rows which the changes
-replace; then they write the new rows, file by file of the spool.
+collapses it. Executors do that for a slice of the keys each, by the keys alone, and take away the rows which the
+changes replace; then they write the new rows, file by file of the spool.
 """
 
 import time
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.control.spooled_changes import bounds_of, collapsed, cut, take
+from lakeingest.control.spooled_changes import Slice, bounds_of, collapsed, cut, take
 from lakeingest.core.change import DELETED
-from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
@@ -27,13 +26,13 @@ from lakeingest.quality.look import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
 
-RANGE_ROWS = 500_000  # change rows of a range: what an executor holds of them are keys
+SLICE_ROWS = 500_000  # change rows of a slice: what an executor holds of them are keys
 FILE_ROWS = 250_000  # new rows of a task, whole, and of a file
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What came of a range: what was written of old rows, and by file of the spool the new rows that are to be."""
+    """What came of a slice: what was written of old rows, and by file of the spool the new rows that are to be."""
 
     written: bytes
     new: "dict[str, np.ndarray]"
@@ -44,20 +43,20 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRows:
-    """The task of one executor: collapse the changes of a range, take away what they replace."""
+    """The task of one executor: collapse the changes of a slice, take away what they replace."""
 
     files: tuple[str, ...]
     key: tuple[str, ...]
     marks: tuple[Mark, ...]
     stop: Place
-    range: KeyRange
+    slice: Slice
     merger: Merger
 
     def run(self) -> Replaced:
         """Nothing refers to what is written before the commit."""
         profile = Profile()
         with profile.stage("merges: collapse"):
-            found = collapsed(self.files, self.key, self.marks, self.stop, self.range)
+            found = collapsed(self.files, self.key, self.marks, self.stop, self.slice)
         stays = ~found.changes[DELETED].to_numpy() | self.merger.keeps_deletes
         numbers, starts = np.unique(found.files[stays], return_index=True)  # they ascend
         parts = np.split(found.rows[stays], starts[1:])
@@ -107,19 +106,21 @@ def merge(context: Context, table: TableId) -> None:
     covered_from = max(progress.covered_from, context.spool.start)
     plan = plan_merge(progress.splits, stop.place, context.spool.log(), covered_from)
     files = context.spool.files(table, plan.start, plan.stop)
+    since = plan.start if progress.position is None else progress.position.place
+    nulled = context.spool.nulled(table, since, plan.stop)
     if not files:
         context.lease.assert_held()
         context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)
         return
-    merger = context.target.merger(staged, key, *bounds_of(files, key[0]))
-    ranges = cut(files, key, max(1, context.spool.backlog(table, plan.start) // RANGE_ROWS))
-    replacements = [ReplaceRows(tuple(files), key, plan.marks, plan.stop, one, merger) for one in ranges]
+    merger = context.target.merger(staged, key, bounds_of(files, key[0]))
+    slices = cut(files, key[0], max(1, context.spool.backlog(table, plan.start) // SLICE_ROWS))
+    replacements = [ReplaceRows(tuple(files), key, plan.marks, plan.stop, one, merger) for one in slices]
     replaced = scatter(context.spark, ReplaceRows.run, replacements, context.at_once)
     written = scatter(context.spark, WriteRows.run, _writes(context.schemas[table], replaced, merger), context.at_once)
 
     def after(effects: Effects) -> Progress:
         context.lease.assert_held()
-        return progress.merged(plan, stop, effects.inserted, effects.deleted)
+        return progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
 
     parts = [*(one.written for one in replaced), *(one.files for one in written)]
     with context.profile.stage("merges: commit"):
@@ -134,7 +135,7 @@ def merge(context: Context, table: TableId) -> None:
 
 
 def _writes(schema: TableSchema, replaced: Sequence[Replaced], merger: Merger) -> list[WriteRows]:
-    """The new rows of all ranges, in their order, about as many a task."""
+    """The new rows of all slices, in their order, about as many a task."""
     groups: list[list[tuple[str, np.ndarray]]] = [[]]
     left = FILE_ROWS
     for file in dict.fromkeys(file for one in replaced for file in one.new):

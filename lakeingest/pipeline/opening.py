@@ -11,15 +11,16 @@ from lakeingest.config import Config
 from lakeingest.control.lease import held
 from lakeingest.control.spool import Spool
 from lakeingest.core.chunks import FIRST_ROWS
-from lakeingest.core.position import FilePosition, Position, file_number
+from lakeingest.core.position import FIRST_EPOCH, FilePosition, Position, file_number
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES
 from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.chunk_reader import ServerState, estimated_rows, server_state
+from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_sizes, written_position
+from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.boundaries import noted
 from lakeingest.pipeline.check import require
@@ -30,8 +31,6 @@ from lakeingest.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-FIRST_EPOCH = 1
 
 
 @contextmanager
@@ -75,7 +74,9 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
 def assert_unchanged(staged: Staged, schema: TableSchema) -> None:
     """SchemaChanged unless the table is still defined as its copy was made."""
     if staged.progress.fingerprint != schema.fingerprint:
-        raise SchemaChanged(f"{schema.table}: DDL changed its definition since it was copied; it must be copied again")
+        raise SchemaChanged(
+            f"{schema.table}: DDL or tables.options changed its definition since it was copied; it must be copied again"
+        )
 
 
 def choose(config: Config, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:

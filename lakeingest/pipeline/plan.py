@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import pymysql
 
 from lakeingest.config import Config
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.position import FIRST_EPOCH
+from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import Copies, copies
@@ -21,7 +22,7 @@ from lakeingest.mysql.connection import connect, named_errors
 from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.context import tasks_at_once
-from lakeingest.pipeline.opening import FIRST_EPOCH, assert_unchanged, choose
+from lakeingest.pipeline.opening import assert_unchanged, choose
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
 from lakeingest.pipeline.report import Report
 
@@ -56,8 +57,8 @@ class CopyPlan:
 class TablePlan:
     """What a run would do with a table; `reasons` say why it cannot, and the rest is as far as it is known then.
 
-    `state` is `new`, `goes on` where there is a copy, or `cannot be copied`. `lossy` names the policies that change
-    values: none are built. `retention_seconds` is for how long the source keeps its binlog, None for good, and
+    `state` is `new`, `goes on` where there is a copy, or `cannot be copied`. `lossy` names the columns of which
+    values change, and how. `retention_seconds` is for how long the source keeps its binlog, None for good, and
     `margin_seconds` what the copy leaves of it.
     """
 
@@ -79,14 +80,23 @@ class Plans(Report, tuple[TablePlan, ...]):
 
     __slots__ = ()
 
-    headers = ("table", "target", "state", "key", "key path", "rows", "chunks", "waves", "seconds", "reasons")
+    headers = ("table", "target", "state", "key", "key path", "rows", "chunks", "waves", "seconds", "lossy", "reasons")
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row a table."""
         for one in self:
             copy, key = one.copy, ", ".join(one.key)
             counts = (None,) * 4 if copy is None else (copy.rows, copy.chunks, copy.waves, copy.seconds)
-            yield str(one.table), one.target, one.state, key, one.key_path, *counts, "; ".join(one.reasons)
+            yield (
+                str(one.table),
+                one.target,
+                one.state,
+                key,
+                one.key_path,
+                *counts,
+                "; ".join(one.lossy),
+                "; ".join(one.reasons),
+            )
 
     @property
     def note(self) -> str:
@@ -114,12 +124,13 @@ def _plan(
     reasons = [str(refusal)] if refusal else []
     try:
         with named_errors(config.source):
-            schema = read_schema(connection, table)
+            schema = read_schema(connection, table, config.tables.of(table).choices)
             if staged:
                 assert_unchanged(staged, schema)
             planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
-            columns = tuple(ColumnPlan(one.name, one.source_type, target.type_of(one)) for one in schema.columns)
+            types = zip(schema.columns, target.types(schema), strict=True)
+            columns = tuple(ColumnPlan(one.name, one.source_type, lake_type) for one, lake_type in types)
             copy = _copy(config, connection, schema, planner, staged)
     except Retryable:
         raise
@@ -135,19 +146,30 @@ def _plan(
                 schema.key,
                 key_path,
                 columns,
-                copy=copy,
+                tuple(
+                    f"{one.name}: zero and partial dates are NULL" for one in schema.columns if one.choice == NULL_DATES
+                ),
+                copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
             )
     return TablePlan(table, name, "cannot be copied", tuple(reasons), retention_seconds=retention)
 
 
+def _lossy(schema: TableSchema) -> tuple[str, ...]:
+    """What the user chose that changes values."""
+    return tuple(f"{one.name}: zero and partial dates are NULL" for one in schema.columns if one.choice == NULL_DATES)
+
+
 def _key_path(schema: TableSchema, planner: Planner) -> str:
+    told = " (yours: no index keeps it unique)" if schema.declared else ""
+    if not schema.ordered:
+        return f"key that only the server can order{told}: boundaries asked from it, merged after the last chunk"
     if len(schema.key) > 1:
-        return "composite key: boundaries asked from the server"
+        return f"composite key{told}: boundaries asked from the server"
     if planner.by_arithmetic:
-        return "integer key, even: cut by arithmetic"
-    return "integer key, gappy or without rows: boundaries asked from the server"
+        return f"integer key, even{told}: cut by arithmetic"
+    return f"integer key, gappy or without rows{told}: boundaries asked from the server"
 
 
 def _copy(

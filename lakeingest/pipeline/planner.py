@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pymysql
 
-from lakeingest.config import TableOptions
 from lakeingest.core.chunks import (
     SHRINK,
     Chunk,
@@ -18,7 +17,8 @@ from lakeingest.core.chunks import (
 )
 from lakeingest.core.keys import Key
 from lakeingest.core.schema import TableSchema
-from lakeingest.mysql.chunk_reader import estimated_bytes, estimated_rows, key_bounds, next_boundary
+from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
+from lakeingest.tables import TableOptions
 
 CHUNKS_PER_SLOT = 4  # of a wave: enough that its last chunk does not leave the other executors idle for long
 
@@ -71,7 +71,7 @@ class Planner:
             boundaries, last = self._asked(lower, count)
         else:
             least, step, greatest = even
-            start = lower[0] if lower else least
+            start = int(lower[0]) if lower else least
             step = step if self._fixed else balanced_step(start, step, greatest, count, self._at_once)
             boundaries, last = even_boundaries(start, step, greatest, count)
         return chunks_between(self._schema.table, lower, boundaries, last=last)
@@ -92,7 +92,7 @@ class Planner:
 
     def _even(self) -> tuple[int, int, int] | None:
         """Least key, step and greatest key of now; None where arithmetic is not bounded, or not possible."""
-        bounds = key_bounds(self._connection, self._schema) if len(self._schema.key) == 1 else None
+        bounds = key_bounds(self._connection, self._schema) if self._schema.countable else None
         step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
         return (bounds[0], step, bounds[1]) if bounds and step else None
 

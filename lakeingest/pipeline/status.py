@@ -20,7 +20,10 @@ from lakeingest.pipeline.report import Report
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's state; `lag_bytes` is the binlog between its position and the source's, None when unknown."""
+    """A table's state; `lag_bytes` is the binlog between its position and the source's, None when unknown.
+
+    `nulled` counts values, of rows that were copied or changed, which are NULL only because the user chose so.
+    """
 
     table: TableId
     target: str
@@ -30,6 +33,7 @@ class TableStatus:
     position: Position | None
     lag_bytes: int | None
     gate: dict[str, Any] | None
+    nulled: int = 0
 
 
 class Statuses(Report, tuple[TableStatus, ...]):
@@ -37,14 +41,14 @@ class Statuses(Report, tuple[TableStatus, ...]):
 
     __slots__ = ()
 
-    headers = ("table", "target", "state", "rows", "position", "lag, bytes", "last gate")
+    headers = ("table", "target", "state", "rows", "position", "lag, bytes", "made NULL", "last gate")
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row a table."""
         for one in self:
             position = None if one.position is None else str(one.position.at)
             gate = None if one.gate is None else "passed"
-            yield str(one.table), one.target, one.state, one.rows, position, one.lag_bytes, gate
+            yield str(one.table), one.target, one.state, one.rows, position, one.lag_bytes, one.nulled, gate
 
 
 def status(config: Config, tables: Sequence[str] = ()) -> Statuses:
@@ -77,6 +81,7 @@ def _status(target: Target, table: TableId, name: str, written: FilePosition, si
         progress.position,
         lag,
         json.loads(gate) if gate else None,
+        progress.nulled,
     )
 
 

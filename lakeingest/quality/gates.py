@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakeingest.quality import library
-from lakeingest.quality.suites import ROW_COUNT, SCHEMA, Suite
+from lakeingest.quality.suites import COLUMN_KEYS, ROW_COUNT, SCHEMA, Suite
 
 if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import (
@@ -79,7 +79,9 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
 
     An expectation that raises has failed. But where the rows cannot be read, that is raised as Spark says it.
     """
-    asked = [of_suite(document, suite.name) for suite in suites for document in suite.expectations]
+    told = {name: _told(name) for name in rows.columns}
+    rows, key = rows.toDF(*told.values()), [told[name] for name in key]
+    asked = [_renamed(of_suite(document, suite.name), told) for suite in suites for document in suite.expectations]
     detailed = {
         "result_format": "SUMMARY",
         "partial_unexpected_count": EXAMPLES,
@@ -103,6 +105,21 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
 def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
     """The document of an expectation with the name of its suite in it."""
     return {**document, "meta": {**(document.get("meta") or {}), _SUITE: suite}}
+
+
+def _told(name: str) -> str:
+    """A column's name without the signs that Great Expectations and Spark take for a path: others look like them."""
+    return name.replace(".", "․").replace("`", "‵")  # noqa: RUF001
+
+
+def _renamed(document: Mapping[str, Any], told: Mapping[str, str]) -> Mapping[str, Any]:
+    """The document with the columns as they are told."""
+
+    def renamed(value: Any) -> Any:
+        return [told.get(one, one) for one in value] if isinstance(value, list) else told.get(value, value)
+
+    columns = {key: renamed(value) for key, value in document["kwargs"].items() if key in COLUMN_KEYS}
+    return {**document, "kwargs": {**document["kwargs"], **columns}}
 
 
 def _validated(

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from lakeingest.core.checksum import UINT64, Checksum
-from lakeingest.core.keys import Key
+from lakeingest.core.keys import Key, quote
 from lakeingest.core.schema import Column as TableColumn
 from lakeingest.core.schema import Kind, TableSchema
 
@@ -19,7 +19,7 @@ _FIXED_DIGITS = 15
 _FIXED_WIDTH = 24
 
 
-def range_checksums(rows: "DataFrame", schema: TableSchema) -> dict[int, Checksum]:
+def checksums(rows: "DataFrame", schema: TableSchema) -> dict[int, Checksum]:
     """The checksum of the rows of each `number`, a column of `rows` beside the table's."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -28,17 +28,23 @@ def range_checksums(rows: "DataFrame", schema: TableSchema) -> dict[int, Checksu
     return {number: Checksum(n, left % UINT64, right % UINT64) for number, n, left, right in counted.collect()}
 
 
-def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int) -> list[tuple[Key, Checksum]]:
-    """The checksum of each row, for at most `limit` rows in key order."""
+def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":
+    """The rows with the `number` of the bucket that their key is in: `core.checksum.bucket` in Spark."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    keys = [F.col(f"`{name}`").alias(f"key{i}") for i, name in enumerate(schema.key)]
+    return rows.withColumn("number", (F.crc32(F.concat(*_parts(schema.key_columns))) % count).cast("int"))
+
+
+def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int) -> list[tuple[Key, Checksum]]:
+    """The checksum of each row, for at most `limit` rows in key order; keys as `mysql.checksum` has them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    values = [F.col(quote(column.name)) if schema.ordered else _text(column) for column in schema.key_columns]
+    keys = [value.alias(f"key{i}") for i, value in enumerate(values)]
     names = [f"key{i}" for i in range(len(keys))]
     found = rows.select(*keys, *_halves(schema)).orderBy(*names).limit(limit).collect()
-    return [
-        (tuple(int(part) for part in row[:-2]), Checksum(1, row["left"] % UINT64, row["right"] % UINT64))
-        for row in found
-    ]
+    part = int if schema.ordered else str
+    return [(tuple(map(part, row[:-2])), Checksum(1, row["left"] % UINT64, row["right"] % UINT64)) for row in found]
 
 
 def double_text(value: float | None) -> str | None:
@@ -70,23 +76,28 @@ def vector_text(floats: Sequence[float] | None) -> str | None:
 def _halves(schema: TableSchema) -> Sequence["Column"]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    texts = [_text(column) for column in schema.columns]
-    parts = [F.coalesce(F.concat(F.octet_length(text).cast("string"), F.lit(":"), text), F.lit("N")) for text in texts]
-    hashed = F.sha2(F.concat(*parts), 256)
+    hashed = F.sha2(F.concat(*_parts(schema.columns)), 256)
     return [
         F.conv(hashed.substr(first, 16), 16, -10).cast("bigint").alias(name)
         for first, name in ((1, "left"), (17, "right"))
     ]
 
 
+def _parts(columns: Sequence[TableColumn]) -> Sequence["Column"]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    texts = [_text(column) for column in columns]
+    return [F.coalesce(F.concat(F.octet_length(text).cast("string"), F.lit(":"), text), F.lit("N")) for text in texts]
+
+
 def _text(column: TableColumn) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
-    value = F.col(f"`{column.name}`")
+    value = F.col(quote(column.name))
     match column.kind:
         case Kind.DECIMAL:  # a cast would write small ones with an exponent
             pattern = "0." + "0" * column.scale if column.scale else "0"
-            return F.expr(f"format_number(`{column.name}`, '{pattern}')")
+            return F.expr(f"format_number({quote(column.name)}, '{pattern}')")
         case Kind.DATETIME | Kind.TIMESTAMP:
             return F.date_format(value.cast("timestamp"), "yyyy-MM-dd HH:mm:ss.SSSSSS")
         case Kind.BINARY:

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StorageFailed
@@ -13,7 +14,7 @@ KEPT = 50  # of a table
 
 def keep(state: Path, table: TableId, stage: str, report: GateReport) -> Path:
     """Write the report and drop the oldest ones; what comes back is its page, and its document lies beside it."""
-    folder = state / "quality" / str(table)
+    folder = state / "quality" / quote(str(table), safe=" ")
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     page = folder / f"{now}-{stage.replace(' ', '-')}.html"
     try:

@@ -13,21 +13,18 @@ from typing import Any
 
 import yaml
 
-from lakeingest.config import Tables
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
 from lakeingest.quality import library
+from lakeingest.tables import Tables
 
 SCHEMA = "schema"  # the name of the suite that comes from the definition
 ROW_COUNT = "expect_table_row_count_to_equal"
 _NUMBERS = {Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
 _DIGITS_MAX = 38  # of Spark's decimals: a bound with more cannot be compared, nor be passed
 _KEYS = {"name", "expectations", "meta", "notes", "id"}
-_COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")
+COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")  # of an expectation's kwargs
 _SIZED = re.compile(r"(?:var)?(?:char|binary)\((\d+)\)")
-_MEMBER = re.compile(r"'((?:[^']|'')*)'")
-_ESCAPED = re.compile(r"''|\\[\\0nr]")  # as MySQL writes the members of an enum
-_UNESCAPED = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
 
 Document = Mapping[str, Any]
 
@@ -86,9 +83,8 @@ def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
     if required or not column.nullable:
         yield _expect("expect_column_values_to_not_be_null", column=column.name)
     if column.source_type.startswith("enum("):
-        members = [_ESCAPED.sub(lambda found: _UNESCAPED[found[0]], one) for one in _MEMBER.findall(column.source_type)]
         # a lenient sql_mode stores what is no member as '', and the copy is exact
-        yield _expect("expect_column_values_to_be_in_set", column=column.name, value_set=[*members, ""])
+        yield _expect("expect_column_values_to_be_in_set", column=column.name, value_set=[*column.members, ""])
         return
     if sized := _SIZED.fullmatch(column.source_type):
         yield _expect("expect_column_value_lengths_to_be_between", column=column.name, max_value=int(sized[1]))
@@ -151,7 +147,7 @@ def _checked(path: Path, number: int, written: Any) -> Document:
 def _unknown_columns(path: Path, suite: Suite, schema: TableSchema) -> Iterator[str]:
     for number, document in enumerate(suite.expectations, 1):
         kwargs = document["kwargs"]
-        asked = [name for key in _COLUMN_KEYS if key in kwargs for name in _listed(kwargs[key])]
+        asked = [name for key in COLUMN_KEYS if key in kwargs for name in _listed(kwargs[key])]
         if unknown := [name for name in asked if name not in schema.names]:
             yield (
                 f"{path}: expectation {number}, {document['type']}: {schema.table} has no column"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.keys import Key, KeyRange, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,7 +28,7 @@ def within(key: Sequence[str]) -> "Column":
     """The join condition of rows with the ranges that their keys are in: `KeyRange.__contains__` in Spark."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    own = F.struct(*(F.col(f"`{name}`").cast(_KEY_TYPE).alias(f"key{i}") for i, name in enumerate(key)))
+    own = F.struct(*(F.col(quote(name)).cast(_KEY_TYPE).alias(f"key{i}") for i, name in enumerate(key)))
     lower = F.struct(*(F.col(f"lower{i}").alias(f"key{i}") for i in range(len(key))))
     upper = F.struct(*(F.col(f"upper{i}").alias(f"key{i}") for i in range(len(key))))
     above = F.col("lower0").isNull() | (own >= lower)

@@ -52,9 +52,10 @@ def test_the_manifest_names_whole_files(tmp_path: Path, monkeypatch: pytest.Monk
         for number in (1, 2):
             files.write((SCHEMA.table, changes(number, number + 10)))
             files.write((None, log([Gtid(UUIDS[0], number)])))
-        manifest = files.complete(SEGMENT)
+        manifest = files.complete(SEGMENT, {SCHEMA.table: 3, other.table: 0})
     assert manifest.gtids == GtidSet.parse(f"{UUIDS[0]}:1-2")
     assert manifest.tables[other.table] is None
+    assert manifest.nulled == {SCHEMA.table: 3}
     entry = manifest.tables[SCHEMA.table]
     assert entry is not None
     table = pq.read_table(tmp_path / entry[0])

@@ -91,7 +91,7 @@ class Db:
         """All rows in the order of the key, as the snapshot reads them."""
         columns = ", ".join(
             f"CAST({quote(column.name)} AS DOUBLE)"
-            if column.kind is Kind.FLOAT and is_reference()
+            if column.kind in {Kind.FLOAT, Kind.DOUBLE} and is_reference()
             else quote(column.name)
             for column in schema.columns
         )

@@ -1,11 +1,6 @@
-import datetime as dt
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import pairwise
-from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -28,17 +23,15 @@ from lakeingest.mysql.chunk_reader import (
     Cap,
     ChunkRead,
     Hooks,
-    estimated_bytes,
-    estimated_rows,
-    key_bounds,
-    next_boundary,
     read_chunk,
 )
 from lakeingest.mysql.connection import query
+from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
 from lakeingest.mysql.reference import text_rows
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.wire import arrow
 from tests.mysql.database import EPOCH, Db, database_on
+from tests.mysql.values import VALUES
 
 pytestmark = pytest.mark.mysql
 
@@ -46,57 +39,6 @@ OTHER_SERVER = "00000000-0000-0000-0000-000000000000"
 EVERYTHING, NO_HOOKS, UNCAPPED = KeyRange(), Hooks(), Cap()
 STEPS = ("after_low", "after_view", "after_high", "after_rows")
 PLAIN = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-UTC = ZoneInfo("UTC")  # as Arrow gives it
-
-# type -> pairs of a SQL literal and the value that arrives
-VALUES: dict[str, tuple[tuple[str, Any], ...]] = {
-    "TINYINT": (("-128", -128), ("127", 127)),
-    "MEDIUMINT UNSIGNED": (("16777215", 16777215),),
-    "INT": (("-2147483648", -(2**31)), ("2147483647", 2**31 - 1)),
-    "INT UNSIGNED": (("4294967295", 2**32 - 1), ("0", 0)),
-    "INT(6) ZEROFILL": (("42", 42), ("0", 0)),
-    "BIGINT": (("-9223372036854775808", -(2**63)), ("9223372036854775807", 2**63 - 1)),
-    "BIGINT UNSIGNED": (("18446744073709551615", Decimal(2**64 - 1)), ("0", Decimal(0))),
-    "DECIMAL(38,10)": (("-" + "9" * 28 + ".0123456789", Decimal("-" + "9" * 28 + ".0123456789")),),
-    "DECIMAL(38,0)": (("9" * 38, Decimal("9" * 38)), ("-" + "9" * 38, Decimal("-" + "9" * 38))),
-    "DECIMAL(6,2) ZEROFILL": (("1.5", Decimal("1.50")),),
-    "FLOAT": (("1.1", 1.100000023841858), ("-3.4028235e38", -3.4028234663852886e38), ("1e-45", 1.401298464324817e-45)),
-    "DOUBLE": (("0.1", 0.1), ("-1.7976931348623157e308", -1.7976931348623157e308), ("5e-324", 5e-324), ("-0e0", -0.0)),
-    "DATE": (("'0001-01-01'", dt.date(1, 1, 1)), ("'9999-12-31'", dt.date(9999, 12, 31))),
-    "DATETIME": (("'1582-10-10 01:02:03'", dt.datetime(1582, 10, 10, 1, 2, 3)),),
-    "DATETIME(6)": (("'9999-12-31 23:59:59.999999'", dt.datetime(9999, 12, 31, 23, 59, 59, 999999)),),
-    "TIMESTAMP NULL": (("'1970-01-01 00:00:01'", dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),),
-    "TIMESTAMP(6) NULL": (("'2038-01-19 03:14:07.999999'", dt.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=UTC)),),
-    "CHAR(5)": (("'ä  '", "ä"), ("''", "")),
-    "VARCHAR(20)": (("'a  '", "a  "), ("'😀\\\\\\'\\0'", "😀\\'\0")),
-    "VARCHAR(20) CHARACTER SET ascii": (("'abc'", "abc"),),
-    "LONGTEXT": (("REPEAT('ä', 100000)", "ä" * 100_000), ("''", "")),
-    "ENUM('x','y z')": (("'y z'", "y z"),),
-    "BINARY(4)": (("x'00FF'", b"\0\xff\0\0"), ("''", b"\0\0\0\0")),
-    "VARBINARY(9)": (("x'00FF00'", b"\0\xff\0"), ("''", b"")),
-    "LONGBLOB": (("REPEAT(x'00', 100000)", bytes(100_000)),),
-    "YEAR": (("0", 0), ("1901", 1901), ("2155", 2155)),
-    "TIME": (("'-838:59:59'", "-838:59:59"), ("'00:00:01'", "00:00:01"), ("'-00:00:01'", "-00:00:01")),
-    "TIME(1)": (("'-12:00:00.9'", "-12:00:00.9"), ("'101:02:03.0'", "101:02:03.0")),
-    "TIME(6)": (("'838:59:58.999999'", "838:59:58.999999"), ("'-00:00:00.000001'", "-00:00:00.000001")),
-    "SET('a','b','ü')": (("'ü,a'", "a,ü"), ("''", "")),
-    "DECIMAL(65,30)": (("-1.5", "-1." + "5".ljust(30, "0")), ("9" * 35, "9" * 35 + "." + "0" * 30)),
-    "DECIMAL(40,0)": (("-" + "9" * 40, "-" + "9" * 40), ("0", "0")),
-    "BIT(1)": (("1", True), ("0", False)),
-    "BIT(12)": (("b'100000000001'", b"\x08\x01"), ("0", b"\0\0")),
-    "BIT(64)": (("18446744073709551615", b"\xff" * 8),),
-    "JSON": (
-        ("'{\"b\": [1, 2.50, null], \"a\": \"\\\\u00e4\"}'", '{"a": "ä", "b": [1, 2.5, null]}'),
-        ("'null'", "null"),
-        ("CAST(CAST('2024-02-29 01:02:03.5' AS DATETIME(6)) AS JSON)", '"2024-02-29 01:02:03.500000"'),
-    ),
-    "POINT": (("ST_GeomFromText('POINT(1 -2)', 4326)", struct.pack("<BIdd", 1, 1, -2, 1)),),
-    "VECTOR(3)": (("TO_VECTOR('[1,-2.5,0]')", [1.0, -2.5, 0.0]),),
-    "VARCHAR(9) CHARACTER SET latin1": (("'ä€'", "ä€"),),
-    "CHAR(9) CHARACTER SET utf16": (("'ä😀 '", "ä😀"),),
-    "TEXT CHARACTER SET gbk": (("'中文'", "中文"),),
-    "ENUM('ä','ö') CHARACTER SET latin1": (("'ö'", "ö"),),
-}  # fmt: skip
 
 
 @dataclass
@@ -340,8 +282,8 @@ def test_values_of_every_kind_arrive_exact_by_chunk_and_by_binlog(db: Db) -> Non
     for number, row in enumerate(rows):
         db.run(f"INSERT INTO t VALUES ({', '.join(literal for literal, _ in row)}, {number})")
     found = read(db, schema).rows
-    expected = [[value for _, value in row] + [number] for number, row in enumerate(rows)]
-    assert [list(map(repr, row.values())) for row in found.to_pylist()] == [list(map(repr, row)) for row in expected]
+    for source_type, column, number in zip(VALUES, found.columns, range(len(VALUES)), strict=False):
+        assert list(map(repr, column.to_pylist())) == [repr(row[number][1]) for row in rows], source_type
     logged = db.read(db.segment(start), schema).tables[schema.table].select(list(schema.names))
     assert logged.schema == found.schema
     assert repr(logged.to_pylist()) == repr(found.to_pylist())

@@ -5,10 +5,9 @@ between the two, and no later change brings it back: in a table of inserts such 
 """
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +31,7 @@ from lakeingest.mysql import chunk_reader
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import FILE_START, connect, free_server_id, query, written_position
+from tests.beside import beside
 from tests.core.logged import log_of
 from tests.mysql.database import Db, database_on
 
@@ -153,31 +153,16 @@ def change_row(row: dict[str, Any]) -> ChangeRow:
     return ChangeRow(RowKind(row[change.KIND]), (row["id"],), place, row[change.ORDINAL], {"v": row["v"]})
 
 
-@contextmanager
-def writing(db: Db, writers: int) -> Iterator[None]:
+def writing(db: Db, writers: int) -> AbstractContextManager[None]:
     """Writers that insert, each on a connection of its own, one row a transaction; they have ended at the end."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
 
-    def insert(value: int) -> None:
-        try:
-            with db.session() as connection:
-                while not stop.is_set():
-                    query(connection, f"INSERT INTO t (v) VALUES ({value})")
-                    time.sleep(PAUSE)
-        except BaseException as failure:  # noqa: BLE001 - told to the test below
-            failures.append(failure)
+    def insert(value: int, is_over: Callable[[], bool]) -> None:
+        with db.session() as connection:
+            while not is_over():
+                query(connection, f"INSERT INTO t (v) VALUES ({value})")
+                time.sleep(PAUSE)
 
-    threads = [threading.Thread(target=insert, args=(number,)) for number in range(writers)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert failures == []
+    return beside(insert, writers)
 
 
 def tell(low: str, gtid_mode: str, writers: int, outcome: Outcome) -> None:

@@ -14,17 +14,20 @@ from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.binlog_reader import read_segment
-from lakeingest.mysql.chunk_reader import estimated_rows, key_bounds, next_boundary, read_chunk, server_state
+from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import FILE_START, connect, free_server_id, query, written_position
+from lakeingest.mysql.key_space import estimated_rows, key_bounds, next_boundary
 from lakeingest.mysql.preflight import Server, ask, retention
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.mysql.table_preflight import read_schemas
+from lakeingest.tables import Tables
 from tests.mysql.database import Db, database_on
 from tests.mysql.test_connection import ODD, source_of
 
 pytestmark = pytest.mark.mysql
 
 Servers = Callable[..., LocalServer]
+NO_OPTIONS = Tables(include=("*.*",))
 
 # variable -> a value that is refused, and what the refusal says
 SWITCHES: dict[str, tuple[str, str]] = {
@@ -78,7 +81,7 @@ def globally(connection: pymysql.Connection, **values: str) -> Iterator[None]:
 def findings(connection: pymysql.Connection, *tables: TableId) -> str:
     """What preflight refuses; '' when it passes."""
     conditions = preflight.CONDITIONS | table_preflight.CONDITIONS
-    checked = [*ask(Server.of(connection, tables), conditions), read_schemas(connection, tables)[1]]
+    checked = [*ask(Server.of(connection, tables), conditions), read_schemas(connection, tables, NO_OPTIONS)[1]]
     assert all(one.fatal for one in checked)
     return " | ".join(one.finding for one in checked if one.finding)
 
@@ -294,14 +297,19 @@ def test_rights_may_come_by_a_role(db: Db) -> None:
 def test_every_table_that_cannot_be_copied_is_named(db: Db) -> None:
     """The others' definitions are read; one that was dropped since it was listed is among the reasons."""
     db.run(
-        "CREATE TABLE a (id INT PRIMARY KEY, j INT INVISIBLE, t INT AS (id))",
-        "CREATE TABLE b (id VARCHAR(5) PRIMARY KEY)",
+        "CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT, _lakeingest_t INT)",
+        "CREATE TABLE b (id VARCHAR(5))",
         "CREATE TABLE good (id INT PRIMARY KEY)",
     )
     tables = [TableId(db.name, name) for name in ("a", "b", "gone", "good")]
-    schemas, checked = read_schemas(db.connection, tables)
+    schemas, checked = read_schemas(db.connection, tables, NO_OPTIONS)
     assert list(schemas) == [tables[-1]]
-    for named in ("a: column j is int", "column t is int", "b: key column id is varchar(5)", "gone: no such table"):
+    for named in (
+        "a: column _lakeingest_j is int",
+        "column _lakeingest_t is int",
+        "b: it has neither a primary key",
+        "gone: no such table",
+    ):
         assert named in str(checked.finding)
 
 

@@ -2,7 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeingest.core.schema import Kind, TableId, TableSchema
+from lakeingest.core.keys import quote
+from lakeingest.core.schema import Choices, Kind, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, UnsupportedTable
 from lakeingest.mysql.schema_reader import list_tables, read_schema
@@ -37,6 +38,9 @@ SUPPORTED: dict[str, tuple[Kind, tuple[int, int, int, int]]] = {
     "DECIMAL(65,30) UNSIGNED": (Kind.NUMERAL, (65, 30, 0, 0)),
     "FLOAT": (Kind.FLOAT, (0, 0, 0, 0)),
     "FLOAT(24)": (Kind.FLOAT, (0, 0, 0, 0)),
+    "FLOAT(7,2)": (Kind.FLOAT, (0, 0, 0, 0)),
+    "DOUBLE(9,3) UNSIGNED ZEROFILL": (Kind.DOUBLE, (0, 0, 0, 0)),
+    "DECIMAL(39,0) ZEROFILL": (Kind.NUMERAL, (39, 0, 0, 0)),
     "FLOAT(25)": (Kind.DOUBLE, (0, 0, 0, 0)),
     "DOUBLE": (Kind.DOUBLE, (0, 0, 0, 0)),
     "REAL": (Kind.DOUBLE, (0, 0, 0, 0)),
@@ -81,41 +85,44 @@ SUPPORTED: dict[str, tuple[Kind, tuple[int, int, int, int]]] = {
     "GEOMETRYCOLLECTION": (Kind.BINARY, (0, 0, 0, 0)),
     "MULTIPOLYGON": (Kind.BINARY, (0, 0, 0, 0)),
     "VECTOR(3)": (Kind.VECTOR, (0, 0, 0, 0)),
-    "INT DEFAULT (1 + 1)": (Kind.INT32, (0, 0, 0, 0)),  # DEFAULT_GENERATED is not a generated column
+    "INT DEFAULT (1 + 1)": (Kind.INT32, (0, 0, 0, 0)),
+    "INT GENERATED ALWAYS AS (id + 1) STORED": (Kind.INT32, (0, 0, 0, 0)),
+    "DECIMAL(9,2) GENERATED ALWAYS AS (id / 3) VIRTUAL": (Kind.DECIMAL, (9, 2, 0, 0)),
+    "DATE INVISIBLE": (Kind.DATE, (0, 0, 0, 0)),
 }
 
 # columns in CREATE TABLE -> what the refusal says, of which column or key
 REFUSED: dict[str, tuple[str, ...]] = {
-    "id INT PRIMARY KEY, c DECIMAL(39,0) ZEROFILL": ("c is decimal(39,0) unsigned zerofill: its text form is padded",),
-    "id INT PRIMARY KEY, c FLOAT(7,2)": ("column c is float(7,2): its text form is rounded",),
-    "id INT PRIMARY KEY, c DOUBLE(9,3)": ("column c is double(9,3): its text form is rounded",),
-    "id INT PRIMARY KEY, c INT GENERATED ALWAYS AS (id + 1) STORED": ("column c is int: generated",),
-    "id INT PRIMARY KEY, c INT GENERATED ALWAYS AS (id + 1) VIRTUAL": ("column c is int: generated",),
-    "id INT PRIMARY KEY, c INT INVISIBLE": ("column c is int: invisible",),
-    "id INT, c INT": ("it has no primary key",),
-    "id INT NOT NULL UNIQUE, c INT": ("it has no primary key",),
-    "id VARCHAR(9) PRIMARY KEY": ("key column id is varchar(9); only integer keys",),
-    "id DECIMAL(9,0) PRIMARY KEY": ("key column id is decimal(9,0); only integer keys",),
-    "id DATE PRIMARY KEY": ("key column id is date; only integer keys",),
-    "id BINARY(16) PRIMARY KEY": ("key column id is binary(16); only integer keys",),
-    "id ENUM('a') PRIMARY KEY": ("key column id is enum('a'); only integer keys",),
-    "id DOUBLE PRIMARY KEY": ("key column id is double; only integer keys",),
-    "id TEXT, PRIMARY KEY (id(5))": ("key column id is text; only integer keys",),
-    "a INT, b VARCHAR(9), PRIMARY KEY (a, b)": ("key column b is varchar(9); only integer keys",),
-    "id INT PRIMARY KEY, `a.b` INT": ("column a.b is int: names with such signs",),
-    "id INT PRIMARY KEY, `a``b` INT": ("column a`b is int: names with such signs",),
-    'id INT PRIMARY KEY, `a"b` INT': ('column a"b is int: names with such signs',),
-    "id INT PRIMARY KEY, `a%b` INT": ("column a%b is int: names with such signs",),
-    "id INT PRIMARY KEY, `a\nb` INT": ("names with such signs",),
-    "id INT PRIMARY KEY, `-a` INT": ("column -a is int: names with such signs",),
+    "id INT, c INT": ("it has neither a primary key nor a unique key of NOT NULL columns", "tables.options → key"),
+    "id INT UNIQUE, c INT": ("it has neither a primary key nor",),
+    "id VARCHAR(9) NOT NULL, UNIQUE KEY (id(5))": ("it has neither a primary key nor",),
+    "id INT NOT NULL, UNIQUE KEY ((id + 1))": ("it has neither a primary key nor",),
+    "id FLOAT NOT NULL UNIQUE": ("it has neither a primary key nor",),
+    "id DOUBLE PRIMARY KEY": ("key column id is double: no comparison finds", "tables.options → key"),
+    "a INT, b FLOAT, PRIMARY KEY (a, b)": ("key column b is float: no comparison finds its values exactly",),
+    "id TEXT, PRIMARY KEY (id(5))": ("the index PRIMARY has only the beginning of id", "tables.options → key"),
+    "id INT PRIMARY KEY, `a\nb` INT": ("its name cannot be printed",),
+    "id INT PRIMARY KEY, `.a` INT": ("column .a is int: its name cannot be printed, or begins with a dot",),
     "id INT PRIMARY KEY, _lakeingest_x INT": ("column _lakeingest_x is int: names that begin with _lakeingest_",),
     "id INT PRIMARY KEY, _LakeIngest_Kind INT": ("names that begin with _lakeingest_ are ours",),
-    "id VARCHAR(9), `d.e` TIME INVISIBLE, f DOUBLE(9,3), PRIMARY KEY (id)": (
-        "key column id is varchar(9); only integer keys",
-        "column d.e is time: invisible",
-        "column d.e is time: names with such signs",
-        "column f is double(9,3): its text form is rounded",
+    "id REAL, `.e` TIME, _lakeingest_f INT, PRIMARY KEY (id)": (
+        "key column id is double: no comparison finds",
+        "column .e is time: its name cannot be printed, or begins with a dot",
+        "column _lakeingest_f is int: names that begin",
     ),
+}
+
+# columns in CREATE TABLE -> the key
+KEYS: dict[str, tuple[str, ...]] = {
+    "a INT NOT NULL UNIQUE, b INT": ("a",),
+    "a INT NOT NULL UNIQUE, b INT PRIMARY KEY": ("b",),
+    "a VARCHAR(9) NOT NULL UNIQUE, b DATE NOT NULL, c INT NOT NULL, UNIQUE KEY (c, b)": ("a",),
+    "a VARCHAR(9) NOT NULL UNIQUE, b INT NOT NULL, c INT NOT NULL, UNIQUE KEY (c, b)": ("c", "b"),
+    "a INT UNIQUE, b DATE NOT NULL, UNIQUE KEY (b)": ("b",),
+    "a DOUBLE PRIMARY KEY, b BINARY(4) NOT NULL UNIQUE": ("b",),
+    "a TEXT, b INT NOT NULL UNIQUE, PRIMARY KEY (a(5))": ("b",),
+    "a INT NOT NULL, b INT NOT NULL, UNIQUE KEY y (a), UNIQUE KEY x (b)": ("b",),
+    "a INT NOT NULL, b INT NOT NULL, UNIQUE KEY y (a), UNIQUE KEY x (b) INVISIBLE": ("a",),
 }
 
 BASE = "id INT PRIMARY KEY, d DECIMAL(9,2), s VARCHAR(9), t DATETIME(3), b BINARY(4), e ENUM('a','b'), u INT"
@@ -181,6 +188,28 @@ def test_every_kind_of_integer_can_be_a_key(db: Db) -> None:
         assert schema.key == (LONG_NAME,)
 
 
+@pytest.mark.parametrize("columns", KEYS)
+def test_the_key_is_what_tells_rows_apart(db: Db, columns: str) -> None:
+    """The primary key; without one, or where it cannot be used, a unique key of NOT NULL columns: integers, few."""
+    assert db.table("t", columns).key == KEYS[columns]
+
+
+@pytest.mark.parametrize("declared", [("b",), ("b", "a"), ("t",)])
+def test_a_key_can_be_declared(db: Db, declared: tuple[str, ...]) -> None:
+    """What the user names comes before every index."""
+    db.run("CREATE TABLE d (a INT PRIMARY KEY, b INT, t TEXT)")
+    schema = read_schema(db.connection, TableId(db.name, "d"), Choices(declared))
+    assert (schema.key, schema.declared) == (declared, True)
+
+
+@pytest.mark.parametrize(("declared", "reason"), [("x", "which is no column"), ("f", "finds"), ("j", "no order")])
+def test_a_declared_key_is_of_columns_that_can_be_one(db: Db, declared: str, reason: str) -> None:
+    """Else it is refused by name."""
+    db.run("CREATE TABLE d (a INT PRIMARY KEY, f FLOAT, j JSON)")
+    with pytest.raises(UnsupportedTable, match=rf"tables\.options → key names {declared}.*{reason}"):
+        read_schema(db.connection, TableId(db.name, "d"), Choices(("a", declared)))
+
+
 @pytest.mark.parametrize("columns", REFUSED)
 def test_what_would_not_arrive_exact_is_refused_by_name(db: Db, columns: str) -> None:
     """Every reason is in the one message, with the way out."""
@@ -193,13 +222,22 @@ def test_what_would_not_arrive_exact_is_refused_by_name(db: Db, columns: str) ->
     assert "tables.exclude" in message
 
 
-@pytest.mark.parametrize("name", ["a.b", "a`b", "a/b", "a'b"])
-def test_a_table_with_an_odd_name_is_refused(db: Db, name: str) -> None:
-    """Its name would have to be escaped in too many places."""
-    quoted = name.replace("`", "``")
-    db.run(f"CREATE TABLE `{quoted}` (id INT PRIMARY KEY)")
-    with pytest.raises(UnsupportedTable, match="names with other signs"):
-        read_schema(db.connection, TableId(db.name, name))
+@pytest.mark.parametrize("name", ["a.b", "a`b", "a/b", "a'b", 'a"b', "❤ %s", "order", "-1", "a\\b"])
+def test_a_table_or_a_column_can_have_any_name(db: Db, name: str) -> None:
+    """Dots, quotes, signs of other alphabets, reserved words."""
+    quoted = quote(name)
+    db.run(f"CREATE TABLE {quoted} ({quoted} INT PRIMARY KEY)")
+    table = TableId(db.name, name)
+    schema = read_schema(db.connection, table)
+    assert (schema.table, schema.key) == (table, (name,))
+    assert table in list_tables(db.connection)
+
+
+def test_a_name_that_cannot_be_printed_is_refused(db: Db) -> None:
+    """It would spoil every line that names it."""
+    db.run("CREATE TABLE `a\nb` (id INT PRIMARY KEY)")
+    with pytest.raises(UnsupportedTable, match="its name has signs that cannot be printed"):
+        read_schema(db.connection, TableId(db.name, "a\nb"))
 
 
 @pytest.mark.parametrize("name", ["none", "no'ne", "no\\ne", "No"])

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from lakeingest.core.checksum import Checksum, Difference, differences, digest
+from lakeingest.core.checksum import Checksum, Difference, bucket, differences, digest
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import Kind, TableSchema
@@ -77,6 +77,10 @@ COLUMNS: dict[str, tuple[str, tuple[tuple[str, str | None], ...]]] = {
     "year_": ("YEAR", (("0", "0"), ("1901", "1901"), ("2155", "2155"), ("NULL", None))),
     "time0": ("TIME", (("'-838:59:59'", "-838:59:59"), ("'7:8:9'", "07:08:09"), ("NULL", None))),
     "time6": ("TIME(6)", (("'-0:0:0.5'", "-00:00:00.500000"), ("'100:00:00'", "100:00:00.000000"), ("NULL", None))),
+    "filled_numeral": ("DECIMAL(50,2) ZEROFILL", (("0", "0.00"), ("7.5", "7.50"), ("NULL", None))),
+    "rounded": ("DOUBLE(9,3)", (("1.5", "1.5"), ("0.1234", "0.123"), ("-0.0001", "0"), ("NULL", None))),
+    "large": ("DOUBLE(255,3)", (("-1.7976931348623157e252", "-1e252"), ("1e20", "1e20"), ("0.1", "0.1"))),
+    "short": ("FLOAT(7,2)", (("1.5", "1.5"), ("0.126", "0.12999999523162842"), ("NULL", None))),
     "numeral": ("DECIMAL(65,30)",
         (("-0." + "0" * 29 + "1", "-0." + "0" * 29 + "1"), ("9" * 35, "9" * 35 + "." + "0" * 30), ("NULL", None))),
     "doc": ("JSON",
@@ -137,21 +141,21 @@ def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: Sp
     by_source = source_side.row_checksums(db.source, schema, KeyRange(), ROWS)
     assert by_source == {(i % 3, -i): expected(i) for i in range(ROWS)}
     assert dict(target_side.row_checksums(rows, schema, ROWS)) == by_source
-    sums = target_side.range_checksums(rows.withColumn("number", F.expr("if(b < 1, 7, 8)")), schema)
+    sums = target_side.checksums(rows.withColumn("number", F.expr("if(b < 1, 7, 8)")), schema)
     for number, keys in {7: KeyRange(None, (1, -(2**31))), 8: KeyRange((1, -(2**31)))}.items():
         inside = [i for i in range(ROWS) if (i % 3, -i) in keys]
         assert sums[number] == reduce(add, map(expected, inside))
-        assert source_side.range_checksum(db.source, schema, keys) == sums[number]
+        assert source_side.range_checksums(db.source, schema, keys)[0] == sums[number]
 
 
 def test_one_changed_value_is_noticed_in_every_column(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """The row's checksum and the range's change, and the key of the row is named."""
     schema = every_kind(db)
     rows = copied(db, schema, spark, tmp_path)
-    seen = {source_side.range_checksum(db.source, schema, KeyRange())}
+    seen = {source_side.range_checksums(db.source, schema, KeyRange())[0]}
     for name, (_, pairs) in COLUMNS.items():
         db.run(f"UPDATE t SET {name} = {pairs[1][0]} WHERE (b, a) = (0, 0)")
-        seen.add(source_side.range_checksum(db.source, schema, KeyRange()))
+        seen.add(source_side.range_checksums(db.source, schema, KeyRange())[0])
     assert len(seen) == 1 + len(COLUMNS)
     source = source_side.row_checksums(db.source, schema, KeyRange(), ROWS)
     assert differences(source, target_side.row_checksums(rows, schema, ROWS)) == [Difference((0, 0), "differs")]
@@ -170,12 +174,38 @@ def test_row_checksums_name_the_first_keys_in_key_order(db: Db, spark: SparkSess
     assert (2**64 - 1, 1) in last
 
 
+def test_both_sides_find_the_bucket_of_a_key_and_name_its_text(db: Db, spark: SparkSession, tmp_path: Path) -> None:
+    """Of texts, bytes and times, whatever the server's order; buckets and rows cut off at the same key."""
+    schema = db.table("t", "a VARCHAR(9) COLLATE utf8mb4_0900_ai_ci, b VARBINARY(4), c TIME(1), PRIMARY KEY (a, b, c)")
+    keys = [
+        ("Ä", "00", "-01:00:00.5"),
+        ("b", "", "00:00:00.0"),
+        ("B ", "FF00", "838:59:59.0"),
+        ("ab", "61", "00:00:01.0"),
+    ]
+    db.run(*(f"INSERT INTO t VALUES ('{a}', x'{b}', '{c}')" for a, b, c in keys))
+    sums = {key: digest(key) for key in keys}
+    wanted: dict[int, Checksum] = {}
+    for key in keys:
+        number = bucket(key, 3)
+        wanted[number] = wanted.get(number, Checksum()) + sums[key]
+    assert source_side.range_checksums(db.source, schema, KeyRange(), 3) == wanted
+    numbered = target_side.in_buckets(copied(db, schema, spark, tmp_path), schema, 3)
+    assert target_side.checksums(numbered, schema) == wanted
+    by_bytes = sorted(sums, key=lambda key: [part.encode() for part in key])
+    source = source_side.row_checksums(db.source, schema, KeyRange(), 3)
+    assert source == dict(target_side.row_checksums(numbered, schema, 3)) == {key: sums[key] for key in by_bytes[:3]}
+    one = bucket(keys[0], 3)
+    inside = {key: checksum for key, checksum in sums.items() if bucket(key, 3) == one}
+    assert source_side.row_checksums(db.source, schema, KeyRange(), 9, (3, [one])) == inside
+
+
 def test_a_range_without_rows_has_the_empty_checksum(db: Db, spark: SparkSession, tmp_path: Path) -> None:
-    """MySQL's BIT_XOR of nothing is 0; Spark has no group for it."""
+    """Neither side has a group for it."""
     schema = db.table("t", "id INT PRIMARY KEY, v DOUBLE")
     rows = copied(db, schema, spark, tmp_path).withColumn("number", F.lit(0))
-    assert source_side.range_checksum(db.source, schema, KeyRange()) == Checksum()
-    assert target_side.range_checksums(rows, schema) == {}
+    assert source_side.range_checksums(db.source, schema, KeyRange()) == {}
+    assert target_side.checksums(rows, schema) == {}
     assert target_side.row_checksums(rows, schema, 5) == []
 
 
@@ -187,10 +217,10 @@ def test_a_row_that_the_source_cannot_hash_is_no_equal_row(db: Db) -> None:
     db.run("SET GLOBAL max_allowed_packet = 1048576")
     try:
         with pytest.raises(OperatorNeeded, match="1 rows are longer than max_allowed_packet"):
-            source_side.range_checksum(db.source, schema, KeyRange())
+            source_side.range_checksums(db.source, schema, KeyRange())
     finally:
         db.run(f"SET GLOBAL max_allowed_packet = {before}")
-    assert source_side.range_checksum(db.source, schema, KeyRange()).rows == 2
+    assert source_side.range_checksums(db.source, schema, KeyRange())[0].rows == 2
 
 
 @pytest.mark.parametrize("make", ["bits", "human", "edges", "singles"])

@@ -1,0 +1,80 @@
+"""Which columns are a table's key: the primary key, else a unique key of NOT NULL columns, or what the user names.
+
+The key tells rows apart in the lake, by the bytes of its values, and orders the chunks, by an index of the server's.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lakeingest.core.schema import INTEGERS, Column, Kind
+
+PRIMARY = "PRIMARY"
+_OPTION = "tables.options → key"
+_UNFIT = {
+    Kind.FLOAT: "no comparison finds its values exactly",
+    Kind.DOUBLE: "no comparison finds its values exactly",
+    Kind.JSON: "its values have no order by bytes",
+    Kind.VECTOR: "its values have no order",
+}
+
+
+class NoKey(ValueError):
+    """No columns can be the key; the message says why, and the way out."""
+
+
+def choose_key(
+    columns: Sequence[Column], statistics: Iterable[Mapping[str, Any]], declared: Sequence[str]
+) -> tuple[str, ...]:
+    """The names of the key's columns, in order; NoKey.
+
+    `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. Of several
+    unique keys one of integers is preferred, then one of few columns; a name decides at last.
+    """
+    by_name = {column.name: column for column in columns}
+    if declared:
+        for name in declared:
+            if name not in by_name:
+                raise NoKey(f"{_OPTION} names {name}, which is no column of it")
+            if reason := _unfit(by_name[name]):
+                raise NoKey(f"{_OPTION} names {name}: {reason}")
+        return tuple(declared)
+    indexes: dict[str, list[Mapping[str, Any]]] = {}
+    for row in statistics:
+        if not int(row["non_unique"]):
+            indexes.setdefault(str(row["index_name"]), []).append(row)
+    refused = {name: _refusal(name, parts, by_name) for name, parts in indexes.items()}
+    usable = {name: tuple(str(part["column_name"]) for part in indexes[name]) for name in indexes if not refused[name]}
+    if usable:
+        return usable[min(usable, key=lambda name: _rank(name, [by_name[part] for part in usable[name]]))]
+    if PRIMARY in refused:
+        raise NoKey(f"{refused[PRIMARY]}; name other columns that are unique with {_OPTION}")
+    raise NoKey(
+        "it has neither a primary key nor a unique key of NOT NULL columns; add one, or name columns that are unique"
+        f" with {_OPTION}"
+    )
+
+
+def _rank(name: str, columns: Sequence[Column]) -> tuple[bool, bool, int, str]:
+    return name != PRIMARY, any(column.kind not in INTEGERS for column in columns), len(columns), name
+
+
+def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> str | None:
+    """Why an index cannot be the key."""
+    if str(parts[0].get("is_visible", "YES")).upper() == "NO":
+        return f"the index {name} is invisible"
+    for part in parts:
+        column = columns.get(part["column_name"])  # NULL for an expression
+        if column is None:
+            return f"the index {name} has an expression"
+        if part["sub_part"] is not None:
+            return f"the index {name} has only the beginning of {column.name}"
+        if reason := _unfit(column):
+            return reason
+        if column.nullable:
+            return f"{column.name} of the index {name} may be NULL"
+    return None
+
+
+def _unfit(column: Column) -> str | None:
+    why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
+    return why and f"key column {column.name} is {column.source_type}: {why}"

@@ -1,0 +1,80 @@
+"""The keys of a table as the server has them: the least and the greatest, about how many, and where to cut.
+
+A boundary is what the server says it is, in the order of its own index: integers, and of all else literals that it
+compares as the column does.
+"""
+
+import pymysql
+
+from lakeingest.core.keys import Key, KeyRange, quote
+from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
+from lakeingest.mysql.connection import literal, query, table_name
+
+_LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key is looked for in the whole index
+
+
+def key_bounds(connection: pymysql.Connection, schema: TableSchema) -> tuple[int, int] | None:
+    """Least and greatest key of a table with a key of one integer; None when it is empty."""
+    column = quote(schema.key[0])
+    [(least, greatest)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)}")
+    return None if least is None else (int(least), int(greatest))
+
+
+def estimated_rows(connection: pymysql.Connection, schema: TableSchema) -> int:
+    """The optimizer's estimate of the table's rows."""
+    key, table = quote(schema.key[0]), table_name(schema.table)
+    [row] = query(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}")
+    return int(row[9] or 0)
+
+
+def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
+    """The storage engine's estimate of the bytes of the table's rows, without its other indexes."""
+    # the server answers from a copy of up to a day ago otherwise
+    query(connection, "SET SESSION information_schema_stats_expiry = 0")
+    database, name = literal(schema.table.database), literal(schema.table.name)
+    [(size,)] = query(
+        connection,
+        f"SELECT DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA = {database} AND TABLE_NAME = {name}",
+    )
+    return int(size or 0)
+
+
+def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int) -> Key | None:
+    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow."""
+    found = query(connection, boundary_query(schema, lower, rows))
+    if not found:
+        return None
+    return tuple(map(_part, schema.key_columns, found[0]))
+
+
+def boundary_query(schema: TableSchema, lower: Key | None, rows: int) -> str:
+    """The statement that `next_boundary` asks: it goes along the key's index, and reads no row of the table."""
+    literals = ", ".join(map(_literal, schema.key_columns))
+    order = ", ".join(map(quote, schema.key))
+    where = KeyRange(lower).predicate(schema.key)
+    return f"SELECT {literals} FROM {table_name(schema.table)} WHERE {where} ORDER BY {order} LIMIT 1 OFFSET {rows}"
+
+
+def _part(column: Column, text: str) -> int | str:
+    if column.kind in INTEGERS:
+        return int(text)
+    last = len(column.members) if column.source_type.startswith("enum(") else 2 ** len(column.members) - 1
+    return f"{text}/{last}" if column.members and last <= _LISTED else str(text)
+
+
+def _literal(column: Column) -> str:
+    """The expression of a value as a literal: compared with the column, its index is used, in the index's order."""
+    name = quote(column.name)
+    if column.kind in INTEGERS:
+        return name
+    if column.members or column.kind is Kind.BOOLEAN or column.source_type.startswith("bit("):
+        return f"CAST({name} AS UNSIGNED)"  # as numbers they are in order
+    match column.kind:
+        case Kind.DECIMAL | Kind.NUMERAL:
+            return f"CAST({name} AS CHAR)"
+        case Kind.STRING:  # the bytes in the column's own charset: nothing is converted
+            return f"CONCAT('_', CHARSET({name}), ' x''', HEX({name}), '''')"
+        case Kind.BINARY:
+            return f"CONCAT('x''', HEX({name}), '''')"
+        case _:
+            return f"CONCAT('''', CAST({name} AS CHAR), '''')"

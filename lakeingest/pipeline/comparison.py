@@ -1,0 +1,138 @@
+"""Comparison: one table, its source and its copy, by checksums that each side computes itself.
+
+Rows are compared range of keys by range. Where only the server knows the order of the keys, Spark cannot tell which of
+them are in a range: there the source still works range by range, and what is compared are buckets of the keys' bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
+
+from lakeingest.config import Config, Source
+from lakeingest.core.checksum import Checksum, Difference, differences
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.schema import TableSchema
+from lakeingest.mysql import checksum as source_side
+from lakeingest.mysql.key_space import next_boundary
+from lakeingest.quality import reconciliation as target_side
+from lakeingest.spark.ranges import ranges, within
+from lakeingest.spark.scatter import scatter
+
+if TYPE_CHECKING:
+    import pymysql
+    from pyspark.sql import DataFrame, SparkSession
+
+CHUNK_ROWS = 50_000
+FINEST_ROWS = 2_000  # a differing chunk is cut down to this before its rows are compared one by one
+KEYS_NAMED = 10_000  # at most, of one chunk: the driver holds them
+
+Pair = tuple[Checksum, Checksum]
+Unit = TypeVar("Unit")  # a range of keys, or the number of a bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A table at its source, and the rows of its copy."""
+
+    config: Config
+    connection: "pymysql.Connection"
+    spark: "SparkSession"
+    schema: TableSchema
+    rows: "DataFrame"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The checksums of both sides, in how many chunks the source computed its own, and the keys that differ."""
+
+    source: Checksum
+    target: Checksum
+    chunks: int
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumRange:
+    """The task of one executor: the checksums of a range by the source, bucket by bucket."""
+
+    source: Source
+    schema: TableSchema
+    keys: KeyRange
+    buckets: int
+
+    def run(self) -> dict[int, Checksum]:
+        """Ask the source."""
+        return source_side.range_checksums(self.source, self.schema, self.keys, self.buckets)
+
+
+def compare(sides: Sides) -> Compared:
+    """Compare all rows; the keys of those that differ are named, up to KEYS_NAMED of each chunk that does."""
+    chunks = _cut(sides, KeyRange(), CHUNK_ROWS)
+    return _by_range(sides, chunks) if sides.schema.ordered else _by_bucket(sides, chunks)
+
+
+def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
+    sums = _range_sums(sides, chunks)
+    finer = [part for keys in _differing(sums) for part in _cut(sides, keys, FINEST_ROWS)]
+    found: list[Difference] = []
+    for keys in _differing(_range_sums(sides, finer)) if finer else ():
+        source = source_side.row_checksums(sides.config.source, sides.schema, keys, KEYS_NAMED)
+        rows = sides.rows.where(keys.predicate(sides.schema.key))
+        found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED))
+    return _compared(sums, len(chunks), found)
+
+
+def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
+    count = len(chunks) * CHUNK_ROWS // FINEST_ROWS
+    ours: dict[int, Checksum] = {}
+    for part in _source_sums(sides, chunks, count):
+        for bucket, checksum in part.items():
+            ours[bucket] = ours.get(bucket, Checksum()) + checksum
+    numbered = target_side.in_buckets(sides.rows, sides.schema, count)
+    theirs = target_side.checksums(numbered, sides.schema)
+    sums = {one: (ours.get(one, Checksum()), theirs.get(one, Checksum())) for one in ours.keys() | theirs.keys()}
+    found: list[Difference] = []
+    if differing := sorted(_differing(sums)):
+        buckets = count, differing
+        source = source_side.row_checksums(sides.config.source, sides.schema, KeyRange(), KEYS_NAMED, buckets)
+        rows = numbered.where(numbered["number"].isin(differing))
+        found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED))
+    return _compared(sums, len(chunks), found)
+
+
+def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair]:
+    """Of each range the source's checksum and the target's."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    ours = _source_sums(sides, chunks, 1)
+    tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
+    numbers = ranges(sides.spark, tagged, "number int", len(sides.schema.key))
+    numbered = sides.rows.join(F.broadcast(numbers), on=within(sides.schema.key), how="inner")
+    theirs = target_side.checksums(numbered, sides.schema)
+    none = Checksum()
+    return {keys: (ours[number].get(0, none), theirs.get(number, none)) for number, keys in enumerate(chunks)}
+
+
+def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list[dict[int, Checksum]]:
+    tasks = [ChecksumRange(sides.config.source, sides.schema, keys, buckets) for keys in chunks]
+    return scatter(sides.spark, ChecksumRange.run, tasks, sides.config.source.max_connections - 1)
+
+
+def _cut(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
+    """Cut a range at every `rows` rows of the source."""
+    bounds: list[Key | None] = [keys.lower]
+    while (following := next_boundary(sides.connection, sides.schema, bounds[-1], rows)) is not None:
+        if keys.upper is not None and following >= keys.upper:
+            break
+        bounds.append(following)
+    return [KeyRange(lower, upper) for lower, upper in pairwise([*bounds, keys.upper])]
+
+
+def _differing(sums: dict[Unit, Pair]) -> list[Unit]:
+    return [unit for unit, (ours, theirs) in sums.items() if ours != theirs]
+
+
+def _compared(sums: dict[Unit, Pair], chunks: int, found: list[Difference]) -> Compared:
+    ours, theirs = (sum((pair[side] for pair in sums.values()), Checksum()) for side in (0, 1))
+    return Compared(ours, theirs, chunks, tuple(found))

@@ -1,0 +1,73 @@
+"""Where tables are cut, for every kind of key: boundaries tile the rows, and the server finds them by its index."""
+
+import pytest
+
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.schema import TableSchema
+from lakeingest.mysql.connection import query, query_dicts, table_name
+from lakeingest.mysql.key_space import boundary_query, next_boundary
+from tests.mysql.database import Db
+from tests.mysql.keyed import KEYS
+
+pytestmark = pytest.mark.mysql
+
+ROWS, CHUNK_ROWS = 1_200, 100
+
+
+def filled(db: Db, name: str) -> tuple[TableSchema, int]:
+    """A table with this kind of key and a wide column, and how many rows it has."""
+    keyed = KEYS[name]
+    schema = db.table(name, f"{keyed.columns}, v CHAR(100), PRIMARY KEY ({', '.join(keyed.names)})")
+    numbers = range(min(ROWS, keyed.count))
+    rows = (f"({', '.join(keyed.literals(n))}, 'v')" for n in numbers)
+    db.run(f"INSERT INTO {name} VALUES {', '.join(rows)}", f"ANALYZE TABLE {name}")
+    return schema, len(numbers)
+
+
+def boundaries(db: Db, schema: TableSchema, rows: int) -> list[Key]:
+    """All that the server is asked for, from the beginning to the end."""
+    found: list[Key] = []
+    lower = None
+    while (lower := next_boundary(db.connection, schema, lower, rows)) is not None:
+        found.append(lower)
+    return found
+
+
+def counted(db: Db, schema: TableSchema, keys: KeyRange) -> int:
+    """How many rows are in a range."""
+    [(count,)] = query(
+        db.connection, f"SELECT COUNT(*) FROM {table_name(schema.table)} WHERE {keys.predicate(schema.key)}"
+    )
+    return int(count)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_boundaries_tile_the_rows_of_every_kind_of_key(db: Db, name: str) -> None:
+    """Each chunk but the last has exactly the wanted rows, and all of them together every row once."""
+    schema, count = filled(db, name)
+    size = min(CHUNK_ROWS, max(1, count // 2))
+    ends = [None, *boundaries(db, schema, size), None]
+    counts = [counted(db, schema, KeyRange(ends[i], ends[i + 1])) for i in range(len(ends) - 1)]
+    assert counts[:-1] == [size] * (len(counts) - 1)
+    assert 0 < counts[-1] <= size
+    assert sum(counts) == count
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_boundaries_and_chunks_are_found_by_the_index(db: Db, name: str) -> None:
+    """By what the server says of its plans: a range of the key, no other rows, and nothing is sorted."""
+    schema, count = filled(db, name)
+    found = boundaries(db, schema, min(CHUNK_ROWS, max(1, count // 10)))
+    middle = len(found) // 2
+    chunk = KeyRange(found[middle], found[middle + 1] if middle + 1 < len(found) else None)
+    statements = {
+        "boundary": boundary_query(schema, found[middle], CHUNK_ROWS),
+        "chunk": f"SELECT * FROM {table_name(schema.table)} WHERE {chunk.predicate(schema.key)}",
+    }
+    for what, sql in statements.items():
+        [plan] = query_dicts(db.connection, f"EXPLAIN FORMAT=TRADITIONAL {sql}")
+        # a table has no more rows than the ENUM has members: to go along the whole index is as quick
+        wanted = {"range", "index"} if (name, what) in {("enum", "boundary"), ("set_", "boundary")} else {"range"}
+        assert plan["type"] in wanted, (what, sql, plan)
+        assert plan["key"] == "PRIMARY", (what, sql, plan)
+        assert "filesort" not in str(plan["extra"]), (what, sql, plan)
