@@ -1,6 +1,6 @@
 """Pipelines of a test's own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pymysql
@@ -8,10 +8,12 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from lakeingest.config import Config, Source, TableOptions, Tables
+from lakeingest.config import Config, Source
 from lakeingest.demo.server import LocalServer
+from lakeingest.tables import TableOptions, Tables
 from tests.e2e.pipe import Pipe
 
+ARRIVED: dict[tuple[str, int], dict[str, int]] = {}  # of this session: by type and its values, what came by each way
 FAULTS: list[tuple[str, int, str]] = []  # of this session: what was done to a run, its exit code and its line
 
 
@@ -21,8 +23,27 @@ def record() -> Callable[[str, int, str], None]:
     return lambda fault, code, line: FAULTS.append((fault, code, line))
 
 
+@pytest.fixture(scope="session")
+def record_values() -> Callable[[str, int, Mapping[str, int]], None]:
+    """Call it with a type, how many values of it there are, and how many arrived by some path and reader: a row."""
+
+    def note(source_type: str, values: int, arrived: Mapping[str, int]) -> None:
+        ARRIVED.setdefault((source_type, values), {}).update(arrived)
+
+    return note
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of faults."""
+    """Print the tables of faults and of values."""
+    if ARRIVED:
+        cases = sum(values * len(arrived) for (_, values), arrived in ARRIVED.items())
+        terminalreporter.section(f"values that arrived exactly, of {cases} by path and reader")
+    for (source_type, values), arrived in ARRIVED.items():
+        ways = sum(count == values for count in arrived.values())
+        exact = sum(arrived.values())
+        terminalreporter.write_line(
+            f"{source_type:<45} {values:>2} values, {ways:>2} of {len(arrived)} ways, {exact:>3} cases"
+        )
     if FAULTS:
         terminalreporter.section("faults: exit code, and the one line that users see")
     for fault, code, line in FAULTS:
@@ -43,7 +64,7 @@ def pipe_on(
                 "source": Source(
                     host=server.host, port=server.port, user=server.user, password=SecretStr(server.password)
                 ),
-                "tables": Tables(include=(f"{name}.*",), options={"*.*": TableOptions(**options)}),
+                "tables": Tables(include=(f"{name}.*",), options={"*.*": TableOptions.model_validate(options)}),
                 "state": tmp_path / name,
             }
         )

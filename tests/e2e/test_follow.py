@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from lakeingest.config import Config, Source, Tables
+from lakeingest.config import Config, Source
 from lakeingest.control.lease import held
 from lakeingest.control.spool import Spool
 from lakeingest.core.position import FilePosition
@@ -27,6 +27,7 @@ from lakeingest.pipeline.events import Event, Following, Merged, Published, Sour
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.run import RunResult, run
 from lakeingest.pipeline.status import status
+from lakeingest.tables import Tables
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
 

@@ -8,10 +8,9 @@ import os
 import random
 import re
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config
 from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.run import run
+from tests.beside import beside
 from tests.e2e.job import Job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
@@ -54,26 +54,18 @@ def job_in(
     return make
 
 
-@contextmanager
-def written_to(job: Job, chance: random.Random) -> Iterator[None]:
+def written_to(job: Job, chance: random.Random) -> AbstractContextManager[None]:
     """A writer inserts, updates, deletes and moves keys, everywhere, while the block runs."""
-    stop = threading.Event()
 
-    def write() -> None:
+    def write(_: int, is_over: Callable[[], bool]) -> None:
         connection = job.connection()
         with connection, connection.cursor() as cursor:
             cursor.execute(f"USE {job.database}")
-            while not stop.is_set():
+            while not is_over():
                 change(cursor.execute, chance)
                 time.sleep(0.005)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return beside(write, 1)
 
 
 def change(execute: Callable[[str], object], chance: random.Random) -> None:

@@ -1,0 +1,53 @@
+"""Rows by their keys, read as a chunk is: for a look at a few of them."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+
+from lakeingest.core.keys import quote
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.mysql.connection import table_name
+from lakeingest.mysql.row_stream import stream_rows
+from lakeingest.wire import arrow
+
+_AT_ONCE = 200  # keys of a SELECT
+
+
+def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The rows with these keys, values as Arrow gives them; of a text also rows that its collation takes for the same.
+
+    Each SELECT of some of them is a read view of its own.
+    """
+    names = ", ".join(map(quote, schema.names))
+    batches: list[pa.RecordBatch] = []
+    for first in range(0, len(keys), _AT_ONCE):
+        conditions = (
+            " AND ".join(f"{quote(column.name)} = {_value(column, key[column.name])}" for column in schema.key_columns)
+            for key in keys[first : first + _AT_ONCE]
+        )
+        where = " OR ".join(f"({condition})" for condition in conditions)
+        batches += stream_rows(connection, schema, f"SELECT {names} FROM {table_name(schema.table)} WHERE {where}")
+    return pa.Table.from_batches(batches, arrow.table_schema(schema))
+
+
+def _value(column: Column, value: Any) -> str:
+    """A value of the lake as MySQL compares it."""
+    if column.kind is Kind.MICROS:
+        return f"SEC_TO_TIME({value} / 1000000)"
+    match value:
+        case bool() | int():
+            return str(int(value))
+        case Decimal():
+            return f"{value:f}"
+        case bytes():
+            return str(int.from_bytes(value)) if column.source_type.startswith("bit(") else f"x'{value.hex()}'"
+        case str() if column.kind is Kind.STRING:
+            return f"_utf8mb4 x'{value.encode().hex()}'"
+        case dt.datetime():
+            return f"'{value:%Y-%m-%d %H:%M:%S.%f}'"
+        case _:  # numerals, times, days
+            return f"'{value}'"

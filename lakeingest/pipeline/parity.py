@@ -1,0 +1,153 @@
+"""Parity: what the snapshot reads of a row and what the binlog said of it, column by column.
+
+Both decode MySQL's bytes, by different code, and must come to the same value. Rows that were changed lately are taken
+out of the binlog, read by their keys, and compared, unless they were changed again meanwhile, or were not seen yet:
+what is written is visible only once it is executed.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.core import change
+from lakeingest.core.change import RowKind
+from lakeingest.core.condition import Checked
+from lakeingest.core.position import FIRST_EPOCH, FilePosition, GtidSet
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import LakeIngestError
+from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.connection import (
+    FILE_START,
+    connect,
+    file_sizes,
+    free_server_id,
+    named_errors,
+    written_position,
+)
+from lakeingest.mysql.keyed_rows import rows_of
+
+ROWS = 1_000  # of each table
+KEPT = 20 * ROWS  # change rows of a table, the latest: hot rows are changed again and again
+SHOWN = 60  # characters of a value
+BYTES = 64 << 20  # of the binlog, unless its newest file has more
+
+Row = dict[str, Any]
+Changed = dict[TableId, dict[tuple[Any, ...], Row | None]]  # by key its last change; None: it is gone, or not visible
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnParity:
+    """How many values of a column were compared, how many of them differ, and the first that does."""
+
+    table: TableId
+    column: str
+    source_type: str
+    compared: int
+    differing: int = 0
+    example: str = ""
+
+    def __str__(self) -> str:
+        named = f"{self.table}: column {self.column} ({self.source_type})"
+        return f"{named} differs in {self.differing} of {self.compared} rows: {self.example}"
+
+
+def parity(
+    source: Source, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]
+) -> tuple[Checked, ...]:
+    """Whether the two paths agree, and which columns could not be compared, since no row of them was changed lately."""
+    try:
+        with named_errors(source):
+            found = [one for table in compared(source, connection, schemas) for one in table]
+    except LakeIngestError as error:
+        return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
+    differing = "; ".join(str(one) for one in found if one.differing)
+    idle = ", ".join(f"{one.table}.{one.column}" for one in found if not one.compared)
+    fix = "name it in a report to the lakeingest project, and leave the table out with tables.exclude"
+    missed = f"no value of {idle} was written lately: insert or update rows and ask again"
+    return (
+        Checked("parity", f"{differing}; {fix}" if differing else None),
+        Checked("parity of all columns", missed if idle else None, fatal=False),
+    )
+
+
+def compared(
+    source: Source, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]
+) -> Iterator[list[ColumnParity]]:
+    """Table by table, what came of each of its columns; NULLs are not counted."""
+    state, stop = server_state(connection), written_position(connection)
+    lately = Segment(state.uuid, FIRST_EPOCH, _start(connection), stop, GtidSet())
+    changed = _changes(source, lately, schemas, state.executed)
+    for table, schema in schemas.items():
+        theirs = {key: row for key, row in changed[table].items() if row is not None}
+        rows = rows_of(connection, schema, list(theirs.values())[-ROWS:]).to_pylist()
+        ours = {tuple(row[name] for name in schema.key): row for row in rows}
+        since = Segment(state.uuid, FIRST_EPOCH, stop, written_position(connection), GtidSet())
+        again = _changes(source, since, {table: schema})[table]
+        both = [(ours[key], theirs[key]) for key in ours if key in theirs and key not in again]
+        yield [column_parity(schema, number, both) for number in range(len(schema.columns))]
+
+
+def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Row]]) -> ColumnParity:
+    """One column in rows of which the first is the snapshot's, the second the binlog's."""
+    column, name = schema.columns[number], schema.columns[number].name
+    there = [(ours, theirs) for ours, theirs in rows if (ours[name], theirs[name]) != (None, None)]
+    # as it is written: 1.50 is not 1.5, -0.0 not 0.0
+    differing = [(ours, theirs) for ours, theirs in there if repr(ours[name]) != repr(theirs[name])]
+    shown = ""
+    if differing:
+        ours, theirs = differing[0]
+        key = ", ".join(f"{part}={ours[part]!r}" for part in schema.key)
+        shown = f"of {key} the snapshot reads {_cut(ours[name])}, the binlog {_cut(theirs[name])}"
+    return ColumnParity(schema.table, name, column.source_type, len(there), len(differing), shown)
+
+
+def _changes(
+    source: Source, segment: Segment, schemas: Mapping[TableId, TableSchema], executed: GtidSet | None = None
+) -> Changed:
+    """The last change of each key in a segment; of the latest KEPT change rows of each table."""
+
+    def is_there(row: Row) -> bool:
+        is_visible = executed is None or GtidSet.parse(row[change.GTID]) <= executed
+        return is_visible and not RowKind(row[change.KIND]).is_delete
+
+    batches: dict[TableId, deque[pa.RecordBatch]] = {table: deque() for table in schemas}
+    with connect(source) as connection:
+        for table, batch in read_segment(connection, segment, schemas, free_server_id(connection, source)):
+            if table is not None:
+                kept = batches[table]
+                kept.append(batch)
+                while sum(one.num_rows for one in kept) - kept[0].num_rows >= KEPT:
+                    kept.popleft()
+    return {
+        table: {
+            tuple(row[name] for name in schemas[table].key): row if is_there(row) else None
+            for batch in kept
+            for row in batch.to_pylist()
+        }
+        for table, kept in batches.items()
+    }
+
+
+def _start(connection: pymysql.Connection) -> FilePosition:
+    """The start of the newest file, or of one before it, so that there are about BYTES of the binlog."""
+    sizes = file_sizes(connection)
+    first, *older = reversed(sizes)
+    left = BYTES - sizes[first]
+    for file in older:
+        left -= sizes[file]
+        if left < 0:
+            break
+        first = file
+    return FilePosition(first, FILE_START)
+
+
+def _cut(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

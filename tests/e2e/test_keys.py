@@ -1,0 +1,128 @@
+"""Tables with every kind of key, copied while four writers move keys across the borders of chunks: they come out equal.
+
+LAKEINGEST_KEY_ROWS sets the rows of each table, LAKEINGEST_KEY_ROUNDS how often all of it is done.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pymysql
+import pytest
+from pymysql.constants import ER
+
+from lakeingest.demo.server import LocalServer
+from lakeingest.pipeline.events import Event, WaveCommitted
+from tests.beside import beside
+from tests.e2e.pipe import Pipe
+from tests.mysql.keyed import KEYS, Keyed
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+ROWS = int(os.environ.get("LAKEINGEST_KEY_ROWS", "20000"))
+ROUNDS = int(os.environ.get("LAKEINGEST_KEY_ROUNDS", "1"))
+CHUNKS, WRITERS, BATCH = 10, 4, 2_000
+LOST_RACES = {ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT}
+
+
+def made(pipe: Pipe) -> None:
+    """Every table, half of whose possible keys are there."""
+    for name, keyed in KEYS.items():
+        names = ", ".join(keyed.names)
+        pipe.sql(f"CREATE TABLE {name} ({keyed.columns}, v INT, PRIMARY KEY ({names})) DEFAULT CHARSET utf8mb4")
+        numbers = range(0, min(2 * ROWS, keyed.count), 2)
+        for start in range(0, len(numbers), BATCH):
+            rows = (f"({', '.join(keyed.literals(n))}, {n})" for n in numbers[start : start + BATCH])
+            pipe.sql(f"INSERT INTO {name} VALUES {', '.join(rows)}")
+
+
+def at(keyed: Keyed, n: int) -> str:
+    """The condition of the n-th key."""
+    return " AND ".join(f"{name} = {literal}" for name, literal in zip(keyed.names, keyed.literals(n), strict=True))
+
+
+def change(chance: random.Random) -> list[str]:
+    """A transaction: rows of a table are inserted, deleted, deleted and inserted again, moved, or merely respelled."""
+    name = chance.choice(list(KEYS))
+    keyed = KEYS[name]
+    one, other = (chance.randrange(min(2 * ROWS, keyed.count)) for _ in range(2))
+    insert = f"INSERT INTO {name} VALUES ({', '.join(keyed.literals(one))}, {chance.randrange(10**6)})"
+    moved = ", ".join(f"{part} = {to}" for part, to in zip(keyed.names, keyed.literals(other), strict=True))
+    delete = f"DELETE FROM {name} WHERE {at(keyed, one)}"
+    return chance.choice(
+        [
+            [insert],
+            [delete],
+            [delete, insert],
+            [f"UPDATE {name} SET {moved} WHERE {at(keyed, one)}"],
+            [f"UPDATE {name} SET v = v + 1 WHERE {at(keyed, one)}", f"DELETE FROM {name} WHERE {at(keyed, other)}"],
+            [f"UPDATE {name} SET k = {keyed.same} WHERE {at(keyed, one)}"] if keyed.same else [delete, insert],
+        ]
+    )
+
+
+def written_to(pipe: Pipe, seed: int) -> AbstractContextManager[None]:
+    """Four writers change all tables while the block runs; none of them fails."""
+    source = pipe.config.source
+
+    def write(number: int, is_over: Callable[[], bool]) -> None:
+        chance = random.Random(WRITERS * seed + number)
+        with pymysql.connect(
+            host=source.host,
+            port=source.port,
+            user=source.user,
+            password=source.password.get_secret_value(),
+            database=pipe.database,
+        ) as connection:
+            while not is_over():
+                try:
+                    with connection.cursor() as cursor:
+                        for statement in change(chance):
+                            cursor.execute(statement)
+                    connection.commit()
+                except pymysql.err.MySQLError as error:
+                    if error.args[0] not in LOST_RACES:
+                        raise
+                    connection.rollback()
+
+    return beside(write, WRITERS)
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_every_kind_of_key_is_copied_exactly_under_writers(
+    pipe_on: Callable[..., Pipe], mysql_server: LocalServer, seed: int
+) -> None:
+    """All of them as tables of one run: bootstrapped and caught up with while they are written to, then once quiet."""
+    pipe = pipe_on(mysql_server, chunk_rows=max(1, ROWS // CHUNKS))
+    made(pipe)
+    with written_to(pipe, seed):
+        pipe.run()
+    with written_to(pipe, seed + ROUNDS):
+        pipe.run()
+    pipe.run()
+    pipe.assert_equal()
+
+
+@pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci"])
+def test_flink_cdc_4413_a_collated_uuid_loses_no_change(pipe: Pipe, collation: str) -> None:
+    """A text's order is the server's: after each wave rows all over the table change, respelled ones among them."""
+    pipe.sql(f"CREATE TABLE t (id CHAR(36) COLLATE {collation} PRIMARY KEY, v INT)")
+    keys = [KEYS["uuid"].literals(n)[0] for n in range(200)]
+    spelled = [key.upper() if n % 2 else key for n, key in enumerate(keys)]
+    pipe.sql(f"INSERT INTO t VALUES {', '.join(f'({key}, 0)' for key in spelled[:150])}")
+
+    def change(event: Event) -> None:
+        if isinstance(event, WaveCommitted):
+            chance = random.Random(event.wave)
+            for key in chance.sample(keys[:150], 20):
+                pipe.sql(f"UPDATE t SET v = v + 1, id = IF(v % 2, UPPER(id), LOWER(id)) WHERE id = {key}")
+            for key in chance.sample(keys[:150], 5):
+                pipe.sql(f"DELETE FROM t WHERE id = {key}")
+            for key in chance.sample(keys, 5):
+                pipe.sql(f"INSERT IGNORE INTO t VALUES ({key}, 9)")
+
+    pipe.run(observe=change)
+    assert len(pipe.seen(WaveCommitted)) > 1
+    pipe.run()
+    pipe.assert_equal()
