@@ -28,7 +28,7 @@ from lakeingest import config
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import MainMoved, NotOurTable, StaleWriter
+from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
 from lakeingest.lake.data_files import write_rows
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OWNER = "lakeingest.table"  # table property: the source table that this is the copy of
+VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
 _PROPERTIES = {
-    "format-version": "2",
+    "format-version": str(VERSION),
     "write.merge.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
@@ -243,6 +244,12 @@ class IcebergTarget:
                 continue
             if loaded.properties.get(OWNER) != str(table):
                 raise _not_ours(table, name)
+            version = loaded.metadata.format_version
+            if version > VERSION:
+                raise UnsupportedTable(
+                    f"{table}: its copy was altered to version {version} of Iceberg's format, and {VERSION} is what can"
+                    " be written; drop the copy, it must be made again"
+                )
             return loaded
         return None
 

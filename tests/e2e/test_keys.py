@@ -126,3 +126,35 @@ def test_flink_cdc_4413_a_collated_uuid_loses_no_change(pipe: Pipe, collation: s
     assert len(pipe.seen(WaveCommitted)) > 1
     pipe.run()
     pipe.assert_equal()
+
+
+class Broken(Exception):
+    """What ends a run in mid-copy."""
+
+
+def test_a_copy_goes_on_where_it_was_broken_off(pipe: Pipe) -> None:
+    """Also of keys that only the server can order: from the literal that the last wave ended at, none of them lost."""
+    keyed = KEYS["mixed3"]
+    pipe.sql(f"CREATE TABLE t ({keyed.columns}, v INT, PRIMARY KEY ({', '.join(keyed.names)}))")
+    rows = (f"({', '.join(keyed.literals(n))}, 0)" for n in range(0, 600, 2))
+    pipe.sql(f"INSERT INTO t VALUES {', '.join(rows)}")
+
+    def stop(event: Event) -> None:
+        if isinstance(event, WaveCommitted) and not event.complete:
+            raise Broken
+
+    for broken in range(10):
+        try:
+            pipe.run(observe=stop)
+            break
+        except Broken:
+            pipe.sql(
+                f"UPDATE t SET v = v + 1 WHERE {at(keyed, 2 * broken)} OR {at(keyed, 500 + 2 * broken)}",
+                f"DELETE FROM t WHERE {at(keyed, 300 + 2 * broken)}",
+                f"INSERT INTO t VALUES ({', '.join(keyed.literals(2 * broken + 1))}, 1)",
+            )
+    waves = [event.wave for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)]
+    assert waves == list(range(1, len(waves) + 1))
+    assert broken > 1
+    pipe.run()
+    pipe.assert_equal()

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
 from lakeingest.core.progress import Progress
-from lakeingest.errors import ForeignWrite, MainMoved, StaleWriter, StateUnreadable
+from lakeingest.errors import ForeignWrite, MainMoved, StaleWriter, StateUnreadable, UnsupportedTable
 from lakeingest.lake.history import BUILDING, STAGING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw
@@ -49,6 +49,14 @@ def expire(lake: Lake, suffix: str = "") -> None:
         f"CALL {CATALOG}.system.expire_snapshots(table => '{lake.table}{suffix}', retain_last => 1,"
         " older_than => TIMESTAMP '2999-01-01 00:00:00')"
     )
+
+
+def test_a_copy_of_a_newer_format_is_refused_by_name(lake: Lake) -> None:
+    """Someone altered it to what cannot be written, nor be taken back."""
+    lake.published((1, "a"))
+    lake.spark.sql(f"ALTER TABLE {CATALOG}.{lake.table} SET TBLPROPERTIES ('format-version' = '3')")
+    with pytest.raises(UnsupportedTable, match=f"{lake.table}: its copy was altered to version 3 of Iceberg's format"):
+        lake.open().load(lake.table)
 
 
 def roll_back(lake: Lake, version: int) -> None:
