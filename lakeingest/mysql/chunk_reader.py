@@ -143,10 +143,11 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
 
 def _selected(schema: TableSchema) -> str:
-    return ", ".join(_expression(column) for column in schema.columns)
+    return ", ".join(map(expression, schema.columns))
 
 
-def _expression(column: Column) -> str:
+def expression(column: Column) -> str:
+    """What a chunk selects of a column."""
     name = quote(column.name)
     if not is_reference():
         return name

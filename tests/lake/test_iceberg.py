@@ -215,6 +215,8 @@ VALUES: dict[str, tuple[Column, list[Any]]] = {
     "json": (Column("c", Kind.JSON, "json"), ['{"a": [1, null, "ä"]}', "null"]),
     "boolean": (Column("c", Kind.BOOLEAN, "bit(1)"), [True, False]),
     "binary": (Column("c", Kind.BINARY, "blob"), [b"", b"\0\xff", bytes(range(256)) * 300]),
+    "moment": (Column("c", Kind.MOMENT, "datetime(1)", fraction=1), ["0000-00-00 00:00:00.0", "2024-02-29 23:59:59.9"]),
+    "micros": (Column("c", Kind.MICROS, "time(6)"), [-3_020_399_999_999, 0, 1]),
     "vector": (Column("c", Kind.VECTOR, "vector"), [[0.10000000149011612, -0.0], [3.4028234663852886e38] * 2048]),
 }
 

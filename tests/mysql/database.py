@@ -13,10 +13,11 @@ from lakeingest.config import Source
 from lakeingest.core import change
 from lakeingest.core.keys import quote
 from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import Kind, TableId, TableSchema
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.chunk_reader import expression
 from lakeingest.mysql.connection import connect, query, table_name, written_position
 from lakeingest.mysql.reference.text_rows import stream_texts
 from lakeingest.mysql.row_stream import is_reference, stream_rows
@@ -89,12 +90,7 @@ class Db:
 
     def select(self, schema: TableSchema) -> pa.Table:
         """All rows in the order of the key, as the snapshot reads them."""
-        columns = ", ".join(
-            f"CAST({quote(column.name)} AS DOUBLE)"
-            if column.kind in {Kind.FLOAT, Kind.DOUBLE} and is_reference()
-            else quote(column.name)
-            for column in schema.columns
-        )
+        columns = ", ".join(map(expression, schema.columns))
         order = ", ".join(map(quote, schema.key))
         stream = stream_texts if is_reference() else stream_rows
         with connect(self.source, stream=True) as connection:

@@ -267,7 +267,7 @@ def test_every_value_is_what_select_gives(db: Db, wire: str) -> None:
 def test_values_of_every_kind_are_tried(db: Db) -> None:
     """No kind of column is left out by those who add one."""
     table = db.table("t", f"id INT PRIMARY KEY, {', '.join(VALUES | MORE)}")
-    assert {column.kind for column in table.columns} == set(Kind)
+    assert {column.kind for column in table.columns} == witness.USUAL
 
 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)

@@ -10,6 +10,8 @@ import pyarrow as pa
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import Column, Kind
 
+USUAL = set(Kind) - {Kind.MOMENT, Kind.MICROS}  # kinds of columns of which the user chose nothing
+
 
 def asked(column: Column) -> str:
     """The expression that makes the server say what it holds."""
@@ -42,7 +44,7 @@ def _normal(column: Column, text: str) -> str:
         return repr(float(text))
     if column.kind in {Kind.INT32, Kind.INT64, Kind.UINT64}:
         return str(int(text))
-    if column.kind is Kind.DECIMAL and "zerofill" in column.source_type:
+    if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and "zerofill" in column.source_type:
         whole, point, rest = text.partition(".")
         return (whole.lstrip("0") or "0") + point + rest
     if column.source_type.startswith("bit("):  # the server shows a number

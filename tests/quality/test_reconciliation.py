@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from lakeingest.core.checksum import Checksum, Difference, bucket, differences, digest
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.core.schema import TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql import checksum as source_side
@@ -22,6 +22,7 @@ from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import query
 from lakeingest.quality import reconciliation as target_side
 from lakeingest.quality.reconciliation import double_text
+from tests.mysql import witness
 from tests.mysql.database import Db, database_on
 
 pytestmark = [pytest.mark.mysql, pytest.mark.spark]
@@ -114,7 +115,7 @@ def every_kind(db: Db) -> TableSchema:
     """The table of all COLUMNS, with its rows."""
     columns = ", ".join(f"{name} {source_type}" for name, (source_type, _) in COLUMNS.items())
     schema = db.table("t", f"{columns}, a INT, b BIGINT UNSIGNED, PRIMARY KEY (b, a)")
-    assert {column.kind for column in schema.columns} == set(Kind)
+    assert {column.kind for column in schema.columns} == witness.USUAL
     rows = [[pairs[row % len(pairs)][0] for _, pairs in COLUMNS.values()] for row in range(ROWS)]
     db.run(*(f"INSERT INTO t VALUES ({', '.join(row)}, {-i}, {i % 3})" for i, row in enumerate(rows)))
     return schema
