@@ -70,7 +70,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
             return f"the index {name} has only the beginning of {column.name}"
         if reason := _unfit(column):
             return reason
-        if column.nullable:
+        if part["nullable"] == "YES":
             return f"{column.name} of the index {name} may be NULL"
     return None
 
