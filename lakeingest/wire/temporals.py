@@ -68,7 +68,7 @@ def binary_days(values: Values, column: Column) -> pa.Array:
     """DATE, DATETIME or TIMESTAMP (of a session in UTC) in a result set."""
     found = np.empty(len(values), np.int64)
     _read_binary_datetimes(values.data, values.start, values.size, found)
-    if not np.isin(values.size, _BINARY_SIZES).all():
+    if not np.isin(values.size[found == _IMPOSSIBLE], _BINARY_SIZES).all():
         raise Damaged("a day of a length that none has")
     return _days(values, found, column, _binary_text)
 
