@@ -81,10 +81,13 @@ class Encoding:
     width: int
     reader: "Reader"
 
+    @property
+    def may_null(self) -> bool:
+        """Whether the user chose that some of its values are NULL."""
+        return self.column.choice == NULL_DATES
+
     def nulled(self, values: Values, array: pa.Array) -> np.ndarray:
         """Of each row whether its value is NULL only because the user chose so."""
-        if self.column.choice != NULL_DATES or array.null_count == 0:
-            return np.zeros(len(values), bool)
         made: np.ndarray = array.is_null().to_numpy(zero_copy_only=False) & (values.start >= 0)
         return made
 

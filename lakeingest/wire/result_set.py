@@ -112,5 +112,6 @@ class ResultSet:
             raise UnsupportedValue(
                 f"{self._schema.table}: column {column.name} ({column.source_type}): {error}"
             ) from error
-        self.nulled += int(encoding.nulled(values, array).sum())
+        if encoding.may_null:
+            self.nulled += int(encoding.nulled(values, array).sum())
         return array

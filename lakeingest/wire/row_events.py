@@ -126,12 +126,13 @@ class RowReader:
                 raise self._refused(_Status(status), table, f"{file}:{rows[chosen[place[0]], Row.POS]}")
             if found:
                 event = self._event[:found].copy()
-                is_new = np.isin(self._kind[:found], _NEW)
                 columns = []
                 for i, one in enumerate(encodings):
                     values = Values(data, start[i, :found], size[i, :found])
                     columns.append(self._array(one, values, table, f"{file}:{{}}", rows, event))
-                    self.nulled[self.schema(table).table] += int((one.nulled(values, columns[-1]) & is_new).sum())
+                    if one.may_null:
+                        made = one.nulled(values, columns[-1]) & np.isin(self._kind[:found], _NEW)
+                        self.nulled[self.schema(table).table] += int(made.sum())
                 yield Halves(table, columns, self._kind[:found].copy(), event, self._within[:found].copy())
 
     def _array(
