@@ -106,12 +106,12 @@ def merge(context: Context, table: TableId) -> None:
     covered_from = max(progress.covered_from, context.spool.start)
     plan = plan_merge(progress.splits, stop.place, context.spool.log(), covered_from)
     files = context.spool.files(table, plan.start, plan.stop)
-    since = plan.start if progress.position is None else progress.position.place
-    nulled = context.spool.nulled(table, since, plan.stop)
     if not files:
         context.lease.assert_held()
         context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)
         return
+    since = plan.start if progress.position is None else progress.position.place
+    nulled = context.spool.nulled(table, since, plan.stop)
     merger = context.target.merger(staged, key, bounds_of(files, key[0]))
     slices = cut(files, key[0], max(1, context.spool.backlog(table, plan.start) // SLICE_ROWS))
     replacements = [ReplaceRows(tuple(files), key, plan.marks, plan.stop, one, merger) for one in slices]

@@ -146,9 +146,7 @@ def _plan(
                 schema.key,
                 key_path,
                 columns,
-                tuple(
-                    f"{one.name}: zero and partial dates are NULL" for one in schema.columns if one.choice == NULL_DATES
-                ),
+                _lossy(schema),
                 copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
