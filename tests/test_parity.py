@@ -35,7 +35,7 @@ def test_every_type_is_read_alike_on_both_paths(db: Db) -> None:
         values = ", ".join(pairs[row % len(pairs)][0] for pairs in VALUES.values())
         db.run(f"INSERT INTO t VALUES ({row}, {values}, NULL)")
     db.run("INSERT INTO t (id) VALUES (10)", "UPDATE t SET id = 20 WHERE id = 1", "DELETE FROM t WHERE id = 2")
-    [found] = compared(db.source, db.connection, {schema.table: schema})
+    found = compared(db.source, db.connection, {schema.table: schema})
     assert [one for one in found if one.differing] == []
     assert {one.column: one.compared for one in found} == {
         "id": 4,
@@ -60,7 +60,7 @@ def test_rows_are_found_by_every_kind_of_key(db: Db, name: str) -> None:
     whole = db.select(schema).to_pylist()
     found = rows_of(db.connection, schema, whole[::2]).to_pylist()
     assert sorted(found, key=lambda row: row["v"]) == sorted(whole[::2], key=lambda row: row["v"])
-    [columns] = compared(db.source, db.connection, {schema.table: schema})
+    columns = compared(db.source, db.connection, {schema.table: schema})
     assert {(one.compared, one.differing) for one in columns} == {(len(numbers), 0)}
 
 

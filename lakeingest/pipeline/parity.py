@@ -6,7 +6,7 @@ what is written is visible only once it is executed.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,7 @@ def parity(
     """Whether the two paths agree, and which columns could not be compared, since no row of them was changed lately."""
     try:
         with named_errors(source):
-            found = [one for table in compared(source, connection, schemas) for one in table]
+            found = compared(source, connection, schemas)
     except LakeIngestError as error:
         return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
     differing = "; ".join(str(one) for one in found if one.differing)
@@ -79,19 +79,26 @@ def parity(
 
 def compared(
     source: Source, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]
-) -> Iterator[list[ColumnParity]]:
-    """Table by table, what came of each of its columns; NULLs are not counted."""
+) -> list[ColumnParity]:
+    """What came of each column of each table; NULLs are not counted."""
     state, stop = server_state(connection), written_position(connection)
     lately = Segment(state.uuid, FIRST_EPOCH, _start(connection), stop, GtidSet())
     changed = _changes(source, lately, schemas, state.executed)
+    theirs = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
+    ours = {
+        table: rows_of(connection, schema, list(theirs[table].values())[-ROWS:]).to_pylist()
+        for table, schema in schemas.items()
+    }
+    again = _changes(source, Segment(state.uuid, FIRST_EPOCH, stop, written_position(connection), GtidSet()), schemas)
+    found: list[ColumnParity] = []
     for table, schema in schemas.items():
-        theirs = {key: row for key, row in changed[table].items() if row is not None}
-        rows = rows_of(connection, schema, list(theirs.values())[-ROWS:]).to_pylist()
-        ours = {tuple(row[name] for name in schema.key): row for row in rows}
-        since = Segment(state.uuid, FIRST_EPOCH, stop, written_position(connection), GtidSet())
-        again = _changes(source, since, {table: schema})[table]
-        both = [(ours[key], theirs[key]) for key in ours if key in theirs and key not in again]
-        yield [column_parity(schema, number, both) for number in range(len(schema.columns))]
+        pairs = [
+            (row, theirs[table][key])
+            for row in ours[table]
+            if (key := tuple(row[name] for name in schema.key)) in theirs[table] and key not in again[table]
+        ]
+        found += [column_parity(schema, number, pairs) for number in range(len(schema.columns))]
+    return found
 
 
 def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Row]]) -> ColumnParity:
