@@ -27,6 +27,11 @@ _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.MICROS: iceberg.LongType(),
 }
 
+# Iceberg's own columns: Spark does not read a table that has one of the name
+_ICEBERG_OWN = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
+)
+
 _SPARK_TYPES = {
     Kind.INT32: "int",
     Kind.INT64: "bigint",
@@ -49,7 +54,12 @@ _SPARK_TYPES = {
 
 
 def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
-    """The type that holds every value of the column exactly; `element_id` is the field id of a list's elements."""
+    """The type that holds every value of the column exactly; `element_id` is the field id of a list's elements.
+
+    UnsupportedTable for a name that is Iceberg's own.
+    """
+    if column.name.lower() in _ICEBERG_OWN:
+        raise UnsupportedTable(f"column {column.name}: Iceberg has one of its own of this name; use tables.exclude")
     if column.kind is Kind.DECIMAL:
         return iceberg.DecimalType(column.precision, column.scale)
     if column.kind is Kind.VECTOR:

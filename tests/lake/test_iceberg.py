@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import Column, Kind
-from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable
+from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
 from lakeingest.lake.history import BUILDING, STAGING
 from lakeingest.lake.iceberg import OWNER, IcebergTarget
 from lakeingest.lake.tidying import FILES, SMALL_ROWS
@@ -187,6 +187,15 @@ def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], cat
         "a": ("int", True),
     }
     assert schema.identifier_field_names() == {"a", "b"}
+
+
+@pytest.mark.parametrize("name", ["_pos", "_file", "_Partition"])
+def test_a_column_named_as_one_of_icebergs_own_is_refused(lake_of: Callable[..., Lake], name: str) -> None:
+    """Before anything is made: Spark would not read the table."""
+    lake = lake_of((Column("id", Kind.INT32, "int", nullable=False), Column(name, Kind.STRING, "text")), ("id",))
+    with pytest.raises(UnsupportedTable, match=name):
+        lake.created()
+    assert lake.open().look(lake.table) is None
 
 
 # Every kind with values at its edges, as Python and Arrow have them.
