@@ -96,7 +96,7 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     if differing := sorted(_differing(sums)):
         buckets = count, differing
         source = source_side.row_checksums(sides.config.source, sides.schema, KeyRange(), KEYS_NAMED, buckets)
-        rows = numbered.where(numbered["number"].isin(differing))
+        rows = numbered.where(numbered[target_side.NUMBER].isin(differing))
         found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED))
     return _compared(sums, len(chunks), found)
 
@@ -107,7 +107,7 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
 
     ours = _source_sums(sides, chunks, 1)
     tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
-    numbers = ranges(sides.spark, tagged, "number int", len(sides.schema.key))
+    numbers = ranges(sides.spark, tagged, f"{target_side.NUMBER} int", len(sides.schema.key))
     numbered = sides.rows.join(F.broadcast(numbers), on=within(sides.schema.key), how="inner")
     theirs = target_side.checksums(numbered, sides.schema)
     none = Checksum()

@@ -14,25 +14,27 @@ from lakeingest.core.schema import Kind, TableSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+NUMBER = "_lakeingest_number"  # of a range or a bucket: a column beside the table's
+
 # When MySQL writes a DOUBLE without exponent (my_gcvt, with the width that CAST gives it; tested against the server)
 _FIXED_DIGITS = 15
 _FIXED_WIDTH = 24
 
 
 def checksums(rows: "DataFrame", schema: TableSchema) -> dict[int, Checksum]:
-    """The checksum of the rows of each `number`, a column of `rows` beside the table's."""
+    """The checksum of the rows of each NUMBER."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    halves = rows.select("number", *_halves(schema))
-    counted = halves.groupBy("number").agg(F.count(F.lit(1)), F.bit_xor("left"), F.bit_xor("right"))
+    halves = rows.select(NUMBER, *_halves(schema))
+    counted = halves.groupBy(NUMBER).agg(F.count(F.lit(1)), F.bit_xor("left"), F.bit_xor("right"))
     return {number: Checksum(n, left % UINT64, right % UINT64) for number, n, left, right in counted.collect()}
 
 
 def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":
-    """The rows with the `number` of the bucket that their key is in: `core.checksum.bucket` in Spark."""
+    """The rows with the NUMBER of the bucket that their key is in: `core.checksum.bucket` in Spark."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return rows.withColumn("number", (F.crc32(F.concat(*_parts(schema.key_columns))) % count).cast("int"))
+    return rows.withColumn(NUMBER, (F.crc32(F.concat(*_parts(schema.key_columns))) % count).cast("int"))
 
 
 def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int) -> list[tuple[Key, Checksum]]:

@@ -67,6 +67,18 @@ def test_a_database_with_an_odd_name(pipe: Pipe) -> None:
         pipe.sql(f"DROP DATABASE {quoted(database)}")
 
 
+@pytest.mark.parametrize("key", ["INT", "VARCHAR(9)"])
+def test_columns_may_be_named_as_ours_in_a_comparison(pipe: Pipe, key: str) -> None:
+    """Equal tables are equal, and the row that is not is named, by keys of either order."""
+    names = ("number", "lower0", "upper0", "left", "right", "key0", "count")
+    columns = ", ".join(f"`{name}` INT" for name in names)
+    rows = ", ".join(str((n, *[n * n] * len(names))) for n in range(25))
+    pipe.sql(f"CREATE TABLE t (id {key} PRIMARY KEY, {columns})", f"INSERT INTO t VALUES {rows}")
+    copied_and_changed(pipe, "UPDATE t SET number = 7, lower0 = 3, key0 = NULL WHERE id < 5")
+    pipe.sql("SET sql_log_bin = OFF", "UPDATE t SET number = 0 WHERE id = 9", "SET sql_log_bin = ON")
+    assert [tuple(map(str, one.key)) for one in pipe.verify("t")["t"].differences] == [("9",)]
+
+
 def test_tables_without_a_primary_key(pipe: Pipe) -> None:
     """A unique key of NOT NULL columns does as well, and so do columns that the user names."""
     pipe.sql(

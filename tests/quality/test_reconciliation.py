@@ -142,7 +142,7 @@ def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: Sp
     by_source = source_side.row_checksums(db.source, schema, KeyRange(), ROWS)
     assert by_source == {(i % 3, -i): expected(i) for i in range(ROWS)}
     assert dict(target_side.row_checksums(rows, schema, ROWS)) == by_source
-    sums = target_side.checksums(rows.withColumn("number", F.expr("if(b < 1, 7, 8)")), schema)
+    sums = target_side.checksums(rows.withColumn(target_side.NUMBER, F.expr("if(b < 1, 7, 8)")), schema)
     for number, keys in {7: KeyRange(None, (1, -(2**31))), 8: KeyRange((1, -(2**31)))}.items():
         inside = [i for i in range(ROWS) if (i % 3, -i) in keys]
         assert sums[number] == reduce(add, map(expected, inside))
@@ -204,7 +204,7 @@ def test_both_sides_find_the_bucket_of_a_key_and_name_its_text(db: Db, spark: Sp
 def test_a_range_without_rows_has_the_empty_checksum(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """Neither side has a group for it."""
     schema = db.table("t", "id INT PRIMARY KEY, v DOUBLE")
-    rows = copied(db, schema, spark, tmp_path).withColumn("number", F.lit(0))
+    rows = copied(db, schema, spark, tmp_path).withColumn(target_side.NUMBER, F.lit(0))
     assert source_side.range_checksums(db.source, schema, KeyRange()) == {}
     assert target_side.checksums(rows, schema) == {}
     assert target_side.row_checksums(rows, schema, 5) == []
