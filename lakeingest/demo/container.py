@@ -1,15 +1,12 @@
-"""The official MySQL image on a Docker daemon of this machine, by the docker command line."""
+"""A server's official image on a Docker daemon of this machine, by the docker command line."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Callable
 
+from lakeingest.demo.flavor import Flavor
 from lakeingest.errors import OperatorNeeded
-
-IMAGE = "mysql:8.4"
-# Handed over in the environment: an argument list is readable by every user of the machine.
-PASSWORD_VARIABLE = "MYSQL_ROOT_PASSWORD"  # noqa: S105 - the name of a variable
 
 _ANSWER_SECONDS = 5
 _FETCH_SECONDS = 900
@@ -27,22 +24,22 @@ def answering_docker() -> str:
     return docker
 
 
-def fetch_image(docker: str, say: Callable[[str], None]) -> None:
+def fetch_image(docker: str, image: str, say: Callable[[str], None]) -> None:
     """Have the image on this machine."""
     try:
-        _docker([docker, "image", "inspect", "--format", "{{.Id}}", IMAGE], _ANSWER_SECONDS)
+        _docker([docker, "image", "inspect", "--format", "{{.Id}}", image], _ANSWER_SECONDS)
     except OperatorNeeded:
-        say(f"fetching the container image {IMAGE} (once)")
-        _docker([docker, "pull", "--quiet", IMAGE], _FETCH_SECONDS)
+        say(f"fetching the container image {image} (once)")
+        _docker([docker, "pull", "--quiet", image], _FETCH_SECONDS)
 
 
-def run_command(docker: str, name: str, address: str, options: list[str]) -> list[str]:
+def run_command(docker: str, flavor: Flavor, name: str, address: str, options: list[str]) -> list[str]:
     """The command that runs a server at `address` until it ends, and then leaves nothing behind.
 
     `--init`: a signal also ends the image's set-up script, which as process 1 would ignore it.
     """
-    place = ["--name", name, "--publish", f"{address}:3306", "--env", PASSWORD_VARIABLE]
-    return [docker, "run", "--rm", "--init", "--pull", "never", *place, IMAGE, *options]
+    place = ["--name", name, "--publish", f"{address}:3306", "--env", flavor.password_variable]
+    return [docker, "run", "--rm", "--init", "--pull", "never", *place, flavor.image, *options]
 
 
 def remove(docker: str, name: str) -> None:

@@ -1,7 +1,7 @@
-"""A real MySQL from Debian's packages, unpacked into a cache folder: no root, the system stays untouched.
+"""A real server from Debian's packages, unpacked into a cache folder: no root, the system stays untouched.
 
-MySQL is in Debian's suite sid alone, built for sid's C library. So its libraries come along, and their own
-loader runs it: the machine's C library does not matter. apt checks signatures as ever; its state is private.
+It is of another suite than the machine may be, and built for that one's C library. So its libraries come along, and
+their own loader runs it: the machine's C library does not matter. apt checks signatures as ever; its state is private.
 """
 
 import fcntl
@@ -16,11 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
+from lakeingest.demo.flavor import Flavor
 from lakeingest.errors import OperatorNeeded
 
-OLDEST = (8, 4)
-PACKAGE = "mysql-server-core"
-SUITE = "sid"
 KEYRINGS = Path("/usr/share/keyrings")
 
 _PARTIAL = "mysql-partial-"
@@ -52,8 +50,8 @@ APT::Update::Error-Mode "any";
 """
 
 
-def require_mysql(command: list[str]) -> None:
-    """Fail unless the command is a MySQL server that is new enough; MariaDB's may have the same name."""
+def require(flavor: Flavor, command: list[str]) -> None:
+    """OperatorNeeded unless the command is a server of the flavor; MariaDB's may have the name of MySQL's."""
     try:
         answer = subprocess.run(
             [*command, "--version"],
@@ -70,29 +68,32 @@ def require_mysql(command: list[str]) -> None:
     if answer.returncode != 0 or version is None:
         last = (answer.stderr.strip().splitlines() or ["no version given"])[-1]
         raise OperatorNeeded(f"does not run: {last}")
-    if "mariadb" in answer.stdout.lower():
-        raise OperatorNeeded("is MariaDB")
-    if (int(version[1]), int(version[2])) < OLDEST:
-        raise OperatorNeeded(f"is MySQL {version[0].removeprefix('Ver ')}, older than 8.4")
+    is_mariadb = "mariadb" in answer.stdout.lower()
+    if is_mariadb != flavor.is_mariadb:
+        raise OperatorNeeded(f"is {'MariaDB' if is_mariadb else 'MySQL'}")
+    if not flavor.oldest <= (int(version[1]), int(version[2])) < flavor.before:
+        least, end = (".".join(map(str, one)) for one in (flavor.oldest, flavor.before))
+        raise OperatorNeeded(f"is of version {version[0].removeprefix('Ver ')}, not of {least} up to {end}")
 
 
-def unpacked_mysqld(folder: Path, say: Callable[[str], None]) -> list[str]:
+def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:
     """The command of the server in the cache. An empty cache is filled by one process, others wait.
 
     The cache is in the user's cache folder, or under `folder` where that cannot be written.
     """
-    places = [cache / f"mysql-{platform.machine()}" for cache in _caches(folder)]
+    kind = flavor.name.lower().replace(" ", "-")
+    places = [cache / f"{kind}-{platform.machine()}" for cache in _caches(folder)]
     for place in places:
-        if _runs(place):
-            return _command(place)
+        if _runs(flavor, place):
+            return _command(flavor, place)
     reasons = []
     for place in places:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             with _locked(place.parent / "mysql.lock"):
-                if not _runs(place):
-                    _install(place, say)
-            return _command(place)
+                if not _runs(flavor, place):
+                    _install(flavor, place, say)
+            return _command(flavor, place)
         except OSError as error:
             reasons.append(f"{place.parent} cannot be written: {error.strerror}")
     raise OperatorNeeded("; ".join(reasons))
@@ -120,38 +121,39 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _command(root: Path) -> list[str]:
+def _command(flavor: Flavor, root: Path) -> list[str]:
     """The command of the server that is unpacked in `root`; OperatorNeeded if none is."""
     usr = root / "usr"
-    program = str(usr / "sbin" / "mysqld")
-    loaders = sorted(usr.glob("lib/*/ld-linux*.so.*"))
+    program = str(usr / "sbin" / flavor.program)
+    loaders = sorted(found for top in (root, usr) for found in top.glob("lib/*/ld-linux*.so.*"))
     if not loaders:
         raise OperatorNeeded("is not unpacked")
-    libraries = f"{loaders[0].parent}:{usr / 'lib' / 'mysql' / 'private'}"
-    loader = [str(loaders[0]), "--argv0", program, "--library-path", libraries]
+    own = loaders[0].parent
+    libraries = [own, usr / "lib" / own.name, usr / "lib" / "mysql" / "private"]
+    loader = [str(loaders[0]), "--argv0", program, "--library-path", ":".join(map(str, libraries))]
     return [*loader, program, "--no-defaults", f"--basedir={usr}"]
 
 
-def _runs(place: Path) -> bool:
+def _runs(flavor: Flavor, place: Path) -> bool:
     try:
-        require_mysql(_command(place))
+        require(flavor, _command(flavor, place))
     except (OperatorNeeded, OSError):  # the second: a folder that we may not enter
         return False
     return True
 
 
-def _install(place: Path, say: Callable[[str], None]) -> None:
+def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
     """Fetch and unpack the server; `place` has all of it or is not touched. The caller holds the lock."""
     for left in place.parent.glob(f"{_PARTIAL}*"):
         shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
     with tempfile.TemporaryDirectory(prefix=_PARTIAL, dir=place.parent) as name:
         work = Path(name)
         root = work / "root"
-        for package in _fetch(work, say):
+        for package in _fetch(flavor, work, say):
             _run(["dpkg-deb", "--extract", str(package), str(root)], work)
         shutil.rmtree(root / "usr" / "bin", ignore_errors=True)  # tools that nobody calls, a third of the size
         try:
-            require_mysql(_command(root))
+            require(flavor, _command(flavor, root))
         except OperatorNeeded as reason:
             raise OperatorNeeded(f"the unpacked server {reason}") from reason
         if place.exists():
@@ -159,7 +161,7 @@ def _install(place: Path, say: Callable[[str], None]) -> None:
         root.rename(place)
 
 
-def _fetch(work: Path, say: Callable[[str], None]) -> list[Path]:
+def _fetch(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]:
     """Download the server's package and its libraries from the first archive that has them."""
     keyring = next(iter(sorted(KEYRINGS.glob("debian-archive-keyring.*"))), None)
     if keyring is None:
@@ -167,14 +169,14 @@ def _fetch(work: Path, say: Callable[[str], None]) -> list[Path]:
     archives = dict.fromkeys(_ARCHIVE.findall(_run(["apt-get", "update", "--print-uris"], work)))
     if not archives:
         raise OperatorNeeded("apt is set up with no archive")
-    say("asking Debian's archive for MySQL")
+    say(f"asking Debian's archive for {flavor.name}")
     reasons = []
     # The machine's apt knows which archive is near. Any other than Debian's fails at the signature.
     for archive in sorted(archives, key=lambda uri: not uri.rstrip("/").endswith("debian")):
         try:
-            apt = _private_apt(work, f"deb [signed-by={keyring}] {archive} {SUITE} main\n")
+            apt = _private_apt(work, f"deb [signed-by={keyring}] {archive} {flavor.suite} main\n")
             _run([*apt, "update"], work)
-            return _download(apt, work, say)
+            return _download(flavor, apt, work, say)
         except OperatorNeeded as reason:
             reasons.append(str(reason))
     raise OperatorNeeded(reasons[0])
@@ -194,12 +196,12 @@ def _private_apt(work: Path, source: str) -> list[str]:
     return ["apt-get", "-q", f"-c={work / 'apt.conf'}"]
 
 
-def _download(apt: list[str], work: Path, say: Callable[[str], None]) -> list[Path]:
+def _download(flavor: Flavor, apt: list[str], work: Path, say: Callable[[str], None]) -> list[Path]:
     """The packages of the server and of all that it depends on, but not Perl, which only scripts need."""
-    listed = _run([*apt, "install", "--yes", "--print-uris", PACKAGE], work)
+    listed = _run([*apt, "install", "--yes", "--print-uris", flavor.package], work)
     wanted = [found for found in _LISTED.finditer(listed) if "perl" not in found["name"]]
     megabytes = sum(int(found["size"]) for found in wanted) / 1e6
-    say(f"fetching MySQL from Debian's packages ({megabytes:.0f} MB, once)")
+    say(f"fetching {flavor.name} from Debian's packages ({megabytes:.0f} MB, once)")
     packages = work / "packages"
     packages.mkdir(exist_ok=True)
     _run([*apt, "download", *(f"{found['name']}={unquote(found['version'])}" for found in wanted)], packages)

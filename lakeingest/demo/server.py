@@ -1,6 +1,6 @@
-"""A MySQL server of our own, for the demo and the tests: on loopback, throw-away data, gone with its context.
+"""A server of our own, for the demo and the tests: on loopback, throw-away data, gone with its context.
 
-Three ways to get one are tried in order: a mysqld of this machine, a container, Debian's packages.
+Three ways to get one are tried in order: a program of this machine, a container, Debian's packages.
 """
 
 import os
@@ -17,38 +17,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import pymysql
 
-from lakeingest.demo import container, debian
+from lakeingest.demo import container, debian, mariadb
+from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.errors import OperatorNeeded
 
 HOST = "127.0.0.1"
 USER = "root"
-# Where distributions put it; for plain users this folder is often not on PATH.
-SYSTEM_MYSQLD = Path("/usr/sbin/mysqld")
+# Where distributions put servers; for plain users this folder is often not on PATH.
+SYSTEM_PROGRAMS = Path("/usr/sbin")
 START_SECONDS = 120.0
-
-# What lakeingest asks of a source, durable as in production; sizes that suit a laptop.
-SETTINGS = {
-    "server_id": "1",
-    "log_bin": "binlog",
-    "binlog_format": "ROW",
-    "binlog_row_image": "FULL",
-    "binlog_row_metadata": "FULL",
-    "gtid_mode": "ON",
-    "enforce_gtid_consistency": "ON",
-    "sync_binlog": "1",
-    "innodb_flush_log_at_trx_commit": "1",
-    "innodb_buffer_pool_size": "256M",
-    "max_binlog_size": "64M",
-    "max_connections": "200",
-    "max_allowed_packet": "256M",
-    "character_set_server": "utf8mb4",
-    "local_infile": "ON",
-    "mysqlx": "OFF",
-    "skip_name_resolve": "ON",
-}
 
 # The kernel ends the program with its parent, even when that is killed. A launcher sets this and becomes the
 # program; between fork and exec, Python would run in the copy of a process that may have threads (Spark's).
@@ -74,6 +55,7 @@ class LocalServer:
     version: str
     how: str
     pid: int | None
+    flavor: Flavor = field(default=MYSQL, repr=False)
 
 
 @contextmanager
@@ -82,10 +64,11 @@ def local_server(
     settings: Mapping[str, str] | None = None,
     port: int | None = None,
     say: Say = lambda _: None,
+    flavor: Flavor = MYSQL,
 ) -> Iterator[LocalServer]:
-    """A fresh MySQL server with binlog and GTIDs, its data under `folder`; at the end both are gone.
+    """A fresh server with a binlog, its data under `folder`; at the end both are gone.
 
-    `settings` add to SETTINGS or replace them; an empty value is an option without one (`skip_log_bin`).
+    `settings` add to the flavor's or replace them; an empty value is an option without one (`skip_log_bin`).
     `say` gets a line before anything slow. The server dies with the thread that entered the context, however
     that ends. OperatorNeeded if no way leads to a server; the message has the reason of each.
     """
@@ -98,11 +81,13 @@ def local_server(
     except OSError as error:
         raise OperatorNeeded(f"{folder} cannot be written: {error.strerror}") from error
     added = {name.replace("-", "_"): value for name, value in (settings or {}).items()}
-    options = [f"--{name}={value}" if value else f"--{name}" for name, value in (SETTINGS | added).items()]
+    options = [f"--{name}={value}" if value else f"--{name}" for name, value in {**flavor.settings, **added}.items()]
     ways: dict[str, Callable[[str], AbstractContextManager[LocalServer]]] = {
-        "a mysqld on PATH": lambda how: _mysqld(_installed_mysqld(), how, folder, options, port),
-        "a container": lambda how: _container(how, folder, options, port, say),
-        "Debian's packages": lambda how: _mysqld(debian.unpacked_mysqld(folder, say), how, folder, options, port),
+        f"a {flavor.program} on PATH": lambda how: _program(flavor, _installed(flavor), how, folder, options, port),
+        "a container": lambda how: _container(flavor, how, folder, options, port, say),
+        "Debian's packages": lambda how: _program(
+            flavor, debian.unpacked(flavor, folder, say), how, folder, options, port
+        ),
     }
     reasons = []
     with ExitStack() as stack:
@@ -114,22 +99,22 @@ def local_server(
                 reasons.append(f"{how}: {reason}")
         else:
             raise OperatorNeeded(
-                f"no MySQL server can be started here ({'; '.join(reasons)}). Install MySQL 8.4 or newer, or "
-                "start Docker, or run on Debian with its package archive in reach"
+                f"no {flavor.name} can be started here ({'; '.join(reasons)}). Install it, or start Docker, or "
+                "run on Debian with its package archive in reach"
             )
         yield server
 
 
-def _installed_mysqld() -> list[str]:
-    """The command of this machine's own MySQL; OperatorNeeded if it has none."""
-    on_path = shutil.which("mysqld")
+def _installed(flavor: Flavor) -> list[str]:
+    """The command of this machine's own server; OperatorNeeded if it has none."""
+    on_path = shutil.which(flavor.program)
     reasons = []
-    for program in dict.fromkeys([*([on_path] if on_path else []), str(SYSTEM_MYSQLD)]):
+    for program in dict.fromkeys([*([on_path] if on_path else []), str(SYSTEM_PROGRAMS / flavor.program)]):
         if not os.access(program, os.X_OK):
             continue
         command = [program, "--no-defaults"]
         try:
-            debian.require_mysql(command)
+            debian.require(flavor, command)
         except OperatorNeeded as reason:
             reasons.append(f"{program} {reason}")
         else:
@@ -138,7 +123,9 @@ def _installed_mysqld() -> list[str]:
 
 
 @contextmanager
-def _mysqld(command: list[str], how: str, folder: Path, options: list[str], port: int | None) -> Iterator[LocalServer]:
+def _program(
+    flavor: Flavor, command: list[str], how: str, folder: Path, options: list[str], port: int | None
+) -> Iterator[LocalServer]:
     """Set up a data folder and run the command on it."""
     password = secrets.token_urlsafe(16)
     with _home(folder) as home, _reserved_port(port) as chosen:
@@ -147,23 +134,31 @@ def _mysqld(command: list[str], how: str, folder: Path, options: list[str], port
             *options,
             f"--datadir={home / 'data'}",
             f"--tmpdir={home}",
-            "--secure_file_priv=NULL",
         ]
+        if flavor.is_mariadb:
+            command.append(f"--lc_messages_dir={mariadb.share(command)}")
         if os.geteuid() == 0:
             command += ["--user=root"]
         log = home / "server.log"
-        accounts = home / "accounts.sql"
-        accounts.touch(mode=0o600)
-        accounts.write_text(
-            f"ALTER USER '{USER}'@'localhost' IDENTIFIED BY '{password}';\n"
-            f"CREATE USER '{USER}'@'{HOST}' IDENTIFIED BY '{password}';\n"
+        first = home / "first.sql"
+        first.touch(mode=0o600)
+        secret = f"IDENTIFIED BY '{password}'"
+        accounts = (
+            f"CREATE USER IF NOT EXISTS '{USER}'@'{HOST}';\n"
+            f"ALTER USER '{USER}'@'localhost' {secret}, '{USER}'@'{HOST}' {secret};\n"
             f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'{HOST}' WITH GRANT OPTION;\n"
         )
-        first = ["--initialize-insecure", "--skip_log_bin", f"--init_file={accounts}"]
-        with _child([*command, *first], log) as setup:
+        if flavor.is_mariadb:
+            (home / "data" / "mysql").mkdir(parents=True)
+            first.write_text(mariadb.system_tables(mariadb.share(command)) + accounts)
+            options = ["--bootstrap", "--skip_log_bin"]
+        else:
+            first.write_text(accounts)
+            options = ["--initialize-insecure", "--skip_log_bin", f"--init_file={first}"]
+        with first.open() as statements, _child([*command, *options], log, stdin=statements) as setup:
             if setup.wait() != 0:
                 raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(log)}")
-        accounts.unlink()
+        first.unlink()
         # No Unix socket: its path would have to be short, and nothing needs one.
         network = [
             f"--bind_address={HOST}",
@@ -173,14 +168,16 @@ def _mysqld(command: list[str], how: str, folder: Path, options: list[str], port
         ]
         with _child([*command, *network], log) as process:
             version = _await_answer(process, chosen, password, log)
-            yield LocalServer(HOST, chosen, USER, password, version, how, process.pid)
+            yield LocalServer(HOST, chosen, USER, password, version, how, process.pid, flavor)
 
 
 @contextmanager
-def _container(how: str, folder: Path, options: list[str], port: int | None, say: Say) -> Iterator[LocalServer]:
+def _container(
+    flavor: Flavor, how: str, folder: Path, options: list[str], port: int | None, say: Say
+) -> Iterator[LocalServer]:
     """Run the official image; the container is removed at the end, and with us if we are killed."""
     docker = container.answering_docker()
-    container.fetch_image(docker, say)
+    container.fetch_image(docker, flavor.image, say)
     password = secrets.token_urlsafe(16)
     name = f"lakeingest-mysql-{secrets.token_hex(6)}"
     with _reserved_port(port) as chosen:
@@ -188,11 +185,11 @@ def _container(how: str, folder: Path, options: list[str], port: int | None, say
     with _home(folder) as home, ExitStack() as last:
         last.callback(container.remove, docker, name)
         log = home / "server.log"
-        command = container.run_command(docker, name, f"{HOST}:{chosen}", options)
+        command = container.run_command(docker, flavor, name, f"{HOST}:{chosen}", options)
         # In the foreground: docker hands the signal on to the server, so it ends when we do.
-        with _child(command, log, signal.SIGTERM, {container.PASSWORD_VARIABLE: password}) as process:
+        with _child(command, log, signal.SIGTERM, {flavor.password_variable: password}) as process:
             version = _await_answer(process, chosen, password, log)
-            yield LocalServer(HOST, chosen, USER, password, version, how, None)
+            yield LocalServer(HOST, chosen, USER, password, version, how, None, flavor)
 
 
 @contextmanager
@@ -229,6 +226,7 @@ def _child(
     log: Path,
     death_signal: signal.Signals = signal.SIGKILL,
     environment: Mapping[str, str] | None = None,
+    stdin: TextIO | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program that does not outlive us; it is killed at the end of the block.
 
@@ -240,7 +238,7 @@ def _child(
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin or subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             cwd=log.parent,
@@ -278,5 +276,5 @@ def _await_answer(process: subprocess.Popen[bytes], port: int, password: str, lo
 def _first_error(log: Path) -> str:
     """The line of a server's log that says why it ended: later errors are consequences."""
     lines = log.read_text(errors="replace").splitlines()
-    errors = [line for line in lines if re.search(r"\[ERROR\]|^docker: ", line)]
+    errors = [line for line in lines if re.search(r"\[ERROR\]|^ERROR: |^docker: ", line)]
     return (errors or lines[-1:] or ["nothing in its log"])[0]

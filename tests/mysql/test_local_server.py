@@ -196,14 +196,14 @@ def test_without_any_way_the_reasons_are_said(tmp_path: Path, monkeypatch: pytes
     """Where no way leads to a server, one line says why each failed and what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("LAKEINGEST_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(server_module, "SYSTEM_MYSQLD", tmp_path / "mysqld")
+    monkeypatch.setattr(server_module, "SYSTEM_PROGRAMS", tmp_path)
     with pytest.raises(OperatorNeeded) as failure, local_server(tmp_path):
         pass
     message = str(failure.value)
     assert "a mysqld on PATH: there is none" in message
     assert "a container: there is no docker on PATH" in message
     assert "Debian's packages: apt-get is missing" in message
-    assert "Install MySQL 8.4 or newer" in message
+    assert "Install it, or start Docker" in message
     assert "\n" not in message
 
 

@@ -1,0 +1,86 @@
+"""The servers that can be had here: MySQL, and MariaDB in two versions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# What lakeingest asks of a source, durable as in production; sizes that suit a laptop.
+_SETTINGS = {
+    "server_id": "1",
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "sync_binlog": "1",
+    "innodb_flush_log_at_trx_commit": "1",
+    "innodb_buffer_pool_size": "256M",
+    "max_binlog_size": "64M",
+    "max_connections": "200",
+    "max_allowed_packet": "256M",
+    "character_set_server": "utf8mb4",
+    "local_infile": "ON",
+    "skip_name_resolve": "ON",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A server program: its versions that will do, where it comes from, and its own settings.
+
+    `before` is the first version that is too new. `package` is that of a Debian `suite`. `image` is the official one,
+    and `password_variable` how it is told its administrator's password.
+    """
+
+    name: str
+    program: str
+    oldest: tuple[int, int]
+    before: tuple[int, int]
+    package: str
+    suite: str
+    image: str
+    password_variable: str
+    settings: Mapping[str, str] = field(hash=False)
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether it is, which is set up in another way."""
+        return self.program == "mariadbd"
+
+
+MYSQL = Flavor(
+    name="MySQL",
+    program="mysqld",
+    oldest=(8, 4),
+    before=(10, 0),
+    package="mysql-server-core",
+    suite="sid",  # the only suite that has it
+    image="mysql:8.4",
+    password_variable="MYSQL_ROOT_PASSWORD",  # noqa: S106 - the name of a variable
+    settings=_SETTINGS
+    | {"gtid_mode": "ON", "enforce_gtid_consistency": "ON", "mysqlx": "OFF", "secure_file_priv": "NULL"},
+)
+
+MARIADB_10_11 = Flavor(
+    name="MariaDB 10.11",
+    program="mariadbd",
+    oldest=(10, 11),
+    before=(10, 12),
+    package="mariadb-server-core",
+    suite="bookworm",
+    image="mariadb:10.11",
+    password_variable="MARIADB_ROOT_PASSWORD",  # noqa: S106
+    settings=_SETTINGS,
+)
+
+MARIADB_11 = Flavor(
+    name="MariaDB 11",
+    program="mariadbd",
+    oldest=(11, 4),
+    before=(12, 0),
+    package="mariadb-server-core",
+    suite="trixie",
+    image="mariadb:11.8",
+    password_variable="MARIADB_ROOT_PASSWORD",  # noqa: S106
+    settings=_SETTINGS,
+)
+
+FLAVORS = (MYSQL, MARIADB_10_11, MARIADB_11)

@@ -1,0 +1,25 @@
+"""The system tables of a new MariaDB: it makes them of statements that come with it, where MySQL makes them itself."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lakeingest.errors import OperatorNeeded
+
+_SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
+
+
+def share(command: Sequence[str]) -> Path:
+    """The folder of what comes with the server of the command."""
+    usr = next(Path(part).parents[1] for part in command if part.endswith("mariadbd"))
+    for folder in (usr / "share" / "mariadb", usr / "share" / "mysql"):
+        if any(folder.glob("*_system_tables.sql")):
+            return folder
+    raise OperatorNeeded("its system tables' statements are missing")
+
+
+def system_tables(folder: Path) -> str:
+    """The statements that make them, for a server that only does as it is told (`--bootstrap`)."""
+    prefix = next(folder.glob("*_system_tables.sql")).name.removesuffix(_SCRIPTS[0])
+    scripts = [(folder / f"{prefix}{name}").read_text(errors="replace") for name in _SCRIPTS]
+    # root has a password, whatever the package would have
+    return "\n".join(["USE mysql;", "SET @auth_root_socket = NULL;", *scripts, "FLUSH PRIVILEGES;", ""])
