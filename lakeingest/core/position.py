@@ -25,6 +25,9 @@ Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between
 class Place:
     """Where a transaction ends in the binlog of one epoch; places are totally ordered.
 
+    Where its end is not known from its beginning (MariaDB) it is the first byte of the transaction: marks stand between
+    transactions, so that is after the same marks, and before the same.
+
     `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`).
     """
 
@@ -99,6 +102,18 @@ class Gtid:
 
     def __str__(self) -> str:
         return f"{self.uuid}:{self.tag + ':' if self.tag else ''}{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class DomainGtid:
+    """The name of one transaction of MariaDB's. No mark: MariaDB does not tell which of them are visible."""
+
+    domain: int
+    server: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.domain}-{self.server}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,9 @@ class Kind(enum.StrEnum):
     TIME = "time"  # MySQL's own text, with the column's digits of a second
     STRING = "string"  # char, varchar, text, enum, set
     NUMERAL = "numeral"  # a decimal of more than 38 digits, as text
-    JSON = "json"  # MySQL's own text
+    JSON = "json"  # MySQL's own text; MariaDB's is a STRING
+    UUID = "uuid"  # MariaDB's own text
+    ADDRESS = "address"  # MariaDB's own text of an inet6 or inet4
     BOOLEAN = "boolean"  # bit(1)
     BINARY = "binary"  # also bit(n), and a geometry as WKB
     VECTOR = "vector"  # floats

@@ -33,6 +33,8 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.STRING: pa.string(),
     Kind.NUMERAL: pa.string(),
     Kind.JSON: pa.string(),
+    Kind.UUID: pa.string(),
+    Kind.ADDRESS: pa.string(),
     Kind.BOOLEAN: pa.bool_(),
     Kind.BINARY: pa.binary(),
     Kind.VECTOR: VECTOR,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind
-from lakeingest.wire import charsets, members, numbers, temporals
+from lakeingest.wire import charsets, identifiers, members, numbers, temporals
 from lakeingest.wire.events import Damaged
 from lakeingest.wire.json_text import json_texts
 from lakeingest.wire.values import Values
@@ -103,6 +103,8 @@ _INTEGER_BYTES = {FieldType.TINY: 1, FieldType.SHORT: 2, FieldType.INT24: 3, Fie
 _TEXTS = {FieldType.VARCHAR, FieldType.VAR_STRING, FieldType.STRING, FieldType.BLOB}
 _DATES, _DATETIMES, _STAMPS = (Kind.DATE, Kind.MOMENT), (Kind.DATETIME, Kind.MOMENT), (Kind.TIMESTAMP, Kind.MOMENT)
 _TIMES = (Kind.TIME, Kind.MICROS)
+_IDENTIFIERS = (Kind.UUID, Kind.ADDRESS)
+_ADDRESSES = {"inet6": 16, "inet4": 4}  # bytes
 _INTEGER_TYPES = {Kind.INT32: pa.int32(), Kind.INT64: pa.int64(), Kind.UINT64: pa.decimal128(20, 0)}
 
 _WITH_SRID = 0x20000000
@@ -174,7 +176,10 @@ _SHARED: Readers = {
     (Kind.BOOLEAN, FieldType.TINY): lambda values, _: numbers.flags(values),
     (Kind.BINARY, FieldType.BIT): lambda values, _: charsets.binary(values),
     (Kind.BINARY, FieldType.GEOMETRY): _wkb,
-    (Kind.VECTOR, FieldType.VECTOR): lambda values, _: numbers.vectors(values),
+    **{
+        (Kind.VECTOR, sent): lambda values, _: numbers.vectors(values)
+        for sent in (FieldType.VECTOR, FieldType.VARCHAR, FieldType.VAR_STRING)  # the others: MariaDB's
+    },
 }
 
 _RESULT_READERS: Readers = {
@@ -189,6 +194,7 @@ _RESULT_READERS: Readers = {
     ),
     (Kind.NUMERAL, FieldType.NEWDECIMAL): lambda values, _: numbers.numeral_texts(values),
     (Kind.JSON, FieldType.JSON): lambda values, _: charsets.texts(values, "utf8mb4"),
+    **{(kind, FieldType.STRING): lambda values, of: charsets.texts(values, of.sent.charset) for kind in _IDENTIFIERS},
 }
 
 _EVENT_READERS: Readers = {
@@ -205,6 +211,10 @@ _EVENT_READERS: Readers = {
     (Kind.STRING, FieldType.ENUM): lambda values, of: members.enums(values, of.width, of.sent.members),
     (Kind.STRING, FieldType.SET): lambda values, of: members.sets(values, of.width, of.sent.members),
     (Kind.JSON, FieldType.JSON): lambda values, _: json_texts(values),
+    (Kind.UUID, FieldType.STRING): lambda values, _: identifiers.uuids(values),
+    (Kind.ADDRESS, FieldType.STRING): lambda values, of: identifiers.addresses(
+        values, _ADDRESSES[of.column.source_type]
+    ),
 }
 
 

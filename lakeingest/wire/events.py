@@ -12,12 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from lakeingest.core.position import Gtid, file_number
+from lakeingest.core.position import DomainGtid, Gtid, file_number
 from lakeingest.core.schema import TableId
 
 _HEADER = struct.Struct("<IBIIIH")  # seconds, type, server id, size, end position (lowest 32 bits), flags
 _CHECKSUM = struct.Struct("<I")
+# In the header: the id of the server that an event is from, and flags
+_SERVER_AT, _FLAGS_AT = 5, 17
 ARTIFICIAL = 0x20
+STANDALONE = 1  # of the flags of a DOMAIN_GTID event: a statement follows that is a transaction of its own
 _CRC32 = 1
 _BINLOG_VERSION = 4
 HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
@@ -32,7 +35,7 @@ class Damaged(ValueError):
 
 
 class Type(enum.IntEnum):
-    """The event types that we act on, by MySQL's numbers."""
+    """The event types that we act on, by MySQL's numbers; MariaDB's own begin at 160."""
 
     QUERY = 2
     STOP = 3
@@ -56,6 +59,10 @@ class Type(enum.IntEnum):
     TRANSACTION_PAYLOAD = 40
     HEARTBEAT_V2 = 41
     GTID_TAGGED = 42
+    ANNOTATE_ROWS = 160
+    BINLOG_CHECKPOINT = 161
+    DOMAIN_GTID = 162
+    GTID_LIST = 163
 
 
 _HEARTBEATS = frozenset({Type.HEARTBEAT, Type.HEARTBEAT_V2})
@@ -82,6 +89,9 @@ ACTIONS: dict[int, Action] = {
     Type.GTID: Action.GTID,
     Type.ANONYMOUS_GTID: Action.GTID,
     Type.GTID_TAGGED: Action.GTID,
+    Type.DOMAIN_GTID: Action.GTID,
+    Type.BINLOG_CHECKPOINT: Action.FILE,
+    Type.GTID_LIST: Action.FILE,
     Type.QUERY: Action.QUERY,
     Type.TABLE_MAP: Action.TABLE,
     Type.WRITE_ROWS: Action.ROWS,
@@ -93,12 +103,14 @@ ACTIONS: dict[int, Action] = {
     Type.TRANSACTION_PAYLOAD: Action.PAYLOAD,
     Type.XID: Action.COMMIT,
     Type.ROWS_QUERY: Action.PASS,
+    Type.ANNOTATE_ROWS: Action.PASS,
     Type.TRANSACTION_CONTEXT: Action.PASS,
     Type.VIEW_CHANGE: Action.PASS,
 }
 
 _STATEMENT = "set binlog_format=ROW in every session of the source"
 _OLD_ROWS = "set log_bin_use_v1_row_events=OFF on the source"
+_COMPRESSED = ("a compressed event", "set log_bin_compress=OFF on the source")
 
 # type -> (its name, what to change on the source so that it does not come again). Those in ACTIONS, too, only
 # the reference decoder refuses: its library drops or misreads them.
@@ -116,6 +128,9 @@ REFUSED: dict[int, tuple[str, str]] = {
     39: ("a PARTIAL_UPDATE_ROWS event (parts of JSON values)", "set binlog_row_value_options='' in every session"),
     40: ("a TRANSACTION_PAYLOAD event (compressed)", "set binlog_transaction_compression=OFF in every session"),
     42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),
+    162: ("a GTID event of MariaDB's", "read it without LAKEINGEST_WIRE=reference"),
+    164: ("a START_ENCRYPTION event", "set encrypt_binlog=OFF on the source"),
+    **dict.fromkeys(range(165, 172), _COMPRESSED),
 }
 
 
@@ -140,6 +155,11 @@ class Event:
     end: int
     is_made_up: bool
     data: bytes
+
+    @property
+    def is_artificial(self) -> bool:
+        """Whether the server says that it made it up."""
+        return bool(self.data[_FLAGS_AT] & ARTIFICIAL)
 
     @property
     def payload(self) -> bytes:
@@ -251,9 +271,10 @@ def read_rotate(event: Event) -> tuple[str, int]:
 class Beginning:
     """What a GTID event says of its transaction; `gtid` is None where the source has none."""
 
-    gtid: Gtid | None
+    gtid: Gtid | DomainGtid | None
     committed_at: int  # microseconds since 1970, at the origin where that is known
     length: int  # bytes from this event to the transaction's end, 0 when it does not say
+    is_begin: bool = False  # no BEGIN follows
 
     def __post_init__(self) -> None:
         number = 1 if self.gtid is None else self.gtid.number
@@ -265,6 +286,8 @@ def read_gtid(event: Event) -> Beginning:
     """Read a GTID event of any kind; where it has no commit time, its header's second stands for it."""
     if event.type == Type.GTID_TAGGED:
         return _read_tagged_gtid(event)
+    if event.type == Type.DOMAIN_GTID:
+        return _read_domain_gtid(event)
     body = event.body
     body.take(1)
     source, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
@@ -313,6 +336,14 @@ def _read_tagged_gtid(event: Event) -> Beginning:
         return Beginning(gtid, found.get(_Tagged.ORIGINAL_COMMITTED_AT) or here, found[_Tagged.LENGTH])
     except (KeyError, ValueError) as error:
         raise Damaged(f"a GTID_TAGGED event that lacks or garbles a field: {error}") from error
+
+
+def _read_domain_gtid(event: Event) -> Beginning:
+    """Source: MariaDB's documentation, "GTID_EVENT"."""
+    body = event.body
+    number, domain, flags = body.number(8), body.number(4), body.number(1)
+    gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
+    return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=not flags & STANDALONE)
 
 
 def read_query(event: Event) -> tuple[str, str]:

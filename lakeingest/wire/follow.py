@@ -10,7 +10,7 @@ import enum
 import numpy as np
 
 from lakeingest.wire.compiled import kernel, load64, number, step
-from lakeingest.wire.events import ACTIONS, ARTIFICIAL, HAS_ORIGINAL, LENGTHS_END, TIMES_END, Action, Type
+from lakeingest.wire.events import ACTIONS, ARTIFICIAL, HAS_ORIGINAL, LENGTHS_END, STANDALONE, TIMES_END, Action, Type
 from lakeingest.wire.framing import HEADER
 from lakeingest.wire.grammar import State
 from lakeingest.wire.walk import packed
@@ -24,7 +24,7 @@ class At(enum.IntEnum):
     START = 2  # up to here in this file, events are passed over
     STOP = 3  # the segment's end, if it is in this file
     BEGUN = 4  # where the transaction's GTID event begins
-    ENDS = 5  # where it says that it ends
+    ENDS = 5  # where it says that it ends; 0 when it does not
     ROWS = 6  # row events in the arrays
     TRANSACTIONS = 7  # transactions in the arrays, with the open one
     HAS_ROWS = 8  # whether the transaction has rows of a copied table
@@ -47,7 +47,7 @@ class Transaction(enum.IntEnum):
 
     SOURCE = 0  # −1 without a GTID
     NUMBER = 1
-    POS = 2  # where it ends in the file
+    POS = 2  # of its place: where it ends in the file
     COMMITTED_AT = 3
 
 
@@ -63,7 +63,7 @@ class Map(enum.IntEnum):
 
 _STATE, _POS, _START, _STOP, _BEGUN, _ENDS, _ROWS, _TRANSACTIONS, _HAS_ROWS, _COUNT, _GTIDS = (int(i) for i in At)
 _OUTSIDE, _AFTER_GTID, _OPEN, _PASSING = (int(s) for s in (State.OUTSIDE, State.BEGUN, State.OPEN, State.PASSING))
-_GTID, _QUERY, _TABLE, _ROW, _COMMIT, _PASS = 1, 2, 3, 4, 5, 6
+_GTID, _QUERY, _TABLE, _ROW, _COMMIT, _PASS, _DOMAIN_GTID = 1, 2, 3, 4, 5, 6, 7
 _CODES = {
     Action.QUERY: _QUERY,
     Action.TABLE: _TABLE,
@@ -73,6 +73,7 @@ _CODES = {
 }
 _GTID_BYTES = HEADER + 49  # up to and with its commit time; the length of its transaction follows
 _GTID_TYPE = int(Type.GTID)
+_DOMAIN_GTID_BYTES = 13  # number, domain, flags
 _BEGIN = int.from_bytes(b"BEGIN", "little")
 
 
@@ -82,6 +83,7 @@ def _codes() -> np.ndarray:
     for type_, action in ACTIONS.items():
         codes[type_] = _CODES.get(action, 0)
     codes[Type.GTID] = codes[Type.ANONYMOUS_GTID] = _GTID
+    codes[Type.DOMAIN_GTID] = _DOMAIN_GTID
     return codes
 
 
@@ -107,8 +109,8 @@ def follow(
     """Follow the events from `first` up to `last`; which event is not followed, or `last`.
 
     `checksum` is how many bytes of an event are its checksum. `inner` events stand in a payload and move no position.
-    `sources` has each server's two halves of its UUID, and the last range of numbers of its transactions that are to be
-    passed over. `rows` and `transactions` get what is found.
+    `sources` has each server's two halves of its UUID (of a MariaDB: domain and server), and the last range of numbers
+    of its transactions that are to be passed over. `rows` and `transactions` get what is found.
     """
     for event in range(first, last):
         start, stop = offset[event], offset[event] + size[event] - checksum
@@ -116,7 +118,9 @@ def follow(
         if not inner:
             end += size[event]
             flags = data[start + 17]
-            if number(data, start + 13, 4) != end & 0xFFFFFFFF or flags & ARTIFICIAL or at[_POS] < at[_START]:
+            said = number(data, start + 13, 4)
+            is_within = said == 0 and at[_STATE] == _OPEN and at[_ENDS] == 0  # as `segment` has it
+            if (said != end & 0xFFFFFFFF and not is_within) or flags & ARTIFICIAL or at[_POS] < at[_START]:
                 return event
             if end >= at[_STOP]:
                 return event
@@ -133,7 +137,7 @@ def follow(
         elif code == _TABLE:
             known = at[_STATE] == _OPEN and _table(data, start, stop, at, maps, map_bytes)
         elif code == _COMMIT:
-            known = at[_STATE] == _OPEN and (inner != 0 or end == at[_ENDS])
+            known = at[_STATE] == _OPEN and (inner != 0 or end == at[_ENDS] or at[_ENDS] == 0)
             if known:
                 at[_STATE] = _OUTSIDE
         elif code == _QUERY:
@@ -142,6 +146,8 @@ def follow(
                 at[_STATE] = _OPEN
         elif code == _GTID:
             known = inner == 0 and _gtid(data, start, stop, at, sources, transactions)
+        elif code == _DOMAIN_GTID:
+            known = inner == 0 and _domain_gtid(data, start, stop, at, sources, transactions)
         else:
             known = code == _PASS
         if not known:
@@ -184,18 +190,45 @@ def _gtid(
         at[_ENDS] = at[_POS] + length
         at[_STATE] = _PASSING
         return True
+    number_ = load64(data, start + HEADER + 17) if source >= 0 else 0
+    _begin(at, transactions, source, number_, at[_POS] + length, committed_at)
+    at[_ENDS] = at[_POS] + length
+    at[_STATE] = _AFTER_GTID
+    return True
+
+
+@step
+def _domain_gtid(
+    data: np.ndarray, start: int, stop: int, at: np.ndarray, sources: np.ndarray, transactions: np.ndarray
+) -> bool:
+    body = start + HEADER
+    if at[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or at[_TRANSACTIONS] == len(transactions):
+        return False
+    source = -1
+    domain, server = number(data, body + 8, 4), number(data, start + 5, 4)
+    for candidate in range(len(sources)):
+        if sources[candidate, 0] == domain and sources[candidate, 1] == server:
+            source = candidate
+    if source < 0 or load64(data, body) <= 0:
+        return False
+    _begin(at, transactions, source, load64(data, body), at[_POS] + 1, number(data, start, 4) * 1_000_000)
+    at[_ENDS] = 0
+    at[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN
+    return True
+
+
+@step
+def _begin(at: np.ndarray, transactions: np.ndarray, source: int, number_: int, pos: int, committed_at: int) -> None:
+    """Note a transaction that begins here."""
     index = at[_TRANSACTIONS]
     transactions[index, 0] = source
-    transactions[index, 1] = load64(data, start + HEADER + 17) if source >= 0 else 0
-    transactions[index, 2] = at[_POS] + length
+    transactions[index, 1] = number_
+    transactions[index, 2] = pos
     transactions[index, 3] = committed_at
     at[_TRANSACTIONS] += 1
     at[_COUNT] += 1
     at[_HAS_ROWS] = 0
     at[_BEGUN] = at[_POS]
-    at[_ENDS] = at[_POS] + length
-    at[_STATE] = _AFTER_GTID
-    return True
 
 
 @step

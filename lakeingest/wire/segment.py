@@ -2,7 +2,8 @@
 
 `framing` finds the events, `follow` follows those that are as most are, and leaves all others to this class; row
 events wait in a window of bytes, which is read when it is full. A transaction's place is known from its beginning:
-its GTID event says how long it is, and that it ends there is proved when it does.
+its GTID event says how long it is, and that it ends there is proved when it does. MariaDB's does not say: its place is
+where it begins.
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from lakeingest.core.position import FilePosition
+from lakeingest.core.position import FilePosition, Gtid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
@@ -149,11 +150,12 @@ class SegmentDecoder:
         if event.type == Type.FORMAT_DESCRIPTION:
             self._checksums = events.has_checksums(raw)
             self._is_doubted = not self._checksums
-        if event.is_made_up:
+        is_within = self._is_within(event)
+        if event.is_made_up and not is_within:
             yield from self._announced(event)
             return
         end = int(self._at[At.POS]) + event.size
-        if end & 0xFFFFFFFF != event.end:  # it has four bytes, and a file may be longer
+        if end & 0xFFFFFFFF != event.end and not is_within:  # it has four bytes, and a file may be longer
             raise Damaged(f"an event that should end at {end} says {event.end}")
         before = self._state
         if end > self._at[At.START]:
@@ -163,6 +165,16 @@ class SegmentDecoder:
             self._prove(end)
         if end >= self._at[At.STOP]:
             self._stop(end)
+
+    def _is_within(self, event: Event) -> bool:
+        """Whether it stands in the file, but does not say where it ends.
+
+        MariaDB 11 says it of the last event of a transaction alone, which proves those before it.
+        """
+        if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
+            return False
+        is_passed = self._at[At.POS] < self._at[At.START]
+        return is_passed or (self._state is State.OPEN and not self._at[At.ENDS])
 
     def _announced(self, event: Event) -> Iterator[Part]:
         """Take an event that the server made up for us: it stands in no file and moves no position."""
@@ -227,22 +239,25 @@ class SegmentDecoder:
 
     def _begin(self, event: Event) -> Iterator[Part]:
         beginning, at = events.read_gtid(event), self._at
-        gtid = beginning.gtid
+        gtid, is_mariadb = beginning.gtid, event.type == Type.DOMAIN_GTID
         if gtid is None and at[At.GTIDS]:
             what = "a transaction without a GTID, although gtid_mode is ON"
             raise grammar.refusal(what, "leave gtid_mode as it is", self.at)
-        if not beginning.length:
+        if not beginning.length and not is_mariadb:
             what = "a transaction that does not say how long it is, as those of MySQL before 8.0.2"
             raise grammar.refusal(what, "copy from a newer replica", self.at)
         if at[At.TRANSACTIONS] == len(self._window.transactions):
             yield from self._flush()
         self._move(Sign.GTID, event)
-        at[At.ENDS] = at[At.POS] + beginning.length
+        at[At.ENDS] = 0 if is_mariadb else at[At.POS] + beginning.length
         source, number = (-1, 0) if gtid is None else (self._window.sources.number(gtid), gtid.number)
-        if gtid is not None and gtid in self._segment.skip:
+        if isinstance(gtid, Gtid) and gtid in self._segment.skip:
             at[At.STATE] = State.PASSING
             return
-        self._window.transactions[at[At.TRANSACTIONS]] = (source, number, at[At.ENDS], beginning.committed_at)
+        if beginning.is_begin:
+            self._move(Sign.BEGIN, event)
+        place = at[At.ENDS] or at[At.POS] + 1
+        self._window.transactions[at[At.TRANSACTIONS]] = (source, number, place, beginning.committed_at)
         at[At.TRANSACTIONS] += 1
         at[At.COUNT] += 1
         at[At.HAS_ROWS] = 0
@@ -251,7 +266,10 @@ class SegmentDecoder:
         self._move(Sign.ROWS, event)
         schema = self._schemas.get(events.read_table_name(event))
         try:
-            table = -1 if schema is None else self._window.reader.add(schema, read_table_map(event), f"at {self.at}")
+            table = -1
+            if schema is not None:
+                found = read_table_map(event, is_mariadb=not self._at[At.ENDS])
+                table = self._window.reader.add(schema, found, f"at {self.at}")
         except UnknownCharset as error:
             what, _, fix = str(error).partition("; ")
             raise grammar.refusal(what, fix, self.at) from error
@@ -300,6 +318,8 @@ class SegmentDecoder:
     def _prove(self, end: int) -> None:
         """Prove that the transaction ends where it said."""
         ends = int(self._at[At.ENDS])
+        if not ends:
+            return
         if self._state is State.PASSING and end == ends:
             self._at[At.STATE] = State.OUTSIDE
         if end > ends or (end == ends) != (self._state is State.OUTSIDE):

@@ -4,7 +4,7 @@ Source: MySQL's source documentation, "Table_map_event" (metadata of types; opti
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from lakeingest.core.schema import TableId
@@ -62,8 +62,11 @@ class TableMap:
     columns: tuple[Sent, ...]
 
 
-def read_table_map(event: Event) -> TableMap:
-    """Read a TABLE_MAP event. Damaged when it is cut, and for a type or charset that we do not know."""
+def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
+    """Read a TABLE_MAP event. Damaged when it is cut, and for a type or charset that we do not know.
+
+    MariaDB gives geometries a charset, too.
+    """
     body = event.body
     table_id = body.number(6)
     body.take(2)
@@ -81,7 +84,9 @@ def read_table_map(event: Event) -> TableMap:
     names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
     if len(names) not in {0, count}:
         raise Damaged(f"a TABLE_MAP event with {len(names)} names of {count} columns")
-    return TableMap(table_id, read_table_name(event), names, _described(columns, fields) if names else tuple(columns))
+    if names:
+        columns = _described(columns, fields, _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER)
+    return TableMap(table_id, read_table_name(event), names, tuple(columns))
 
 
 def _column(type_: int, metadata: Cursor) -> Sent:
@@ -134,8 +139,8 @@ def _length_bytes(most: int) -> int:
     return 1 if most <= _ONE_BYTE_MAX else 2
 
 
-def _described(columns: Sequence[Sent], fields: dict[int, bytes]) -> tuple[Sent, ...]:
-    """The columns with what the optional metadata say of them."""
+def _described(columns: Sequence[Sent], fields: dict[int, bytes], character: Container[FieldType]) -> list[Sent]:
+    """The columns with what the optional metadata say of them; `character` are the types that have charsets."""
     described = list(columns)
     numeric = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
     signs = fields.get(_Field.SIGNEDNESS, b"")
@@ -144,7 +149,7 @@ def _described(columns: Sequence[Sent], fields: dict[int, bytes]) -> tuple[Sent,
             raise Damaged("a TABLE_MAP event that does not say which numbers are unsigned")
         described[i] = replace(described[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
     for types, default, each in (
-        (_CHARACTER, _Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET),
+        (character, _Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET),
         (_WITH_MEMBERS, _Field.MEMBERS_DEFAULT_CHARSET, _Field.MEMBERS_COLUMN_CHARSET),
     ):
         found = [i for i, column in enumerate(columns) if column.type in types]
@@ -158,7 +163,7 @@ def _described(columns: Sequence[Sent], fields: dict[int, bytes]) -> tuple[Sent,
                 count = members.packed()
                 raw = [members.take(members.packed()) for _ in range(count)]
                 described[i] = replace(described[i], members=_decoded(raw, described[i].charset))
-    return tuple(described)
+    return described
 
 
 def _collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:

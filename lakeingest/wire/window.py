@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.position import FilePosition, Gtid, GtidSet
+from lakeingest.core.position import DomainGtid, FilePosition, Gtid, GtidSet
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.wire.arrow import INSTANT, TRANSACTIONS, Part, change_schema
@@ -21,30 +21,41 @@ _NONE_IS_GREATER = int(np.iinfo(np.int64).max)
 
 
 class Sources:
-    """The servers and tags that transactions are named after, by number; and up to which each was read before."""
+    """What transactions are named after, by number: servers and tags, or domains; up to which each was read before."""
 
     def __init__(self, skip: GtidSet) -> None:
         self._skip = dict(skip.members)
-        self._names: list[tuple[str, str]] = []
+        self._names: list[tuple[str | None, str | None]] = []
+        self._prefixes: list[str] = []
         self.known = np.empty((0, 4), np.int64)  # for `follow`, which knows no tags
 
-    def number(self, gtid: Gtid) -> int:
-        """The number of the GTID's server and tag."""
-        name = (gtid.uuid, gtid.tag)
-        if name not in self._names:
+    def number(self, gtid: Gtid | DomainGtid) -> int:
+        """The number of the GTID's server and tag, or of its domain and server."""
+        prefix = str(gtid).removesuffix(str(gtid.number))
+        if prefix not in self._prefixes:
+            self._prefixes.append(prefix)
+            self._add(gtid)
+        return self._prefixes.index(prefix)
+
+    def _add(self, gtid: Gtid | DomainGtid) -> None:
+        if isinstance(gtid, DomainGtid):
+            self._names.append((None, None))
+            self.known = np.vstack([self.known, [gtid.domain, gtid.server, *_NO_NUMBERS]])
+        else:
+            name = (gtid.uuid, gtid.tag)
             self._names.append(name)
             halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
             least, greatest = self._skip.get(name, (_NO_NUMBERS,))[-1]
             if gtid.tag:
                 halves, (least, greatest) = np.zeros(2, np.int64), (_NONE_IS_GREATER, _NONE_IS_GREATER)
             self.known = np.vstack([self.known, [*halves, least, greatest]])
-        return self._names.index(name)
 
-    def columns(self, numbers: np.ndarray) -> tuple[pa.Array, pa.Array]:
-        """The UUID and the tag of each number, null for −1."""
+    def columns(self, numbers: np.ndarray) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """The UUID and the tag of each number, null for −1 and of MariaDB's; and what GTIDs of it begin with."""
         chosen = pa.array(numbers, mask=numbers < 0)
         uuids, tags = ([name[part] for name in self._names] for part in (0, 1))
-        return pa.array(uuids, pa.string()).take(chosen), pa.array(tags, pa.string()).take(chosen)
+        uuid_, tag, prefix = (pa.array(one, pa.string()).take(chosen) for one in (uuids, tags, self._prefixes))
+        return uuid_, tag, prefix
 
 
 class Window:
@@ -69,10 +80,9 @@ class Window:
         found = self.rows[:rows]
         halves = list(self.reader.read(data, found, file.file))
         first = self._ordinals(found, halves, transactions, is_open=is_open)
-        uuids, tags = self.sources.columns(self.transactions[:transactions, Transaction.SOURCE])
-        named = pc.if_else(pc.equal(tags, ""), uuids, pc.binary_join_element_wise(uuids, tags, ":"))
+        uuids, tags, prefixes = self.sources.columns(self.transactions[:transactions, Transaction.SOURCE])
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
-        gtids = pc.binary_join_element_wise(named, numbers.cast(pa.string()), ":")
+        gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
         for one in halves:
             yield self._changes(one, found, first, gtids, file.number)
         complete = transactions - is_open
@@ -116,7 +126,7 @@ class Window:
         columns = [
             uuids,
             tags,
-            pa.array(numbers, mask=complete[:, Transaction.SOURCE] < 0),
+            pa.array(numbers, mask=np.asarray(uuids.is_null())),
             pa.repeat(pa.scalar(self._epoch, pa.int32()), len(complete)),
             pa.repeat(pa.scalar(file, pa.int64()), len(complete)),
             pa.array(complete[:, Transaction.POS]),

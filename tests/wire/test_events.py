@@ -82,7 +82,11 @@ def test_a_made_up_event_of_another_type_is_fatal(event_type: int) -> None:
         (5, "INTVAR"),
         (24, "version 1"),
         (99, "unknown type 99"),
-        (162, "MariaDB's type 162"),
+        (162, "a GTID event of MariaDB's"),
+        (164, "START_ENCRYPTION"),
+        (165, "a compressed event"),
+        (171, "a compressed event"),
+        (172, "MariaDB's type 172"),
     ],
 )
 def test_a_refused_type_has_a_name(event_type: int, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeingest.core.change import RowKind
-from lakeingest.core.position import Gtid
+from lakeingest.core.position import DomainGtid, Gtid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.reference.row_decoder import column_array
 from lakeingest.wire import arrow
@@ -21,7 +21,7 @@ _BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch before that ma
 class Origin:
     """The transaction that rows come from: its name, the place of its end, its commit time in µs."""
 
-    gtid: Gtid | None
+    gtid: Gtid | DomainGtid | None
     epoch: int
     file: int
     pos: int
@@ -58,7 +58,7 @@ class ChangeBatches:
     def end(self, origin: Origin) -> Iterator[Part]:
         """Log a transaction; the batch, when it is full."""
         gtid = origin.gtid
-        name = (None, None, None) if gtid is None else (gtid.uuid, gtid.tag, gtid.number)
+        name = (gtid.uuid, gtid.tag, gtid.number) if isinstance(gtid, Gtid) else (None, None, None)
         self._log.append((*name, origin.epoch, origin.file, origin.pos, origin.committed_at))
         if len(self._log) >= BATCH_ROWS:
             yield self._flush_log()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
-from lakeingest.core.position import FilePosition, file_number
+from lakeingest.core.position import FilePosition, Gtid, file_number
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone
@@ -174,7 +174,7 @@ class SegmentDecoder:
             raise refusal(what, "leave gtid_mode as it is", begins)
         self._move(Sign.GTID, event, begins)
         self._transaction = _Transaction(begins, beginning)
-        if beginning.gtid is not None and beginning.gtid in self._segment.skip:
+        if isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip:
             if not beginning.length:
                 raise Damaged("a GTID event without the length of its transaction")
             self._transaction = _Transaction(begins, beginning, begins.pos + beginning.length)
