@@ -24,9 +24,10 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.lake.types import hudi_type
 from lakeingest.mysql.checksum import range_checksums
 from lakeingest.mysql.connection import connect
+from lakeingest.mysql.dialect import MYSQL
 from lakeingest.mysql.key_space import key_bounds
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.quality.reconciliation import checksums
+from lakeingest.quality.reconciliation import NUMBER, checksums
 
 _RANGE_KEYS = 250_000
 
@@ -51,7 +52,8 @@ def difference(source: Source, schema: TableSchema, rows: DataFrame, known: list
 
 def _is_equal(source: Source, schema: TableSchema, rows: DataFrame) -> bool:
     typed = [F.col(column.name).cast(hudi_type(column)).alias(column.name) for column in schema.columns]
-    [ours] = checksums(rows.select(F.lit(0).alias("number"), *typed), schema).values() or [Checksum()]
+    numbered = rows.select(F.lit(0).alias(NUMBER), *typed)
+    [ours] = checksums(numbered, schema, MYSQL.double_widths).values() or [Checksum()]
     return _checksum(source, schema) == ours
 
 

@@ -4,12 +4,14 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, parse_config
+from lakeingest.demo.flavor import FLAVORS, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
 from tests.quick import QUICK
@@ -24,19 +26,31 @@ def _ctrl_c_is_not_ignored() -> None:
 
 
 @pytest.fixture(scope="session")
-def mysql_server_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalServer]]:
-    """Call it with settings (`gtid_mode="OFF"`): a server with them, shared by all who ask for the same."""
-    servers: dict[frozenset[tuple[str, str]], LocalServer] = {}
+def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalServer]]:
+    """Call it with a flavor and settings: a server with them, shared by all who ask for the same."""
+    servers: dict[tuple[Flavor, frozenset[tuple[str, str]]], LocalServer] = {}
     with ExitStack() as running:
 
-        def server_with(**settings: str) -> LocalServer:
-            wanted = frozenset(settings.items())
+        def start(flavor: Flavor, **settings: str) -> LocalServer:
+            wanted = flavor, frozenset(settings.items())
             if wanted not in servers:
-                folder = tmp_path_factory.mktemp("mysql")
-                servers[wanted] = running.enter_context(local_server(folder, settings))
+                folder = tmp_path_factory.mktemp("server")
+                servers[wanted] = running.enter_context(local_server(folder, settings, flavor=flavor))
             return servers[wanted]
 
-        yield server_with
+        yield start
+
+
+@pytest.fixture(scope="session")
+def mysql_server_with(server_of: Callable[..., LocalServer]) -> Callable[..., LocalServer]:
+    """Call it with settings (`gtid_mode="OFF"`): a MySQL with them."""
+    return partial(server_of, MYSQL)
+
+
+@pytest.fixture(scope="session", params=FLAVORS, ids=[flavor.name for flavor in FLAVORS])
+def any_server(request: pytest.FixtureRequest, server_of: Callable[..., LocalServer]) -> LocalServer:
+    """A server of each flavor, one after the other, with default settings."""
+    return server_of(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.keyed_rows import rows_of
 from lakeingest.pipeline.parity import Row, column_parity, compared, parity
 from tests.mysql.database import Db, database_on
-from tests.mysql.keyed import KEYS
-from tests.mysql.values import VALUES
+from tests.mysql.keyed import EACH, keys_of
+from tests.mysql.values import values_of
 
 ORDERS = TableSchema(
     TableId("shop", "orders"), (Column("id", Kind.INT32, "int"), Column("v", Kind.DOUBLE, "double")), ("id",)
@@ -19,27 +19,28 @@ ROWS = 40
 
 
 @pytest.fixture
-def db(mysql_server: LocalServer) -> Iterator[Db]:
-    """A database on the shared server."""
-    with database_on(mysql_server) as database:
+def db(any_server: LocalServer) -> Iterator[Db]:
+    """A database on a server of each flavor."""
+    with database_on(any_server) as database:
         database.run("FLUSH BINARY LOGS")
         yield database
 
 
 @pytest.mark.mysql
-def test_every_type_is_read_alike_on_both_paths(db: Db) -> None:
+def test_every_type_is_read_alike_on_both_paths(any_server: LocalServer, db: Db) -> None:
     """Rows that were inserted, updated or moved lately; the columns without a value are told."""
-    columns = ", ".join(f"c{number} {source_type}" for number, source_type in enumerate(VALUES))
+    values = values_of(any_server.flavor)
+    columns = ", ".join(f"c{number} {source_type}" for number, source_type in enumerate(values))
     schema = db.table("t", f"id INT PRIMARY KEY, {columns}, idle INT")
     for row in range(4):
-        values = ", ".join(pairs[row % len(pairs)][0] for pairs in VALUES.values())
-        db.run(f"INSERT INTO t VALUES ({row}, {values}, NULL)")
+        literals = ", ".join(pairs[row % len(pairs)][0] for pairs in values.values())
+        db.run(f"INSERT INTO t VALUES ({row}, {literals}, NULL)")
     db.run("INSERT INTO t (id) VALUES (10)", "UPDATE t SET id = 20 WHERE id = 1", "DELETE FROM t WHERE id = 2")
     found = compared(db.source, db.connection, {schema.table: schema})
     assert [one for one in found if one.differing] == []
     assert {one.column: one.compared for one in found} == {
         "id": 4,
-        **{f"c{n}": 3 for n in range(len(VALUES))},
+        **{f"c{n}": 3 for n in range(len(values))},
         "idle": 0,
     }
     alike, missed = parity(db.source, db.connection, {schema.table: schema})
@@ -49,10 +50,10 @@ def test_every_type_is_read_alike_on_both_paths(db: Db) -> None:
 
 
 @pytest.mark.mysql
-@pytest.mark.parametrize("name", KEYS)
-def test_rows_are_found_by_every_kind_of_key(db: Db, name: str) -> None:
+@pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
+def test_rows_are_found_by_every_kind_of_key(any_server: LocalServer, db: Db, name: str) -> None:
     """By the values that the lake has of them."""
-    keyed = KEYS[name]
+    keyed = keys_of(any_server.flavor)[name]
     schema = db.table(name, f"{keyed.columns}, v INT, PRIMARY KEY ({', '.join(keyed.names)})")
     numbers = range(min(ROWS, keyed.count))
     rows = [f"({', '.join(keyed.literals(n))}, {n})" for n in numbers]

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Self
 
 Key = tuple[int | str, ...]  # integers, and literals of MySQL's
-# numbers, times, bytes, bytes of a text with its charset; and `n/m`, number n of an ENUM or SET whose last one is m
-_LITERAL = re.compile(r"-?\d+(\.\d+)?|'[-\d:. ]+'|(_\w+ )?x'[\dA-F]*'|(?P<number>\d+)/(?P<last>\d+)")
+# numbers; times, UUIDs and addresses; bytes, those of a text with its charset; and `n/m`, number n of an ENUM or SET
+# whose last one is m
+_LITERAL = re.compile(r"-?\d+(\.\d+)?|'[-\da-f:. ]+'|(_\w+ )?x'[\dA-F]*'|(?P<number>\d+)/(?P<last>\d+)")
 
 
 def quote(identifier: str) -> str:

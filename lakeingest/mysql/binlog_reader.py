@@ -13,6 +13,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
 from lakeingest.mysql.connection import query, written_position
+from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.reference.segment_decoder import decode
 from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.wire.arrow import Part
@@ -22,10 +23,12 @@ __all__ = ["Part", "read_segment"]
 _FILE_START = 4
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
+_WITH_ANNOTATIONS = 2  # of MariaDB: leave no event out, or positions do not add up
+_GTIDS_KNOWN = 4  # to MariaDB: send GTIDs as they are
 _DUMP = struct.Struct("<IHI")
 _FATAL_READING = 1236
-_INTERRUPTED, _KILLED = 1317, 3169
-_LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, _KILLED}
+_INTERRUPTED, _KILLED, _KILLED_BY_MARIADB = 1317, 3169, 1927
+_LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, _KILLED, _KILLED_BY_MARIADB}
 
 
 def read_segment(
@@ -51,7 +54,7 @@ def read_segment(
     if begin.pos > _DUMP_POS_MAX:
         begin = FilePosition(begin.file, _FILE_START)
     try:
-        [(uuid, gtid_mode)] = query(connection, "SELECT @@server_uuid, @@global.gtid_mode")
+        [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
         _has_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
         if is_reference():
@@ -94,7 +97,11 @@ def _has_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
     # Else the server refuses to send events that have checksums. The first name is known from 8.0.26 on.
     query(connection, "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
-    request = _DUMP.pack(begin.pos, _NON_BLOCK, server_id) + begin.file.encode()
+    flags = _NON_BLOCK
+    if dialect(connection) is MARIADB:
+        query(connection, f"SET @mariadb_slave_capability = {_GTIDS_KNOWN}")
+        flags |= _WITH_ANNOTATIONS
+    request = _DUMP.pack(begin.pos, flags, server_id) + begin.file.encode()
     wire: Any = connection  # the driver has no public way to send a command
     wire._execute_command(COMMAND.COM_BINLOG_DUMP, request)  # noqa: SLF001
 

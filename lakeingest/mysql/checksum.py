@@ -108,14 +108,19 @@ def _text(column: Column) -> str:
         case Kind.VECTOR:
             return f"HEX({name})"
         case Kind.FLOAT:
-            return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
+            return _unsigned_double(f"CAST({name} AS DOUBLE)")
         case Kind.DOUBLE if "(" in column.source_type:  # a product has as many digits as it needs
-            return f"CAST({name} * 1e0 AS CHAR)"
+            return _unsigned_double(f"{name} * 1e0")
         case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.NUMERAL | Kind.BOOLEAN:
             # a sum has no zeros of ZEROFILL
             return f"CAST({name} + 0 AS CHAR)"
         case _:
             return f"CAST({name} AS CHAR)"
+
+
+def _unsigned_double(value: str) -> str:
+    """A sign and the text of what is left: MySQL has 22 characters for an expression, too few for a sign, too."""
+    return f"IF({value} < 0, CONCAT('-', CAST(-({value}) AS CHAR)), CAST({value} AS CHAR))"
 
 
 def _all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:

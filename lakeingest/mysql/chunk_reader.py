@@ -7,6 +7,8 @@
    fixed, so the window is milliseconds.
 4. the table's lock and its definition under it, then its rows, in the same transaction.
 
+MariaDB tells of a read view where in the binlog it stands: that is both marks.
+
 Rows, low, high and definition travel together: a retried task must never meet the marks of another attempt.
 """
 
@@ -24,7 +26,16 @@ from lakeingest.core.position import FilePosition, GtidSet, Low
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
-from lakeingest.mysql.connection import FILE_START, connect, query, table_name, written_position
+from lakeingest.mysql.connection import (
+    FILE_START,
+    OPEN_VIEW,
+    connect,
+    query,
+    snapshot_position,
+    table_name,
+    written_position,
+)
+from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.reference.text_rows import stream_texts
 from lakeingest.mysql.row_stream import is_reference, stream_rows
 from lakeingest.mysql.schema_reader import read_schema
@@ -88,13 +99,7 @@ def read_chunk(
     is not `schema`; OperatorNeeded when binlog_order_commits was switched off; ChunkTooSlow, ChunkTooLarge at the cap.
     """
     with connect(source, stream=True) as reading, connect(source) as beside:
-        low = read_low(reading, beside, server_uuid, epoch)
-        hooks.after_low()
-        query(reading, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        hooks.after_view()
-        high = written_position(beside)
-        _same_server(beside, server_uuid)
-        hooks.after_high()
+        low, high = _marked_view(reading, beside, server_uuid, epoch, hooks)
         table = table_name(chunk.table)
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
         # on the other connection: in the view's transaction, information_schema is as old as the view
@@ -105,9 +110,10 @@ def read_chunk(
             )
         _same_server(reading, server_uuid)
         # an open transaction holds a metadata lock, on which an ALTER would wait
-        capped = f"/*+ MAX_EXECUTION_TIME({round(cap.seconds * 1000)}) */"
+        milliseconds = round(cap.seconds * 1000)
+        select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
         wanted = f"{_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"
-        rows, nulled = _rows(reading, schema, f"SELECT {capped} {wanted}", cap)
+        rows, nulled = _rows(reading, schema, f"{select} {wanted}", cap)
         hooks.after_rows()
         query(reading, "COMMIT")
         for name in schema.key if schema.declared else ():
@@ -116,6 +122,28 @@ def read_chunk(
                     f"{chunk.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
                 )
     return ChunkRead(rows, Split(chunk.range, low, high.place(epoch)), high, nulled)
+
+
+def _marked_view(
+    reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int, hooks: Hooks
+) -> tuple[Low, FilePosition]:
+    """Open the read view, between its watermarks."""
+    if dialect(reading).shows_snapshots:
+        hooks.after_low()
+        query(reading, OPEN_VIEW)
+        hooks.after_view()
+        exact = snapshot_position(reading)
+        _same_server(reading, server_uuid)
+        hooks.after_high()
+        return exact.place(epoch), exact
+    low = read_low(reading, beside, server_uuid, epoch)
+    hooks.after_low()
+    query(reading, OPEN_VIEW)
+    hooks.after_view()
+    high = written_position(beside)
+    _same_server(beside, server_uuid)
+    hooks.after_high()
+    return low, high
 
 
 def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
@@ -133,10 +161,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
     All in one SELECT: the order can be switched off at any moment, and then the executed set has holes.
     """
-    [(uuid, mode, ordered, executed)] = query(
-        connection,
-        "SELECT @@server_uuid, @@global.gtid_mode, @@global.binlog_order_commits, @@global.gtid_executed",
-    )
+    [(uuid, mode, ordered, executed)] = query(connection, dialect(connection).state)
     if str(ordered) not in {"1", "ON"}:
         raise OperatorNeeded("binlog_order_commits is OFF: executed transactions have holes; SET GLOBAL it to ON")
     return ServerState(str(uuid), GtidSet.parse(executed) if mode == "ON" else None)
@@ -157,7 +182,7 @@ def expression(column: Column) -> str:
 
 
 def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
-    [(uuid,)] = query(connection, "SELECT @@server_uuid")
+    [(uuid,)] = query(connection, f"SELECT {dialect(connection).server}")
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
 

@@ -14,7 +14,8 @@ from lakeingest.config import Source
 from lakeingest.core.keys import quote
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, PreflightFailed, SourceAway, SplitUnstable
+from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, SourceAway, SplitUnstable
+from lakeingest.mysql.dialect import dialect
 
 DENIED = {
     ER.ACCESS_DENIED_ERROR,
@@ -33,21 +34,16 @@ _AWAY = {
     ER.CON_COUNT_ERROR,
     ER.SERVER_SHUTDOWN,
     3169,  # the session was killed
+    1927,  # so MariaDB says it
     4031,  # it was idle for longer than the server waits
 }
 _DEFINITION_CHANGED = 1412
+_TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second: MariaDB's
 _INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 GREETING_SECONDS = 10  # to connect, and for each answer until the session is open
 READ_SECONDS = 600  # for an answer: a query on a busy server, the next packet of a long result
+OPEN_VIEW = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 FILE_START = 4  # the position of the first event of every binlog file
-# The order and the text of values must not depend on the server's defaults. Autocommit is set here, too: the driver
-# leaves it alone where the server's greeting says that it is on, which says nothing of the session. A connection may
-# wait for a long merge, and the server for a slow reader.
-_SESSION = (
-    "SET time_zone = '+00:00', SESSION transaction_isolation = 'REPEATABLE-READ', sql_mode = '',"
-    " /*!80030 SESSION show_gipk_in_create_table_and_information_schema = ON, */"
-    " SESSION max_execution_time = 0, autocommit = 1, SESSION wait_timeout = 28800, SESSION net_write_timeout = 600"
-)
 
 
 @contextmanager
@@ -88,14 +84,7 @@ def reopen(connection: pymysql.Connection) -> None:
     driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
     connection.connect()
     driver._read_timeout = READ_SECONDS  # noqa: SLF001
-    if is_mariadb(driver.get_server_info()):
-        raise PreflightFailed(f"the source {driver.host}:{driver.port} is MariaDB, which is not built yet")
-    query(connection, _SESSION)
-
-
-def is_mariadb(greeting: str) -> bool:
-    """Whether a server that greets with this version is MariaDB: it has other marks, GTIDs, events and settings."""
-    return "mariadb" in greeting.lower()
+    query(connection, dialect(connection).session)
 
 
 def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
@@ -123,17 +112,30 @@ def table_name(table: TableId) -> str:
 
 
 def written_position(connection: pymysql.Connection) -> FilePosition:
-    """The end of the binlog as written: it contains every transaction that any read view opened before can see."""
-    row = binary_log_status(connection)
-    return FilePosition(str(row["file"]), int(row["position"]))
+    """The end of the binlog as written: it contains every transaction that any read view opened before can see.
+
+    Of MariaDB it is the end of what a read view sees that is opened now: as far as commits are done. The connection has
+    no transaction open.
+    """
+    if not dialect(connection).shows_snapshots:
+        row = binary_log_status(connection)
+        return FilePosition(str(row["file"]), int(row["position"]))
+    query(connection, OPEN_VIEW)
+    try:
+        return snapshot_position(connection)
+    finally:
+        query(connection, "COMMIT")
+
+
+def snapshot_position(connection: pymysql.Connection) -> FilePosition:
+    """The end of what the connection's read view sees in the binlog, no more and no less: MariaDB alone tells it."""
+    status = {str(name).lower(): value for name, value in query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
+    return FilePosition(str(status["binlog_snapshot_file"]), int(status["binlog_snapshot_position"]))
 
 
 def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
-    """`SHOW BINARY LOG STATUS`, or its name before 8.2; OperatorNeeded where there is no binlog."""
-    try:
-        rows = query_dicts(connection, "SHOW BINARY LOG STATUS")
-    except pymysql.err.ProgrammingError:
-        rows = query_dicts(connection, "SHOW MASTER STATUS")
+    """What the server says of its binlog; OperatorNeeded where there is none."""
+    rows = query_dicts(connection, dialect(connection).log_status)
     if not rows:
         raise OperatorNeeded("the source writes no binary log; start it with log_bin")
     return rows[0]
@@ -145,9 +147,13 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 
 
 def free_server_id(connection: pymysql.Connection, source: Source) -> int:
-    """A replication server id of the configured range that no replica uses now."""
-    taken = {int(row["server_id"]) for row in query_dicts(connection, "SHOW REPLICAS")}
-    taken |= {int(query(connection, "SELECT @@server_id")[0][0])}
+    """A replication server id of the configured range that no replica uses now, as far as the user may know of them."""
+    taken = {int(query(connection, "SELECT @@server_id")[0][0])}
+    try:
+        taken |= {int(row["server_id"]) for row in query_dicts(connection, dialect(connection).replicas)}
+    except pymysql.err.OperationalError as error:
+        if error.args[0] not in DENIED:  # MariaDB tells only those who may administer it
+            raise
     ids = source.server_id_range
     for _ in range(1000):
         chosen = random.choice(ids)  # noqa: S311 - spread, not secrecy
@@ -178,7 +184,7 @@ def _named(error: Exception, source: Source) -> LakeIngestError:
             f"the source {where} refuses user {source.user}: {text}; "
             "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT"
         )
-    if code == ER.QUERY_TIMEOUT:
+    if code in _TOO_SLOW:
         return ChunkTooSlow(
             f"a chunk takes too long to read from {where}: {text}; set a smaller chunk_rows, or see what slows it down"
         )

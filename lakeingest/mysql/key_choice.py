@@ -60,8 +60,10 @@ def _rank(name: str, columns: Sequence[Column]) -> tuple[bool, bool, int, str]:
 
 def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> str | None:
     """Why an index cannot be the key."""
-    if str(parts[0].get("is_visible", "YES")).upper() == "NO":
+    if str(parts[0].get("is_visible", "YES")).upper() == "NO" or parts[0].get("ignored") == "YES":
         return f"the index {name} is invisible"
+    if parts[0]["index_type"] == "HASH":  # MariaDB's, of columns that are too long for another
+        return f"the index {name} has no order"
     for part in parts:
         column = columns.get(part["column_name"])  # NULL for an expression
         if column is None:

@@ -8,7 +8,7 @@ import pymysql
 
 from lakeingest.core.keys import Key, KeyRange, quote
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
-from lakeingest.mysql.connection import literal, query, table_name
+from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 
 _LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key is looked for in the whole index
 
@@ -23,14 +23,12 @@ def key_bounds(connection: pymysql.Connection, schema: TableSchema) -> tuple[int
 def estimated_rows(connection: pymysql.Connection, schema: TableSchema) -> int:
     """The optimizer's estimate of the table's rows."""
     key, table = quote(schema.key[0]), table_name(schema.table)
-    [row] = query(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}")
-    return int(row[9] or 0)
+    [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}")
+    return int(row["rows"] or 0)
 
 
 def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
     """The storage engine's estimate of the bytes of the table's rows, without its other indexes."""
-    # the server answers from a copy of up to a day ago otherwise
-    query(connection, "SET SESSION information_schema_stats_expiry = 0")
     database, name = literal(schema.table.database), literal(schema.table.name)
     [(size,)] = query(
         connection,

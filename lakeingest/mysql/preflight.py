@@ -10,9 +10,9 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import binary_log_status, query, query_dicts
+from lakeingest.mysql.dialect import MARIADB, Dialect, dialect, version_of
 
 DAY_SECONDS = 86_400
-_OLDEST = (8, 0, 22)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,12 @@ class Server:
     @property
     def version(self) -> tuple[int, ...]:
         """The version's numbers."""
-        numbers = self.variables["version"].split("-")[0].split(".")
-        return tuple(int(part) for part in numbers if part.isdigit())
+        return version_of(self.variables["version"])
+
+    @property
+    def dialect(self) -> Dialect:
+        """What it is, and how it is asked."""
+        return dialect(self.connection)
 
     @property
     def retention_seconds(self) -> int | None:
@@ -66,10 +70,10 @@ def _answer(name: str, condition: Condition, server: Server) -> Finding:
 
 
 def version(server: Server) -> Finding:
-    """Full row metadata came with 8.0.1, CAST AS DOUBLE with 8.0.17, SHOW REPLICAS with 8.0.22."""
-    if server.version >= _OLDEST:
+    """All that we ask of it came with some version."""
+    if server.version >= server.dialect.oldest:
         return None
-    oldest = ".".join(map(str, _OLDEST))
+    oldest = ".".join(map(str, server.dialect.oldest))
     return f"its version {server.variables['version']} is older than {oldest}; upgrade, or copy from a newer replica"
 
 
@@ -112,7 +116,8 @@ def gtids(server: Server) -> Finding:
     if mode == "OFF":
         if server.variables.get("sync_binlog") == "1":
             return None
-        return "gtid_mode is OFF and sync_binlog is not 1; SET GLOBAL sync_binlog = 1, or switch GTIDs on"
+        way = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
+        return f"sync_binlog is not 1, and no GTIDs tell what a crash took; SET GLOBAL sync_binlog = 1{way}"
     return None if mode == "ON" else f"gtid_mode is {mode}; finish the change to ON or OFF"
 
 
@@ -120,9 +125,10 @@ def replica(server: Server) -> Finding:
     """A replica logs what it applies, in the order of its source."""
     if not query_dicts(server.connection, "SHOW REPLICA STATUS"):
         return None
+    kept_order = ("replica_preserve_commit_order",) if server.dialect is not MARIADB else ()  # which always keeps it
     wrong = [
         f"{name} is OFF"
-        for name in ("log_replica_updates", "replica_preserve_commit_order")
+        for name in ("log_replica_updates", *kept_order)
         if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))
     ]
     return f"it is a replica and {' and '.join(wrong)}; switch on" if wrong else None
@@ -157,6 +163,8 @@ CONDITIONS: dict[str, Condition] = {
     "binlog_row_metadata": setting("binlog_row_metadata", "FULL"),
     "binlog_row_value_options": setting("binlog_row_value_options", ""),
     "binlog_order_commits": commit_order,
+    "log_bin_compress": setting("log_bin_compress", "OFF"),
+    "encrypt_binlog": setting("encrypt_binlog", "OFF"),
     "GTIDs": gtids,
     "replica settings": replica,
     "prepared XA": prepared_xa,

@@ -12,6 +12,12 @@ from lakeingest.mysql.key_choice import NoKey, choose_key
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
 _OURS = "_lakeingest_"
+_VERSIONED = "SYSTEM VERSIONED"  # of MariaDB
+# What MariaDB adds to the type of a column that is stored in another form
+_OTHER_FORMS = {
+    "COMPRESSED": "compressed columns are not built yet",
+    "mariadb-5.3": "its form is an old one; SET GLOBAL mysql56_temporal_format = ON, then ALTER TABLE … FORCE",
+}
 _KINDS: dict[str, Kind] = {
     "tinyint": Kind.INT32,
     "smallint": Kind.INT32,
@@ -44,13 +50,16 @@ _KINDS: dict[str, Kind] = {
     "longblob": Kind.BINARY,
     **dict.fromkeys(GEOMETRIES, Kind.BINARY),
     "vector": Kind.VECTOR,
+    "uuid": Kind.UUID,
+    "inet6": Kind.ADDRESS,
+    "inet4": Kind.ADDRESS,
 }
 _UNSIGNED: dict[str, Kind] = {"int": Kind.INT64, "bigint": Kind.UINT64}
 
 
 def list_tables(connection: pymysql.Connection) -> list[TableId]:
     """Every base table of the source outside MySQL's own schemas that the user may see."""
-    return _listed(connection, "BASE TABLE")
+    return _listed(connection, "BASE TABLE", _VERSIONED)
 
 
 def list_views(connection: pymysql.Connection) -> list[TableId]:
@@ -58,9 +67,10 @@ def list_views(connection: pymysql.Connection) -> list[TableId]:
     return _listed(connection, "VIEW")
 
 
-def _listed(connection: pymysql.Connection, kind: str) -> list[TableId]:
+def _listed(connection: pymysql.Connection, *types: str) -> list[TableId]:
+    named = ", ".join(map(literal, types))
     rows = query(
-        connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = '{kind}'"
+        connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ({named})"
     )
     return sorted(TableId(database, name) for database, name in rows if database.lower() not in _SYSTEM)
 
@@ -78,6 +88,8 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     reasons: list[str] = []
     if not (table.database.isprintable() and table.name.isprintable()):
         reasons.append("its name has signs that cannot be printed")
+    if query(connection, f"SELECT 1 FROM information_schema.TABLES {where} AND TABLE_TYPE = {literal(_VERSIONED)}"):
+        reasons.append("it is versioned by the system, and its rows of the past are in the binlog, too")
     columns = tuple(_column(row, choices, reasons) for row in rows)
     if len({column.name.lower() for column in columns}) < len(columns):
         reasons.append("two columns differ only by case")
@@ -107,6 +119,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         (kind is None, "this type is not built yet"),
         (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
         (name.lower().startswith(_OURS), f"names that begin with {_OURS} are ours"),
+        *((sign in column_type, reason) for sign, reason in _OTHER_FORMS.items()),
     )
     reasons += [f"column {name} is {column_type}: {reason}" for refused, reason in refusals if refused]
     return Column(

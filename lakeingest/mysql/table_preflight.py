@@ -13,15 +13,12 @@ from lakeingest.mysql.preflight import Condition, Finding, Server
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.tables import Tables
 
-_LOGGED_CASCADES = (9, 6)  # since then child rows of a cascade are in the binlog
-_READS_BINLOG = {"REPLICATION CLIENT": "SHOW REPLICA STATUS", "REPLICATION SLAVE": "SHOW REPLICAS"}
-
 
 def grants(server: Server) -> Finding:
     """The user may read all columns of every table, and the binlog. Tried, since rights also come by roles."""
     user, _, host = str(query(server.connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
     account = f"{literal(user)}@{literal(host)}"
-    rights = [right for right, sql in _READS_BINLOG.items() if _denied(server, sql)]
+    rights = [right for right, sql in server.dialect.rights.items() if _denied(server, sql)]
     tables = [table for table in server.tables if _denied(server, f"SELECT * FROM {table_name(table)} LIMIT 0")]
     lacking = [*rights, *(f"SELECT on {table}" for table in tables)]
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
@@ -43,7 +40,8 @@ def engines(server: Server) -> Finding:
 
 def cascades(server: Server) -> Finding:
     """Rows that a foreign key changes are in the binlog."""
-    if server.version >= _LOGGED_CASCADES and not server.is_on("innodb_native_foreign_keys"):
+    since = server.dialect.logs_cascades
+    if since is not None and server.version >= since and not server.is_on("innodb_native_foreign_keys"):
         return None
     rows = query(
         server.connection,

@@ -14,6 +14,7 @@ from lakeingest.core.checksum import Checksum, Difference, differences
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql import checksum as source_side
+from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import next_boundary
 from lakeingest.quality import reconciliation as target_side
 from lakeingest.spark.ranges import ranges, within
@@ -40,6 +41,11 @@ class Sides:
     spark: "SparkSession"
     schema: TableSchema
     rows: "DataFrame"
+
+    @property
+    def widths(self) -> target_side.Widths:
+        """How the source writes doubles."""
+        return dialect(self.connection).double_widths
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     for keys in _differing(_range_sums(sides, finer)) if finer else ():
         source = source_side.row_checksums(sides.config.source, sides.schema, keys, KEYS_NAMED)
         rows = sides.rows.where(keys.predicate(sides.schema.key))
-        found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED))
+        found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths))
     return _compared(sums, len(chunks), found)
 
 
@@ -90,14 +96,14 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
         for bucket, checksum in part.items():
             ours[bucket] = ours.get(bucket, Checksum()) + checksum
     numbered = target_side.in_buckets(sides.rows, sides.schema, count)
-    theirs = target_side.checksums(numbered, sides.schema)
+    theirs = target_side.checksums(numbered, sides.schema, sides.widths)
     sums = {one: (ours.get(one, Checksum()), theirs.get(one, Checksum())) for one in ours.keys() | theirs.keys()}
     found: list[Difference] = []
     if differing := sorted(_differing(sums)):
         buckets = count, differing
         source = source_side.row_checksums(sides.config.source, sides.schema, KeyRange(), KEYS_NAMED, buckets)
         rows = numbered.where(numbered[target_side.NUMBER].isin(differing))
-        found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED))
+        found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths))
     return _compared(sums, len(chunks), found)
 
 
@@ -109,7 +115,7 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
     tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
     numbers = ranges(sides.spark, tagged, f"{target_side.NUMBER} int", len(sides.schema.key))
     numbered = sides.rows.join(F.broadcast(numbers), on=within(sides.schema.key), how="inner")
-    theirs = target_side.checksums(numbered, sides.schema)
+    theirs = target_side.checksums(numbered, sides.schema, sides.widths)
     none = Checksum()
     return {keys: (ours[number].get(0, none), theirs.get(number, none)) for number, keys in enumerate(chunks)}
 

@@ -4,6 +4,7 @@ import math
 import struct
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeingest.core.checksum import UINT64, Checksum
@@ -16,16 +17,18 @@ if TYPE_CHECKING:
 
 NUMBER = "_lakeingest_number"  # of a range or a bucket: a column beside the table's
 
-# When MySQL writes a DOUBLE without exponent (my_gcvt, with the width that CAST gives it; tested against the server)
-_FIXED_DIGITS = 15
-_FIXED_WIDTH = 24
+# How long the text of a DOUBLE is at most without an exponent, of a column of the source's and of an expression
+Widths = tuple[int, int]
+
+_NO_DOUBLES: Widths = (0, 0)
+_FIXED_DIGITS = 15  # of a DOUBLE that is written without exponent (my_gcvt; tested against the servers)
 
 
-def checksums(rows: "DataFrame", schema: TableSchema) -> dict[int, Checksum]:
+def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[int, Checksum]:
     """The checksum of the rows of each NUMBER."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    halves = rows.select(NUMBER, *_halves(schema))
+    halves = rows.select(NUMBER, *_halves(schema, widths))
     counted = halves.groupBy(NUMBER).agg(F.count(F.lit(1)), F.bit_xor("left"), F.bit_xor("right"))
     return {number: Checksum(n, left % UINT64, right % UINT64) for number, n, left, right in counted.collect()}
 
@@ -34,23 +37,28 @@ def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame
     """The rows with the NUMBER of the bucket that their key is in: `core.checksum.bucket` in Spark."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return rows.withColumn(NUMBER, (F.crc32(F.concat(*_parts(schema.key_columns))) % count).cast("int"))
+    return rows.withColumn(NUMBER, (F.crc32(F.concat(*_parts(schema.key_columns, _NO_DOUBLES))) % count).cast("int"))
 
 
-def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int) -> list[tuple[Key, Checksum]]:
+def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Widths) -> list[tuple[Key, Checksum]]:
     """The checksum of each row, for at most `limit` rows in key order; keys as `mysql.checksum` has them."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    values = [F.col(quote(column.name)) if schema.ordered else _text(column) for column in schema.key_columns]
+    values = [
+        F.col(quote(column.name)) if schema.ordered else _text(column, _NO_DOUBLES) for column in schema.key_columns
+    ]
     keys = [value.alias(f"key{i}") for i, value in enumerate(values)]
     names = [f"key{i}" for i in range(len(keys))]
-    found = rows.select(*keys, *_halves(schema)).orderBy(*names).limit(limit).collect()
+    found = rows.select(*keys, *_halves(schema, widths)).orderBy(*names).limit(limit).collect()
     part = int if schema.ordered else str
     return [(tuple(map(part, row[:-2])), Checksum(1, row["left"] % UINT64, row["right"] % UINT64)) for row in found]
 
 
-def double_text(value: float | None) -> str | None:
-    """A DOUBLE as MySQL's `CAST(… AS CHAR)` writes it: the shortest digits that give the value back."""
+def double_text(value: float | None, most: int) -> str | None:
+    """A DOUBLE as the source's `CAST(… AS CHAR)` writes it: the shortest digits that give the value back.
+
+    It has an exponent where its text, with its sign, would be longer than `most`.
+    """
     if value is None:
         return None
     if value == 0:
@@ -60,7 +68,7 @@ def double_text(value: float | None) -> str | None:
     length = len(digits)
     width = length - point + 2 if point <= 0 else max(point, length + 1 if point < length else 0)
     far = point <= -_FIXED_DIGITS or length <= point > _FIXED_DIGITS
-    if far or width > _FIXED_WIDTH - sign:
+    if far or width > most - sign:
         text = digits[0] + ("." + digits[1:] if length > 1 else "") + f"e{point - 1}"
     elif point <= 0:
         text = "0." + "0" * -point + digits
@@ -70,29 +78,36 @@ def double_text(value: float | None) -> str | None:
     return "-" * sign + text
 
 
+def unsigned_double_text(value: float | None, most: int) -> str | None:
+    """A sign, and then the text of what is left of a DOUBLE."""
+    if value is None or math.copysign(1, value) > 0:
+        return double_text(value, most)
+    return f"-{double_text(-value, most)}"
+
+
 def vector_text(floats: Sequence[float] | None) -> str | None:
     """A VECTOR as MySQL's `HEX` writes it: the bytes of each FLOAT."""
     return None if floats is None else struct.pack(f"<{len(floats)}f", *floats).hex().upper()
 
 
-def _halves(schema: TableSchema) -> Sequence["Column"]:
+def _halves(schema: TableSchema, widths: Widths) -> Sequence["Column"]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    hashed = F.sha2(F.concat(*_parts(schema.columns)), 256)
+    hashed = F.sha2(F.concat(*_parts(schema.columns, widths)), 256)
     return [
         F.conv(hashed.substr(first, 16), 16, -10).cast("bigint").alias(name)
         for first, name in ((1, "left"), (17, "right"))
     ]
 
 
-def _parts(columns: Sequence[TableColumn]) -> Sequence["Column"]:
+def _parts(columns: Sequence[TableColumn], widths: Widths) -> Sequence["Column"]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    texts = [_text(column) for column in columns]
+    texts = [_text(column, widths) for column in columns]
     return [F.coalesce(F.concat(F.octet_length(text).cast("string"), F.lit(":"), text), F.lit("N")) for text in texts]
 
 
-def _text(column: TableColumn) -> "Column":
+def _text(column: TableColumn, widths: Widths) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     value = F.col(quote(column.name))
@@ -108,7 +123,9 @@ def _text(column: TableColumn) -> "Column":
             return value.cast("int").cast("string")
         case Kind.VECTOR:
             return F.udf(vector_text, "string")(value)
-        case Kind.FLOAT | Kind.DOUBLE:
-            return F.udf(double_text, "string")(value.cast("double"))
+        case Kind.DOUBLE if "(" not in column.source_type:
+            return F.udf(partial(double_text, most=widths[0]), "string")(value)
+        case Kind.FLOAT | Kind.DOUBLE:  # what the source makes the text of is an expression
+            return F.udf(partial(unsigned_double_text, most=widths[1]), "string")(value.cast("double"))
         case _:
             return value.cast("string")

@@ -83,6 +83,12 @@ def pipe_on(
 
 
 @pytest.fixture
+def any_pipe(pipe_on: Callable[..., Pipe], any_server: LocalServer) -> Pipe:
+    """A pipeline on a server of each flavor; chunks of 10 rows."""
+    return pipe_on(any_server, chunk_rows=10)
+
+
+@pytest.fixture
 def pipe(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> Pipe:
     """A pipeline on the shared server; chunks of 10 rows, so that few rows make several waves."""
     return pipe_on(mysql_server, chunk_rows=10)

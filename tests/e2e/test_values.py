@@ -14,8 +14,9 @@ from pyiceberg.table import Table
 
 from lakeingest.config import CATALOG
 from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
-from tests.mysql.values import VALUES
+from tests.mysql.values import values_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -24,15 +25,16 @@ PATHS = ("snapshot", "insert", "update", "key move")
 
 
 def test_every_value_arrives_exactly_on_every_path(
-    pipe: Pipe, record_values: Callable[[str, int, Mapping[str, int]], None]
+    any_pipe: Pipe, any_server: LocalServer, record_values: Callable[[str, int, Mapping[str, int]], None]
 ) -> None:
     """A chunk, an insert, an update from NULL, and an update of the key, whose other image is the row before."""
+    pipe, values, where = any_pipe, values_of(any_server.flavor), any_server.flavor.name
     pipe.config = pipe.config.model_copy(update={"tables": pipe.config.tables.model_copy(update={"options": {}})})
-    rows = max(map(len, VALUES.values()))
-    columns = ", ".join(f"c{number} {source_type}" for number, source_type in enumerate(VALUES))
+    rows = max(map(len, values.values()))
+    columns = ", ".join(f"c{number} {source_type}" for number, source_type in enumerate(values))
     pipe.sql("SET sql_mode = ''", f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
-    literals = [[pairs[n % len(pairs)][0] for pairs in VALUES.values()] for n in range(rows)]
-    names = [f"c{number}" for number in range(len(VALUES))]
+    literals = [[pairs[n % len(pairs)][0] for pairs in values.values()] for n in range(rows)]
+    names = [f"c{number}" for number in range(len(values))]
 
     def insert(path: str) -> list[str]:
         start = PATHS.index(path) * STEP
@@ -58,17 +60,17 @@ def test_every_value_arrives_exactly_on_every_path(
     )
     pipe.run()
     pipe.assert_equal()
-    wanted = {path: [[pairs[n % len(pairs)][1] for n in range(rows)] for pairs in VALUES.values()] for path in PATHS}
+    wanted = {path: [[pairs[n % len(pairs)][1] for n in range(rows)] for pairs in values.values()] for path in PATHS}
     wrong = []
     for reader, table in read(pipe).items():
         found = {row["id"]: row for row in table.to_pylist()}
         assert sorted(found) == sorted(start * STEP + n for start in range(len(PATHS)) for n in range(rows))
-        for number, source_type in enumerate(VALUES):
+        for number, source_type in enumerate(values):
             for index, path in enumerate(PATHS):
                 arrived = [found[index * STEP + n][f"c{number}"] for n in range(rows)]
                 same = [is_same(one, other) for one, other in zip(arrived, wanted[path][number], strict=True)]
-                cases = len(VALUES[source_type])
-                record_values(source_type, cases, {f"{path}, {reader}": sum(same[:cases])})
+                cases = len(values[source_type])
+                record_values(f"{where}: {source_type}", cases, {f"{path}, {reader}": sum(same[:cases])})
                 wrong += [
                     (reader, path, source_type, arrived[n], wanted[path][number][n]) for n in range(rows) if not same[n]
                 ]

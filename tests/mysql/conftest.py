@@ -1,4 +1,4 @@
-"""Fixtures of all tests with a MySQL."""
+"""Fixtures of all tests with a server."""
 
 from collections.abc import Iterator
 
@@ -12,4 +12,11 @@ from tests.mysql.database import Db, database_on
 def db(mysql_server: LocalServer) -> Iterator[Db]:
     """A database on the shared server."""
     with database_on(mysql_server) as database:
+        yield database
+
+
+@pytest.fixture
+def any_db(any_server: LocalServer) -> Iterator[Db]:
+    """A database on a server of each flavor."""
+    with database_on(any_server) as database:
         yield database

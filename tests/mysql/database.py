@@ -19,6 +19,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import expression
 from lakeingest.mysql.connection import connect, query, table_name, written_position
+from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.reference.text_rows import stream_texts
 from lakeingest.mysql.row_stream import is_reference, stream_rows
 from lakeingest.mysql.schema_reader import read_schema
@@ -71,7 +72,7 @@ class Db:
 
     def segment(self, start: FilePosition, stop: FilePosition | None = None, skip: str = "") -> Segment:
         """The binlog from `start` on, on this server."""
-        [(uuid,)] = query(self.connection, "SELECT @@server_uuid")
+        [(uuid,)] = query(self.connection, f"SELECT {dialect(self.connection).server}")
         return Segment(str(uuid), EPOCH, start, stop or self.here(), GtidSet.parse(skip))
 
     def read(self, segment: Segment, *schemas: TableSchema) -> Read:

@@ -4,6 +4,8 @@ import datetime as dt
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from lakeingest.demo.flavor import FLAVORS, MARIADB_10_11, MARIADB_11, MYSQL, Flavor
+
 FIRST_DAY = dt.date(1000, 1, 1)
 EPOCH = dt.datetime(1970, 1, 2)
 MEMBERS = [f"m{n % 7}{chr(97 + n % 26)}{n:03d}" for n in range(200)]  # whose order is not that of their texts
@@ -60,6 +62,7 @@ def uuid(n: int) -> str:
     return f"'{mixed >> 32:08x}-{mixed >> 16 & 0xFFFF:04x}-4{n % 4096:03x}-8000-{n:012x}'"
 
 
+# MySQL's, and what others have of them
 KEYS: dict[str, Keyed] = {
     "tiny": Keyed("k TINYINT", one(lambda n: n - 128), 256),
     "small": Keyed("k SMALLINT", one(lambda n: n - 2**15), 2**16),
@@ -101,3 +104,22 @@ KEYS: dict[str, Keyed] = {
         lambda n: (str(n % 5), str(1990 + n % 7), f"'{'aA,b'[n % 2 * 2 : n % 2 * 2 + 2]}'", str(-n)),
     ),
 }
+_MARIADB_KEYS = {
+    **{name: keyed for name, keyed in KEYS.items() if name not in {"ai_ci", "as_cs"}},
+    "nopad": text("utf8mb4", "utf8mb4_unicode_520_nopad_ci"),
+    "uuid_": Keyed("k UUID", one(uuid), same="UPPER(k)"),
+    "inet6": Keyed("k INET6", one(lambda n: f"'2001:db8:{n % 7:x}::{n % 5:x}:{n:x}'")),
+    "inet4": Keyed("k INET4", one(lambda n: f"'{n % 256}.{n >> 8 & 255}.{n >> 16}.1'"), 2**16),
+}
+_OF_FLAVORS = {
+    MYSQL: KEYS,
+    MARIADB_10_11: _MARIADB_KEYS,
+    MARIADB_11: _MARIADB_KEYS
+    | {"ai_ci": text("utf8mb4", "uca1400_ai_ci"), "as_cs": text("utf8mb4", "uca1400_as_cs", same="")},
+}
+EACH = [(flavor, name) for flavor in FLAVORS for name in _OF_FLAVORS[flavor]]  # for any_server, and a name of its keys
+
+
+def keys_of(flavor: Flavor) -> dict[str, Keyed]:
+    """The kinds of keys of a flavor."""
+    return _OF_FLAVORS[flavor]

@@ -3,6 +3,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ from lakeingest.mysql.connection import (
     connect,
     file_sizes,
     free_server_id,
-    is_mariadb,
     literal,
     named_errors,
     query,
     query_dicts,
     written_position,
 )
+from lakeingest.mysql.dialect import MARIADB, MYSQL, dialect_of
 from tests.mysql.database import database_on
 
 pytestmark = pytest.mark.mysql
@@ -303,9 +304,21 @@ def replica_with_id(source: Source, server_id: int) -> Iterator[pymysql.Connecti
         yield connection
 
 
-def test_mariadb_is_known_by_its_greeting() -> None:
-    """It is refused by name before a setting that it does not have is asked for."""
-    assert is_mariadb("5.5.5-10.11.18-MariaDB-0+deb12u1-log")
-    assert is_mariadb("11.4.2-MariaDB")
-    assert not is_mariadb("9.7.4-2")
-    assert not is_mariadb("8.0.36-28")
+@pytest.mark.parametrize("greeting", ["5.5.5-10.11.18-MariaDB-0+deb12u1-log", "11.4.2-MariaDB"])
+def test_mariadb_is_known_by_its_greeting(greeting: str) -> None:
+    """Before a setting that it does not have is asked for."""
+    assert dialect_of(greeting) is MARIADB
+
+
+@pytest.mark.parametrize(
+    ("greeting", "log_status"),
+    [
+        ("9.7.4-2", "SHOW BINARY LOG STATUS"),
+        ("8.4.0", "SHOW BINARY LOG STATUS"),
+        ("8.0.36-28", "SHOW MASTER STATUS"),
+        ("5.7.44-log", "SHOW MASTER STATUS"),
+    ],
+)
+def test_mysql_is_asked_in_the_words_of_its_version(greeting: str, log_status: str) -> None:
+    """The statement was renamed, and its old name refused."""
+    assert dialect_of(greeting) == replace(MYSQL, log_status=log_status)

@@ -1,4 +1,4 @@
-"""Every type of MySQL's with values at its edges: SQL literals, and what arrives in the lake."""
+"""Every type with values at its edges: SQL literals, and what arrives in the lake."""
 
 import datetime as dt
 import struct
@@ -6,10 +6,14 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11, MYSQL, Flavor
+
 UTC = ZoneInfo("UTC")  # as Arrow gives it
 
-# type -> pairs of a SQL literal and the value that arrives
-VALUES: dict[str, tuple[tuple[str, Any], ...]] = {
+Values = dict[str, tuple[tuple[str, Any], ...]]
+
+# MySQL's: type -> pairs of a SQL literal and the value that arrives
+VALUES: Values = {
     "TINYINT": (("-128", -128), ("127", 127)),
     "MEDIUMINT UNSIGNED": (("16777215", 16777215),),
     "INT": (("-2147483648", -(2**31)), ("2147483647", 2**31 - 1)),
@@ -107,3 +111,45 @@ VALUES: dict[str, tuple[tuple[str, Any], ...]] = {
     "GEOMCOLLECTION": (("ST_GeomFromText('GEOMETRYCOLLECTION EMPTY')", struct.pack("<BII", 1, 7, 0)),),
     "VECTOR(1)": (("TO_VECTOR('[3e38]')", [3.0000000054977558e38]), ("TO_VECTOR('[-0.0]')", [-0.0])),
 }  # fmt: skip
+
+_UUIDS = (
+    "00112233-4455-6677-8899-aabbccddee00",
+    "00000000-0000-0000-0000-000000000000",
+    "01890a5d-ac96-774b-bcce-b302099a8057",
+    "1b4e28ba-2fa1-11d2-883f-0016d3cca427",
+)
+_ADDRESSES = ("::", "::1", "2001:db8::ff00:42:8329", "::ffff:192.0.2.1", "1:0:0:2::3", "fe80::1:0:0:0", "::1.2.3.4")
+_LACKING = {"JSON", "VECTOR(3)", "VECTOR(1)", "GEOMCOLLECTION"}
+_MARIADB: Values = {
+    **{source_type: pairs for source_type, pairs in VALUES.items() if source_type not in _LACKING},
+    "POINT": (("ST_GeomFromText('POINT(1 -2)', 4326)", struct.pack("<BIdd", 1, 1, 1, -2)),),
+    "GEOMETRYCOLLECTION": VALUES["GEOMCOLLECTION"],
+    "JSON": (("'{\"b\": 1.00, \"a\" : [1]}'", '{"b": 1.00, "a" : [1]}'), ("'null'", "null")),  # a text
+    "TIME(6)": (
+        *VALUES["TIME(6)"],
+        ("'838:59:59.999999'", "838:59:59.999999"),
+        ("'-838:59:59.9'", "-838:59:59.900000"),
+    ),
+    "UUID": tuple((f"'{one}'", one) for one in _UUIDS),
+    "INET6": tuple((f"'{one}'", one) for one in _ADDRESSES),
+    "INET4": tuple((f"'{one}'", one) for one in ("0.0.0.1", "192.0.2.0", "255.255.255.255")),
+}  # fmt: skip
+_OF_FLAVORS: dict[Flavor, Values] = {
+    MYSQL: VALUES,
+    # a literal -0e0 is 0 there
+    MARIADB_10_11: _MARIADB | {"DOUBLE": VALUES["DOUBLE"][:-1]},
+    MARIADB_11: _MARIADB
+    | {
+        "TIMESTAMP NULL": (
+            *VALUES["TIMESTAMP NULL"],
+            ("'2038-01-19 03:14:08'", dt.datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC)),
+            ("'2106-02-07 06:28:15'", dt.datetime(2106, 2, 7, 6, 28, 15, tzinfo=UTC)),
+        ),
+        "VECTOR(3)": (("VEC_FromText('[1,-2.5,0]')", [1.0, -2.5, 0.0]),),
+    },
+}
+
+
+def values_of(flavor: Flavor) -> Values:
+    """The values of a flavor's types."""
+    return _OF_FLAVORS[flavor]

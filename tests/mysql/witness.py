@@ -10,7 +10,8 @@ import pyarrow as pa
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import Column, Kind
 
-USUAL = set(Kind) - {Kind.MOMENT, Kind.MICROS}  # kinds of columns of which the user chose nothing
+# Of MySQL's columns of which the user chose nothing
+USUAL = set(Kind) - {Kind.MOMENT, Kind.MICROS, Kind.UUID, Kind.ADDRESS}
 
 
 def asked(column: Column) -> str:

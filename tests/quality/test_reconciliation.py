@@ -14,14 +14,16 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from lakeingest.core.checksum import Checksum, Difference, bucket, differences, digest
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.demo.flavor import MARIADB_10_11
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import query
+from lakeingest.mysql.dialect import MYSQL, dialect
 from lakeingest.quality import reconciliation as target_side
-from lakeingest.quality.reconciliation import double_text
+from lakeingest.quality.reconciliation import Widths, double_text, unsigned_double_text
 from tests.mysql import witness
 from tests.mysql.database import Db, database_on
 
@@ -101,29 +103,57 @@ COLUMNS: dict[str, tuple[str, tuple[tuple[str, str | None], ...]]] = {
     "bytes_": ("VARBINARY(9)", (("x'00'", "00"), ("''", ""), ("x'FF00FE'", "FF00FE"), ("NULL", None))),
     "blob_": ("BLOB", (("x'0000'", "0000"), ("'N'", "4E"), ("NULL", None))),
 }  # fmt: skip
+MARIADB = {
+    "double_": ("DOUBLE", (("0.1", "0.1"), ("0", "0"), ("1e20", "1e20"), ("5e-324", "5e-324"))),  # a literal -0e0 is 0
+    "single": ("FLOAT", (("0.1", "0.10000000149011612"), ("3.4028235e38", "3.4028234663852886e38"))),
+    "doc": ("JSON", (("'{\"b\": 1.00}'", '{"b": 1.00}'), ("NULL", None))),
+    "place": ("POINT", (("POINT(1, 2)", "0101000000000000000000F03F0000000000000040"), ("NULL", None))),
+    "key_": (
+        "UUID",
+        (("'00112233-4455-6677-8899-AABBCCDDEEFF'", "00112233-4455-6677-8899-aabbccddeeff"), ("NULL", None)),
+    ),
+    "address": (
+        "INET6",
+        (("'::ffff:192.0.2.1'", "::ffff:192.0.2.1"), ("'2001:DB8::0:1'", "2001:db8::1"), ("NULL", None)),
+    ),
+    "address4": ("INET4", (("'192.0.2.1'", "192.0.2.1"), ("NULL", None))),
+}
 ROWS = 12  # two columns with pairs of other counts meet in other combinations
 
 
 @pytest.fixture
-def db(mysql_server: LocalServer) -> Iterator[Db]:
-    """A database on the shared server."""
-    with database_on(mysql_server) as database:
+def db(any_server: LocalServer) -> Iterator[Db]:
+    """A database on a server of each flavor."""
+    with database_on(any_server) as database:
         yield database
 
 
+def columns_of(db: Db) -> dict[str, tuple[str, tuple[tuple[str, str | None], ...]]]:
+    """The columns that this server can have."""
+    if dialect(db.connection) is MYSQL:
+        return COLUMNS
+    return {name: column for name, column in (COLUMNS | MARIADB).items() if name != "vector_"}
+
+
+def widths(db: Db) -> Widths:
+    """How this server writes doubles."""
+    return dialect(db.connection).double_widths
+
+
 def every_kind(db: Db) -> TableSchema:
-    """The table of all COLUMNS, with its rows."""
-    columns = ", ".join(f"{name} {source_type}" for name, (source_type, _) in COLUMNS.items())
+    """The table of all columns, with its rows."""
+    found = columns_of(db)
+    columns = ", ".join(f"{name} {source_type}" for name, (source_type, _) in found.items())
     schema = db.table("t", f"{columns}, a INT, b BIGINT UNSIGNED, PRIMARY KEY (b, a)")
-    assert {column.kind for column in schema.columns} == witness.USUAL
-    rows = [[pairs[row % len(pairs)][0] for _, pairs in COLUMNS.values()] for row in range(ROWS)]
+    assert {column.kind for column in schema.columns} >= witness.USUAL - {Kind.JSON, Kind.VECTOR}
+    rows = [[pairs[row % len(pairs)][0] for _, pairs in found.values()] for row in range(ROWS)]
     db.run(*(f"INSERT INTO t VALUES ({', '.join(row)}, {-i}, {i % 3})" for i, row in enumerate(rows)))
     return schema
 
 
-def expected(row: int) -> Checksum:
+def expected(db: Db, row: int) -> Checksum:
     """The checksum of a row, by the specification."""
-    texts = [pairs[row % len(pairs)][1] for _, pairs in COLUMNS.values()]
+    texts = [pairs[row % len(pairs)][1] for _, pairs in columns_of(db).values()]
     return digest([*texts, str(-row), str(row % 3)])
 
 
@@ -140,12 +170,12 @@ def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: Sp
     schema = every_kind(db)
     rows = copied(db, schema, spark, tmp_path)
     by_source = source_side.row_checksums(db.source, schema, KeyRange(), ROWS)
-    assert by_source == {(i % 3, -i): expected(i) for i in range(ROWS)}
-    assert dict(target_side.row_checksums(rows, schema, ROWS)) == by_source
-    sums = target_side.checksums(rows.withColumn(target_side.NUMBER, F.expr("if(b < 1, 7, 8)")), schema)
+    assert by_source == {(i % 3, -i): expected(db, i) for i in range(ROWS)}
+    assert dict(target_side.row_checksums(rows, schema, ROWS, widths(db))) == by_source
+    sums = target_side.checksums(rows.withColumn(target_side.NUMBER, F.expr("if(b < 1, 7, 8)")), schema, widths(db))
     for number, keys in {7: KeyRange(None, (1, -(2**31))), 8: KeyRange((1, -(2**31)))}.items():
         inside = [i for i in range(ROWS) if (i % 3, -i) in keys]
-        assert sums[number] == reduce(add, map(expected, inside))
+        assert sums[number] == reduce(add, (expected(db, i) for i in inside))
         assert source_side.range_checksums(db.source, schema, keys)[0] == sums[number]
 
 
@@ -154,12 +184,13 @@ def test_one_changed_value_is_noticed_in_every_column(db: Db, spark: SparkSessio
     schema = every_kind(db)
     rows = copied(db, schema, spark, tmp_path)
     seen = {source_side.range_checksums(db.source, schema, KeyRange())[0]}
-    for name, (_, pairs) in COLUMNS.items():
+    for name, (_, pairs) in columns_of(db).items():
         db.run(f"UPDATE t SET {name} = {pairs[1][0]} WHERE (b, a) = (0, 0)")
         seen.add(source_side.range_checksums(db.source, schema, KeyRange())[0])
-    assert len(seen) == 1 + len(COLUMNS)
+    assert len(seen) == 1 + len(columns_of(db))
     source = source_side.row_checksums(db.source, schema, KeyRange(), ROWS)
-    assert differences(source, target_side.row_checksums(rows, schema, ROWS)) == [Difference((0, 0), "differs")]
+    target = target_side.row_checksums(rows, schema, ROWS, widths(db))
+    assert differences(source, target) == [Difference((0, 0), "differs")]
 
 
 def test_row_checksums_name_the_first_keys_in_key_order(db: Db, spark: SparkSession, tmp_path: Path) -> None:
@@ -169,15 +200,15 @@ def test_row_checksums_name_the_first_keys_in_key_order(db: Db, spark: SparkSess
     first = [(0, -1), (0, 2), (9, 3)]
     assert list(source_side.row_checksums(db.source, schema, KeyRange(), 3)) == first
     rows = copied(db, schema, spark, tmp_path)
-    assert [key for key, _ in target_side.row_checksums(rows, schema, 3)] == first
-    last = dict(target_side.row_checksums(rows, schema, 9))
+    assert [key for key, _ in target_side.row_checksums(rows, schema, 3, widths(db))] == first
+    last = dict(target_side.row_checksums(rows, schema, 9, widths(db)))
     assert last == source_side.row_checksums(db.source, schema, KeyRange(), 9)
     assert (2**64 - 1, 1) in last
 
 
 def test_both_sides_find_the_bucket_of_a_key_and_name_its_text(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """Of texts, bytes and times, whatever the server's order; buckets and rows cut off at the same key."""
-    schema = db.table("t", "a VARCHAR(9) COLLATE utf8mb4_0900_ai_ci, b VARBINARY(4), c TIME(1), PRIMARY KEY (a, b, c)")
+    schema = db.table("t", "a VARCHAR(9) COLLATE utf8mb4_unicode_ci, b VARBINARY(4), c TIME(1), PRIMARY KEY (a, b, c)")
     keys = [
         ("Ä", "00", "-01:00:00.5"),
         ("b", "", "00:00:00.0"),
@@ -192,10 +223,14 @@ def test_both_sides_find_the_bucket_of_a_key_and_name_its_text(db: Db, spark: Sp
         wanted[number] = wanted.get(number, Checksum()) + sums[key]
     assert source_side.range_checksums(db.source, schema, KeyRange(), 3) == wanted
     numbered = target_side.in_buckets(copied(db, schema, spark, tmp_path), schema, 3)
-    assert target_side.checksums(numbered, schema) == wanted
+    assert target_side.checksums(numbered, schema, widths(db)) == wanted
     by_bytes = sorted(sums, key=lambda key: [part.encode() for part in key])
     source = source_side.row_checksums(db.source, schema, KeyRange(), 3)
-    assert source == dict(target_side.row_checksums(numbered, schema, 3)) == {key: sums[key] for key in by_bytes[:3]}
+    assert (
+        source
+        == dict(target_side.row_checksums(numbered, schema, 3, widths(db)))
+        == {key: sums[key] for key in by_bytes[:3]}
+    )
     one = bucket(keys[0], 3)
     inside = {key: checksum for key, checksum in sums.items() if bucket(key, 3) == one}
     assert source_side.row_checksums(db.source, schema, KeyRange(), 9, (3, [one])) == inside
@@ -206,8 +241,8 @@ def test_a_range_without_rows_has_the_empty_checksum(db: Db, spark: SparkSession
     schema = db.table("t", "id INT PRIMARY KEY, v DOUBLE")
     rows = copied(db, schema, spark, tmp_path).withColumn(target_side.NUMBER, F.lit(0))
     assert source_side.range_checksums(db.source, schema, KeyRange()) == {}
-    assert target_side.checksums(rows, schema) == {}
-    assert target_side.row_checksums(rows, schema, 5) == []
+    assert target_side.checksums(rows, schema, widths(db)) == {}
+    assert target_side.row_checksums(rows, schema, 5, widths(db)) == []
 
 
 def test_a_row_that_the_source_cannot_hash_is_no_equal_row(db: Db) -> None:
@@ -225,31 +260,45 @@ def test_a_row_that_the_source_cannot_hash_is_no_equal_row(db: Db) -> None:
 
 
 @pytest.mark.parametrize("make", ["bits", "human", "edges", "singles"])
-def test_a_double_is_written_as_mysql_writes_it(db: Db, make: str) -> None:
-    """The shortest digits that give the value back, and the exponent where MySQL puts one."""
+def test_a_double_is_written_as_the_server_writes_it(any_server: LocalServer, db: Db, make: str) -> None:
+    """The shortest digits that give the value back, and the exponent where the server puts one."""
     random_ = random.Random(7)
-    values = {
+    values: list[float] = {
         "bits": lambda: list(doubles_of_bits(random_, DOUBLES)),
         "human": lambda: [human(random_) for _ in range(DOUBLES)],
         "edges": lambda: [sign * value for value in EDGES for sign in (1, -1)],
         "singles": lambda: list(singles_of_bits(random_, DOUBLES)),
     }[make]()
+    if any_server.flavor is MARIADB_10_11:  # it has no -0
+        values = [value or 0.0 for value in values]
     db.run("CREATE TABLE d (id INT PRIMARY KEY AUTO_INCREMENT, v DOUBLE)")
     for first in range(0, len(values), BATCH):
         rows = ", ".join(f"({Decimal(value):.17e})" for value in values[first : first + BATCH])
         db.run(f"INSERT INTO d (v) VALUES {rows}")
     texts = [text for (text,) in query(db.connection, "SELECT CAST(v AS CHAR) FROM d ORDER BY id")]
-    wrong = [
-        (value, text, double_text(value))
-        for value, text in zip(values, texts, strict=True)
-        if double_text(value) != text
-    ]
-    assert wrong == []
+    ours = [double_text(value, widths(db)[0]) for value in values]
+    assert [wrong for wrong in zip(values, texts, ours, strict=True) if wrong[1] != wrong[2]] == []
+
+
+@pytest.mark.parametrize("source_type", ["FLOAT", "DOUBLE(60,20)", "DOUBLE(250,0)"])
+def test_a_float_that_is_made_a_double_has_all_its_digits(
+    db: Db, spark: SparkSession, tmp_path: Path, source_type: str
+) -> None:
+    """MySQL gives such an expression less room than a column, and a negative one would lose a digit."""
+    random_ = random.Random(7)
+    schema = db.table("t", f"id INT PRIMARY KEY AUTO_INCREMENT, v {source_type}")
+    values = [one for _ in range(DOUBLES // BATCH) for one in (*singles_of_bits(random_, BATCH), human(random_) % 1e30)]
+    for first in range(0, len(values), BATCH):
+        db.run(f"INSERT INTO t (v) VALUES {', '.join(f'({value!r})' for value in values[first : first + BATCH])}")
+    source = source_side.row_checksums(db.source, schema, KeyRange(), len(values))
+    target = target_side.row_checksums(copied(db, schema, spark, tmp_path), schema, len(values), widths(db))
+    assert differences(source, target) == []
 
 
 def test_no_double_is_no_text() -> None:
     """NULL stays NULL."""
-    assert double_text(None) is None
+    assert double_text(None, 24) is None
+    assert unsigned_double_text(None, 22) is None
 
 
 def doubles_of_bits(random_: random.Random, count: int) -> Iterator[float]:
