@@ -47,7 +47,7 @@ def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[N
         yield
     except (ConnectionError, TimeoutError):
         raise
-    except (FileNotFoundError, EOFError, ValidationError) as error:
+    except (FileNotFoundError, EOFError, UnicodeDecodeError, ValidationError) as error:
         raise unreadable(where, str(error)) from error
     except OSError as error:
         raise _failed(where, error.strerror or str(error)) from error

@@ -198,6 +198,16 @@ def test_a_file_that_is_cut_off_is_named(lake: Lake, raw: Raw, file: str) -> Non
     assert lake.loaded() == staged
 
 
+def test_a_file_whose_names_are_no_text_is_named(lake: Lake, raw: Raw) -> None:
+    """So PyIceberg may find one that is cut off, since it reads on after its end."""
+    staged = lake.copied((1, "a"))
+    damaged = newest(raw, "metadata/snap-*.avro")
+    with without(damaged):
+        damaged.write_bytes(b"Obj\x01\x04\x1e" + b"\xc8" * 100)
+        named(StateUnreadable, "gone or damaged", lambda: lake.merge(staged, (1, "b", False)))
+        damaged.unlink()
+
+
 def test_reads_that_spark_puts_off_are_named_where_they_happen(lake: Lake, raw: Raw, lake_config: Config) -> None:
     """Whoever works with the rows of `read` does so within `stored`."""
     staged = lake.copied((1, "a"))
