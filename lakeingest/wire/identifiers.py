@@ -34,7 +34,16 @@ def uuids(values: Values) -> pa.Array:
 
 
 def addresses(values: Values, size: int) -> pa.Array:
-    """Addresses of 16 or 4 bytes, as the C library writes them; ValueError for a longer one."""
+    """Addresses of 16 or 4 bytes; ValueError for a longer one."""
     family = _FAMILIES[size]
     raw = charsets.binary(values, size)
-    return pa.array([None if one is None else socket.inet_ntop(family, one) for one in raw.to_pylist()], pa.string())
+    return pa.array([None if one is None else _address(family, one) for one in raw.to_pylist()], pa.string())
+
+
+def _address(family: socket.AddressFamily, raw: bytes) -> str:
+    """As the C library writes it, but that MariaDB also leaves out zeros which are alone."""
+    text = socket.inet_ntop(family, raw)
+    if family is socket.AF_INET or "::" in text:
+        return text
+    before, zero, after = f":{text}:".partition(":0:")
+    return f"{before[1:]}::{after[:-1]}" if zero else text

@@ -42,7 +42,7 @@ _USER = r"""(?:`[^`]*`|'[^']*'|"[^"]*"|[\w$.%-]+)"""
 _OPTION = rf"""(?:or\s+replace|algorithm\s*=\s*\w+|definer\s*=\s*{_USER}(?:\s*@\s*{_USER}|\s*\(\s*\))?
     |sql\s+security\s+\w+|aggregate|json\s+relational\s+duality|undo)"""
 _OBJECT = r"""(?:view|trigger|event|procedure|function|server|resource\s+group|library|tablespace
-    |logfile\s+group|spatial\s+reference\s+system|user|role)"""
+    |logfile\s+group|spatial\s+reference\s+system|user|role|sequence|package)"""
 
 # The first that matches the beginning decides.
 _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
@@ -53,7 +53,8 @@ _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
     (r"(?:release\s+)?savepoint\b", Statement.SAVEPOINT),
     (r"xa\b", Statement.XA),
     (rf"(?:create|alter|drop|rename)\s+(?:{_OPTION}\s+)*{_OBJECT}\b", Statement.HARMLESS),
-    (r"(?:create|drop)\s+temporary\s+tables?\b", Statement.HARMLESS),
+    (r"(?:create|drop)\s+(?:or\s+replace\s+)?temporary\s+(?:tables?|sequence)\b", Statement.HARMLESS),
+    (r"create\s+or\s+replace\s+(?:table|database|schema)\b", Statement.DDL),
     (r"create\s+(?:database|schema)\b", Statement.HARMLESS),
     (r"(?:grant|revoke|flush|analyze|optimize|install|uninstall|alter\s+instance)\b", Statement.HARMLESS),
     (r"set\s+(?:password|default\s+role)\b", Statement.HARMLESS),

@@ -55,6 +55,11 @@ def gtid_body(number: int, length: int = 0, original: int | None = None, here: i
     return b"\1" + uuid.UUID(SOURCE).bytes + struct.pack("<QBqq", number, 2, 0, 1) + times + lengths + bytes(4)
 
 
+def domain_gtid_body(number: int, domain: int = 0, *, is_standalone: bool = False) -> bytes:
+    """The body of MariaDB's GTID event; its server's id is in the header."""
+    return struct.pack("<QIB", number, domain, is_standalone) + bytes(6)
+
+
 def query_body(text: str, database: str = "elsewhere") -> bytes:
     """The body of a QUERY event with status variables."""
     status = bytes(11)
@@ -136,15 +141,17 @@ class Stream:
         """Add an event that stands in no file."""
         self.raw.append(event(event_type, body, 0, 0x20))
 
-    def add(self, event_type: int, body: bytes = b"") -> int:
+    def add(self, event_type: int, body: bytes = b"", *, says_end: bool = True) -> int:
         """Add an event of the file; where it ends."""
         begins = self.pos
         self.pos += 19 + len(body) + _CHECKSUM_BYTES * self.checksums
         action = ACTIONS.get(event_type)
-        if action is Action.GTID:
+        if event_type == Type.DOMAIN_GTID:
+            self._open = None
+        elif action is Action.GTID:
             says = body[_LENGTH_AT : _LENGTH_AT + _LENGTH_BYTES] if event_type != Type.GTID_TAGGED else b"set"
             self._open = None if says.strip(b"\0") else (len(self.raw), begins)
-        self.raw.append(event(event_type, body, self.pos, checksum=self.checksums))
+        self.raw.append(event(event_type, body, self.pos if says_end else 0, checksum=self.checksums))
         if self._open is not None and action is not Action.FILE:
             self._lengthen(*self._open)
         return self.pos
