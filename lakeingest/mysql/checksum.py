@@ -103,7 +103,8 @@ def _text(column: Column) -> str:
                 return _ewkb(raw)
             return f"HEX(SUBSTR({raw}, {SRID_BYTES + 1}))" if column.is_geometry else f"HEX({raw})"
         case Kind.MICROS:
-            micros = f"SIGN({name} + 0) * (ABS(TIME_TO_SEC({name})) * 1000000 + MICROSECOND({name}))"
+            # MariaDB's seconds have a fraction, too
+            micros = f"SIGN({name} + 0) * (FLOOR(ABS(TIME_TO_SEC({name}))) * 1000000 + MICROSECOND({name}))"
             return f"CAST(CAST({micros} AS SIGNED) AS CHAR)"
         case Kind.VECTOR:
             return f"HEX({name})"

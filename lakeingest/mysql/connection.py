@@ -182,7 +182,7 @@ def _named(error: Exception, source: Source) -> LakeIngestError:
     if code in DENIED:
         return OperatorNeeded(
             f"the source {where} refuses user {source.user}: {text}; "
-            "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT"
+            "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT, of MariaDB BINLOG MONITOR and REPLICA MONITOR"
         )
     if code in _TOO_SLOW:
         return ChunkTooSlow(

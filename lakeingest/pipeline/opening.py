@@ -20,6 +20,7 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_sizes, written_position
+from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.boundaries import noted
@@ -102,7 +103,7 @@ def _spool(
     begun = any(staged and staged.progress.splits.all for staged in loaded.values())
     if spool is not None and begun and all(staged is None or _covered(spool, staged) for staged in loaded.values()):
         still_there(connection, spool.position)
-        if spool.opened.gtids is None and None in loaded.values():
+        if spool.opened.gtids is None and not _is_exact(connection) and None in loaded.values():
             return _from_file_start(connection, spool)
         return spool
     kept = []
@@ -153,11 +154,18 @@ def _opening(connection: pymysql.Connection) -> Position:
     """Where a first spool begins: no transaction that is not executed yet stands before it.
 
     The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are
-    executed.
+    executed. Where a position is exact, it is that.
     """
-    at = FilePosition(written_position(connection).file, FILE_START)
+    at = written_position(connection)
+    if not _is_exact(connection):
+        at = FilePosition(at.file, FILE_START)
     state = server_state(connection)
     return Position(state.uuid, FIRST_EPOCH, at, state.executed)
+
+
+def _is_exact(connection: pymysql.Connection) -> bool:
+    """Whether the low watermark of a read view is its place, which is never before a position that was read before."""
+    return dialect(connection).shows_snapshots
 
 
 def still_there(connection: pymysql.Connection, position: Position) -> None:
