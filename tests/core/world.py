@@ -6,7 +6,7 @@ or a wrong count of its rows, is an AssertionError.
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakeingest.core.change import ChangeRow, RowKind
 from lakeingest.core.chunks import chunks_between, even_boundaries
@@ -48,6 +48,7 @@ class Source:
 
     def __init__(self, rows: Table, *, gtids: bool) -> None:
         self.gtids, self.log, self.tables = gtids, list[Transaction](), [rows]
+        self.tells_ends = True  # whether a transaction stands where it ends, else where it begins
         self.file = FilePosition("binlog.999998", 4)
         self.ends, self.places = (
             [self.file],
@@ -73,11 +74,12 @@ class Source:
         if rotate and self.visible == self.written:
             self.file = FilePosition(f"binlog.{self.file.number + 1:06d}", 4)
         end, table = FilePosition(self.file.file, 100 * number), dict(self.tables[-1])
-        place = end.place(0)
+        begin = max(self.file.place(0), self.places[-1])
+        place = end.place(0) if self.tells_ends else replace(begin, pos=begin.pos + 1)
         changes = execute(table, statements, place, value=number)
         self.log.append(Transaction(Gtid(SERVER, number), place, keys, tuple(changes)))
         self.ends.append(end)
-        self.places.append(place)
+        self.places.append(end.place(0))
         self.tables.append(table)
 
 
@@ -422,3 +424,34 @@ class Collated(World):
     def stops(self) -> list[int]:
         """None before the last chunk is read: who knows of which keys changes would be."""
         return super().stops() if self.state.splits.complete else []
+
+
+class TellsItsPlace(World):
+    """MariaDB: a view tells its place in the binlog, which is both watermarks; a transaction stands where it begins."""
+
+    def __init__(self, rows: Table, *, gtids: bool) -> None:
+        super().__init__(rows, gtids=False)
+        self.source.tells_ends = not gtids  # there are no GTIDs to choose
+
+    def engine_commit(self) -> None:
+        """What is visible is as good as executed: a stop is a view's place."""
+        super().engine_commit()
+        super().gtid_add()
+
+    def open_spool(self) -> None:
+        """At the place of a view, before the first chunk's."""
+        count = self.source.visible
+        self.spool = count, count
+        covered_from = self.source.places[count]
+        self.store(self.lake.rows, Progress(ORDERS, "f00d", SERVER, 0, covered_from).created())
+
+    def view(self) -> Place:
+        """The place of a view that is opened now."""
+        return self.source.places[self.source.visible]
+
+    def read(self, some: int) -> None:
+        """All of one of the chunks, in its view."""
+        reading = [read for read in self.reads if not read.high]
+        read, table = reading[some % len(reading)], self.source.tables[self.source.visible]
+        read.low = read.high = self.view()
+        read.rows = tuple(row for row in table.items() if self.is_in(row[0], read.keys))
