@@ -31,6 +31,7 @@ class Types(BaseModel):
     tinyint1: Literal["int", "boolean"] = "int"
     time: Literal["text", "micros"] = "text"
     geometry: Literal["wkb", "ewkb"] = "wkb"
+    virtual: Literal["keep", "skip"] = "keep"
 
 
 class TableOptions(BaseModel):
@@ -46,7 +47,7 @@ class TableOptions(BaseModel):
     def choices(self) -> Choices:
         """What of it decides how rows are mapped."""
         types = self.types
-        return Choices(self.key, types.zero_dates or "null", types.tinyint1, types.time, types.geometry)
+        return Choices(self.key, types.zero_dates or "null", types.tinyint1, types.time, types.geometry, types.virtual)
 
 
 class Tables(BaseModel):

@@ -82,7 +82,7 @@ class Choices:
     """What the user chose for a table: a key where no index is one, and forms of types that are not the usual ones.
 
     `zero_dates`, and partial ones: error | null (counted) | string. `tinyint1`: int | boolean. `time`: text | micros.
-    `geometry`: wkb | ewkb.
+    `geometry`: wkb | ewkb. `virtual`, of columns that are made when they are read: keep | skip.
     """
 
     key: tuple[str, ...] = ()
@@ -90,6 +90,7 @@ class Choices:
     tinyint1: str = "int"
     time: str = "text"
     geometry: str = "wkb"
+    virtual: str = "keep"
 
 
 USUAL = Choices()
@@ -129,12 +130,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table's columns in MySQL's order, and the names of its key columns in key order."""
+    """A table's columns in MySQL's order, and the names of its key columns in key order.
+
+    `skipped` are the names of columns that the user left out: rows in the binlog have them, too.
+    """
 
     table: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     choices: Choices = USUAL
+    skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]

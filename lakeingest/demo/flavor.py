@@ -1,7 +1,7 @@
 """The servers that can be had here: MySQL, and MariaDB in two versions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # What lakeingest asks of a source, durable as in production; sizes that suit a laptop.
 _SETTINGS = {
@@ -71,16 +71,8 @@ MARIADB_10_11 = Flavor(
     settings=_SETTINGS,
 )
 
-MARIADB_11 = Flavor(
-    name="MariaDB 11",
-    program="mariadbd",
-    oldest=(11, 4),
-    before=(12, 0),
-    package="mariadb-server-core",
-    suite="trixie",
-    image="mariadb:11.8",
-    password_variable="MARIADB_ROOT_PASSWORD",  # noqa: S106
-    settings=_SETTINGS,
+MARIADB_11 = replace(
+    MARIADB_10_11, name="MariaDB 11", oldest=(11, 4), before=(12, 0), suite="trixie", image="mariadb:11.8"
 )
 
 FLAVORS = (MYSQL, MARIADB_10_11, MARIADB_11)

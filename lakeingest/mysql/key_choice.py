@@ -67,7 +67,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
     for part in parts:
         column = columns.get(part["column_name"])  # NULL for an expression
         if column is None:
-            return f"the index {name} has an expression"
+            return f"the index {name} has an expression, or a column that is left out"
         if part["sub_part"] is not None:
             return f"the index {name} has only the beginning of {column.name}"
         if reason := _unfit(column):

@@ -90,7 +90,8 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
         reasons.append("its name has signs that cannot be printed")
     if query(connection, f"SELECT 1 FROM information_schema.TABLES {where} AND TABLE_TYPE = {literal(_VERSIONED)}"):
         reasons.append("it is versioned by the system, and its rows of the past are in the binlog, too")
-    columns = tuple(_column(row, choices, reasons) for row in rows)
+    skipped = [row for row in rows if choices.virtual == "skip" and "VIRTUAL" in str(row["extra"]).upper()]
+    columns = tuple(_column(row, choices, reasons) for row in rows if row not in skipped)
     if len({column.name.lower() for column in columns}) < len(columns):
         reasons.append("two columns differ only by case")
     indexes = query_dicts(connection, f"SELECT * FROM information_schema.STATISTICS {where} ORDER BY SEQ_IN_INDEX")
@@ -106,7 +107,7 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     ]
     if reasons:
         raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-    return TableSchema(table, columns, key, choices)
+    return TableSchema(table, columns, key, choices, tuple(str(row["column_name"]) for row in skipped))
 
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:

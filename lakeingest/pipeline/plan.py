@@ -155,8 +155,9 @@ def _plan(
 
 
 def _lossy(schema: TableSchema) -> tuple[str, ...]:
-    """What the user chose that changes values."""
-    return tuple(f"{one.name}: zero and partial dates are NULL" for one in schema.columns if one.choice == NULL_DATES)
+    """What the user chose that changes values, or leaves them out."""
+    nulls = (f"{one.name}: zero and partial dates are NULL" for one in schema.columns if one.choice == NULL_DATES)
+    return (*nulls, *(f"{name}: left out" for name in schema.skipped))
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:

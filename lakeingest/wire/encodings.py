@@ -225,8 +225,12 @@ def of_result(column: Column, sent: Sent) -> Encoding:
 
 def of_event(column: Column, sent: Sent) -> Encoding:
     """How a column comes in the row images of the binlog; Mismatch when it is not of that kind."""
-    width = _EVENT_WIDTHS[sent.type](sent) if sent.type in _EVENT_WIDTHS else -sent.size
-    return _encoding(_EVENT_READERS, column, sent, width)
+    return _encoding(_EVENT_READERS, column, sent, event_width(sent))
+
+
+def event_width(sent: Sent) -> int:
+    """How many bytes a column takes in row images, for the walk."""
+    return _EVENT_WIDTHS[sent.type](sent) if sent.type in _EVENT_WIDTHS else -sent.size
 
 
 def _encoding(readers: Readers, column: Column, sent: Sent, width: int) -> Encoding:

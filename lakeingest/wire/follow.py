@@ -165,9 +165,7 @@ def _gtid(
     source, is_passed = -1, False
     if data[start + 4] == _GTID_TYPE:
         first, second = load64(data, start + HEADER + 1), load64(data, start + HEADER + 9)
-        for candidate in range(len(sources)):
-            if sources[candidate, 0] == first and sources[candidate, 1] == second:
-                source = candidate
+        source = _known(sources, first, second)
         if source < 0 or load64(data, start + HEADER + 17) < sources[source, 2]:
             return False
         is_passed = load64(data, start + HEADER + 17) <= sources[source, 3]
@@ -204,17 +202,23 @@ def _domain_gtid(
     body = start + HEADER
     if at[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or at[_TRANSACTIONS] == len(transactions):
         return False
-    source = -1
-    domain, server = number(data, body + 8, 4), number(data, start + 5, 4)
-    for candidate in range(len(sources)):
-        if sources[candidate, 0] == domain and sources[candidate, 1] == server:
-            source = candidate
+    source = _known(sources, number(data, body + 8, 4), number(data, start + 5, 4))
     if source < 0 or load64(data, body) <= 0:
         return False
     _begin(at, transactions, source, load64(data, body), at[_POS] + 1, number(data, start, 4) * 1_000_000)
     at[_ENDS] = 0
     at[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN
     return True
+
+
+@step
+def _known(sources: np.ndarray, first: int, second: int) -> int:
+    """The number of the source of these two halves, −1 when it is new."""
+    found = -1
+    for candidate in range(len(sources)):
+        if sources[candidate, 0] == first and sources[candidate, 1] == second:
+            found = candidate
+    return found
 
 
 @step

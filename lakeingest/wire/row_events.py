@@ -16,7 +16,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.wire import arrow
 from lakeingest.wire.compiled import int64, kernel, number
-from lakeingest.wire.encodings import Encoding, Mismatch, of_event
+from lakeingest.wire.encodings import Encoding, Mismatch, event_width, of_event
 from lakeingest.wire.events import Type
 from lakeingest.wire.follow import Row
 from lakeingest.wire.framing import HEADER
@@ -62,7 +62,8 @@ class RowReader:
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []
         self.nulled: Counter[TableId] = Counter()  # values of new rows that are NULL only because the user chose so
-        self._encodings: list[list[Encoding]] = []
+        self._encodings: list[list[tuple[int, Encoding]]] = []  # of each column that is copied, with its place
+        self._widths: list[np.ndarray] = []  # of all columns
         self._start = np.empty(_CELLS, np.int32)
         self._size = np.empty(_CELLS, np.int32)
         self._event = np.empty(_ROWS_MAX, np.int32)
@@ -86,17 +87,22 @@ class RowReader:
             raise UnsupportedEvent(
                 f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
             )
-        if found.names != schema.names:
+        kept = [place for place, name in enumerate(found.names) if name not in schema.skipped]
+        if tuple(found.names[place] for place in kept) != schema.names:
             raise SchemaChanged(
                 f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
                 f"{', '.join(schema.names)}; copy the table again"
             )
         try:
-            encodings = [of_event(column, sent) for column, sent in zip(schema.columns, found.columns, strict=True)]
+            encodings = [
+                (place, of_event(column, found.columns[place]))
+                for column, place in zip(schema.columns, kept, strict=True)
+            ]
         except Mismatch as error:
             raise SchemaChanged(f"{where}: {error}; copy the table again") from error
         self._tables.append((schema, found))
         self._encodings.append(encodings)
+        self._widths.append(np.array([event_width(sent) for sent in found.columns], np.int64))
         return len(self._tables) - 1
 
     def read(self, data: np.ndarray, rows: np.ndarray, file: str) -> Iterator[Halves]:
@@ -110,10 +116,9 @@ class RowReader:
             yield from self._read(data, rows, chosen, table, file)
 
     def _read(self, data: np.ndarray, rows: np.ndarray, chosen: np.ndarray, table: int, file: str) -> Iterator[Halves]:
-        encodings = self._encodings[table]
-        widths = np.array([one.width for one in encodings], np.int64)
-        capacity = min(_CELLS // len(encodings), _ROWS_MAX)
-        shape = (len(encodings), capacity)
+        widths = self._widths[table]
+        capacity = min(_CELLS // len(widths), _ROWS_MAX)
+        shape = (len(widths), capacity)
         start = self._start[: shape[0] * capacity].reshape(shape)
         size = self._size[: shape[0] * capacity].reshape(shape)
         place = np.zeros(3, np.int64)
@@ -127,8 +132,8 @@ class RowReader:
             if found:
                 event = self._event[:found].copy()
                 columns = []
-                for i, one in enumerate(encodings):
-                    values = Values(data, start[i, :found], size[i, :found])
+                for place_, one in self._encodings[table]:
+                    values = Values(data, start[place_, :found], size[place_, :found])
                     columns.append(self._array(one, values, table, f"{file}:{{}}", rows, event))
                     if one.may_null:
                         made = one.nulled(values, columns[-1]) & np.isin(self._kind[:found], _NEW)

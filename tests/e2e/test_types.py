@@ -72,3 +72,24 @@ def test_another_choice_for_a_table_that_is_copied_stops_the_run(pipe: Pipe) -> 
     choose(pipe, "t", zero_dates="string")
     with pytest.raises(SchemaChanged, match=r"\.t: DDL or tables\.options changed its definition since"):
         pipe.run()
+
+
+def test_virtual_columns_may_be_left_out(any_pipe: Pipe) -> None:
+    """Wherever they stand, whatever their types; those that are stored stay."""
+    any_pipe.sql(
+        "CREATE TABLE t (long_text TEXT AS (REPEAT(s, 3)) VIRTUAL, id INT PRIMARY KEY, n INT AS (id * 2) VIRTUAL,"
+        " s VARCHAR(9), kept INT AS (id + 1) STORED, d DATE AS ('2024-01-01') VIRTUAL)",
+        f"INSERT INTO t (id, s) VALUES {', '.join(f'({n}, {n})' for n in range(25))}",
+    )
+    choose(any_pipe, "t", virtual="skip")
+    [planned] = plan(any_pipe.config)
+    assert planned.lossy == ("long_text: left out", "n: left out", "d: left out")
+    assert [column.name for column in planned.columns] == ["id", "s", "kept"]
+    any_pipe.run()
+    any_pipe.assert_equal()
+    any_pipe.sql(
+        "UPDATE t SET s = 'new' WHERE id < 5", "DELETE FROM t WHERE id = 7", "UPDATE t SET id = 90 WHERE id = 9"
+    )
+    any_pipe.run()
+    any_pipe.assert_equal()
+    assert any_pipe.rows("t")[:2] == [(0, "new", 1), (1, "new", 2)]
