@@ -24,7 +24,6 @@ class Dialect:
     `double_widths`: how long the text of a DOUBLE is at most without an exponent, of a column and of an expression.
     """
 
-    name: str
     session: str
     server: str
     state: str
@@ -47,11 +46,10 @@ _SESSION = (
 )
 
 MYSQL = Dialect(
-    name="MySQL",
-    # the server answers of a table's size from a copy of up to a day ago otherwise
-    session=f"{_SESSION} SESSION transaction_isolation = 'REPEATABLE-READ', SESSION max_execution_time = 0,"
+    # statistics expire, or the server answers of a table's size from a copy of up to a day ago
+    session=f"{_SESSION} /*!80000 SESSION information_schema_stats_expiry = 0, */"
     " /*!80030 SESSION show_gipk_in_create_table_and_information_schema = ON, */"
-    " SESSION information_schema_stats_expiry = 0",
+    " SESSION transaction_isolation = 'REPEATABLE-READ', SESSION max_execution_time = 0",
     server="@@server_uuid",
     state="SELECT @@server_uuid, @@global.gtid_mode, @@global.binlog_order_commits, @@global.gtid_executed",
     log_status="SHOW BINARY LOG STATUS",
@@ -65,7 +63,6 @@ MYSQL = Dialect(
 )
 
 MARIADB = Dialect(
-    name="MariaDB",
     session=f"{_SESSION} SESSION tx_isolation = 'REPEATABLE-READ', SESSION max_statement_time = 0",
     server="@@server_uid",
     state="SELECT @@server_uid, 'OFF', 'ON', ''",  # its GTIDs are no marks: they are taken when a commit is written

@@ -13,10 +13,10 @@ _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
 _OURS = "_lakeingest_"
 _VERSIONED = "SYSTEM VERSIONED"  # of MariaDB
-# What MariaDB adds to the type of a column that is stored in another form
+# How MariaDB ends the type of a column that is stored in another form
 _OTHER_FORMS = {
-    "COMPRESSED": "compressed columns are not built yet",
-    "mariadb-5.3": "its form is an old one; SET GLOBAL mysql56_temporal_format = ON, then ALTER TABLE … FORCE",
+    " COMPRESSED*/": "compressed columns are not built yet",
+    "/* mariadb-5.3 */": "its form is an old one; SET GLOBAL mysql56_temporal_format = ON, then ALTER TABLE … FORCE",
 }
 _KINDS: dict[str, Kind] = {
     "tinyint": Kind.INT32,
@@ -120,7 +120,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         (kind is None, "this type is not built yet"),
         (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
         (name.lower().startswith(_OURS), f"names that begin with {_OURS} are ours"),
-        *((sign in column_type, reason) for sign, reason in _OTHER_FORMS.items()),
+        *((column_type.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
     )
     reasons += [f"column {name} is {column_type}: {reason}" for refused, reason in refusals if refused]
     return Column(

@@ -64,6 +64,7 @@ SUPPORTED: dict[str, tuple[Kind, tuple[int, int, int, int]]] = {
     "MEDIUMTEXT": (Kind.STRING, (0, 0, 0, 0)),
     "LONGTEXT": (Kind.STRING, (0, 0, 0, 0)),
     "ENUM('a','b')": (Kind.STRING, (0, 0, 0, 0)),
+    "ENUM('COMPRESSED','mariadb-5.3')": (Kind.STRING, (0, 0, 0, 0)),
     "SET('a','b')": (Kind.STRING, (0, 0, 0, 0)),
     "VARCHAR(9) CHARACTER SET latin1": (Kind.STRING, (0, 0, 0, 0)),
     "TEXT CHARACTER SET utf16": (Kind.STRING, (0, 0, 0, 0)),
