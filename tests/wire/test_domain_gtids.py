@@ -1,8 +1,12 @@
 """MariaDB's transactions: their GTIDs say no length, and their events may say no end."""
 
-import pytest
+from contextlib import suppress
 
-from lakeingest.errors import UnsupportedEvent
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeingest.errors import LakeIngestError, UnsupportedEvent
 from lakeingest.wire import segment
 from lakeingest.wire.events import Type
 from tests.wire.stream import XID, Stream, domain_gtid_body, query_body, rows_body, table_map_body
@@ -81,3 +85,17 @@ def test_two_transactions_do_not_overlap() -> None:
     transaction(stream, 2, says_ends=True)
     with pytest.raises(UnsupportedEvent, match="after BEGIN, where none may stand"):
         stream.read(gtids=False)
+
+
+@given(st.data())
+def test_an_altered_byte_is_an_error_or_a_value(data: st.DataObject) -> None:
+    """Without checksums nothing tells; whatever stands there, nobody reads beyond it, and each error has its name."""
+    stream = Stream(checksums=False)
+    for number in range(1, 4):
+        transaction(stream, number, says_ends=data.draw(st.booleans()))
+    number = data.draw(st.integers(2, len(stream.raw) - 1))
+    raw = bytearray(stream.raw[number])
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    with suppress(LakeIngestError):
+        ids, log = stream.read(gtids=False, raw=[*stream.raw[:number], bytes(raw), *stream.raw[number + 1 :]])
+        assert len(ids) <= len(log) <= len(stream.raw)
