@@ -14,7 +14,7 @@ from lakeingest.cli import app, message
 from lakeingest.config import Config, load_config
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import OperatorNeeded, UsageError
+from lakeingest.errors import OperatorNeeded, SourceAway, UsageError
 from lakeingest.pipeline.init import init
 
 PASSWORD = "p@ss:w/o#r?d%41"
@@ -105,6 +105,12 @@ def test_every_comment_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yml"
     init(path, None, {})
     assert max(map(len, path.read_text().splitlines())) <= 120
+
+
+def test_a_url_may_name_mariadb(tmp_path: Path) -> None:
+    """It is asked as any other: here nobody answers."""
+    with pytest.raises(SourceAway):
+        init(tmp_path / "pipeline.yml", "mariadb://nobody@127.0.0.1:1/", {})
 
 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:

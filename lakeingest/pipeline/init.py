@@ -39,7 +39,8 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
     """Write a pipeline.yml that `load_config` reads: an example, or with `url` one for the tables of that source.
 
     UsageError when the path is taken, has no folder or cannot be written, and for a URL of another form than
-    `mysql://user:password@host:port/database`. Password, port and database may be missing: $MYSQL_PASSWORD, 3306, all.
+    `mysql://user:password@host:port/database`, which may begin with `mariadb`. Password, port and database may be
+    missing: $MYSQL_PASSWORD, 3306, all.
     """
     if path.exists():
         raise UsageError(f"{path} is there already and is not overwritten; name another path")
@@ -70,7 +71,7 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
     try:
         parts = urlsplit(url)
         database = parts.path.removeprefix("/")
-        if parts.scheme != "mysql" or not parts.username or not parts.hostname:
+        if parts.scheme not in {"mysql", "mariadb"} or not parts.username or not parts.hostname:
             raise wrong
         if "/" in database or parts.query or parts.fragment:
             raise wrong
