@@ -221,6 +221,8 @@ VALUES: dict[str, tuple[Column, list[Any]]] = {
     "string": (Column("c", Kind.STRING, "text"), ["", "naïve \U0001f40b", "tail  ", "a\0b", "x" * 70_000]),
     "time": (Column("c", Kind.TIME, "time(6)"), ["-838:59:59.000000", "00:00:00.000001"]),
     "numeral": (Column("c", Kind.NUMERAL, "decimal(65,30)"), ["-" + "9" * 35 + "." + "9" * 30]),
+    "uuid": (Column("c", Kind.UUID, "uuid"), ["00112233-4455-6677-8899-aabbccddeeff"]),
+    "address": (Column("c", Kind.ADDRESS, "inet6"), ["::", "2001:db8::ff00:42:8329"]),
     "json": (Column("c", Kind.JSON, "json"), ['{"a": [1, null, "ä"]}', "null"]),
     "boolean": (Column("c", Kind.BOOLEAN, "bit(1)"), [True, False]),
     "binary": (Column("c", Kind.BINARY, "blob"), [b"", b"\0\xff", bytes(range(256)) * 300]),
