@@ -71,9 +71,9 @@ def require(flavor: Flavor, command: list[str]) -> None:
     is_mariadb = "mariadb" in answer.stdout.lower()
     if is_mariadb != flavor.is_mariadb:
         raise OperatorNeeded(f"is {'MariaDB' if is_mariadb else 'MySQL'}")
-    if not flavor.oldest <= (int(version[1]), int(version[2])) < flavor.before:
-        least, end = (".".join(map(str, one)) for one in (flavor.oldest, flavor.before))
-        raise OperatorNeeded(f"is of version {version[0].removeprefix('Ver ')}, not of {least} up to {end}")
+    found = int(version[1]), int(version[2])
+    if found < flavor.oldest or (flavor.before is not None and found >= flavor.before):
+        raise OperatorNeeded(f"is of version {version[0].removeprefix('Ver ')}, not {flavor.wanted}")
 
 
 def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:

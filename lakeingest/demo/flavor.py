@@ -26,14 +26,15 @@ _SETTINGS = {
 class Flavor:
     """A server program: its versions that will do, where it comes from, and its own settings.
 
-    `before` is the first version that is too new. `package` is that of a Debian `suite`. `image` is the official one,
-    and `password_variable` how it is told its administrator's password.
+    `before` is the first version that is too new, if any is. `package` is that of a Debian `suite`. `image` is the
+    official one, and `password_variable` of the environment tells it its administrator's password: an argument list is
+    readable by every user of the machine.
     """
 
     name: str
     program: str
     oldest: tuple[int, int]
-    before: tuple[int, int]
+    before: tuple[int, int] | None
     package: str
     suite: str
     image: str
@@ -45,12 +46,18 @@ class Flavor:
         """Whether it is, which is set up in another way."""
         return self.program == "mariadbd"
 
+    @property
+    def wanted(self) -> str:
+        """What may be installed to have it."""
+        least, end = (one and ".".join(map(str, one)) for one in (self.oldest, self.before))
+        return f"{'MariaDB' if self.is_mariadb else 'MySQL'} {least} or newer{f', before {end}' if end else ''}"
+
 
 MYSQL = Flavor(
     name="MySQL",
     program="mysqld",
     oldest=(8, 4),
-    before=(10, 0),
+    before=None,
     package="mysql-server-core",
     suite="sid",  # the only suite that has it
     image="mysql:8.4",

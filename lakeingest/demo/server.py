@@ -99,8 +99,8 @@ def local_server(
                 reasons.append(f"{how}: {reason}")
         else:
             raise OperatorNeeded(
-                f"no {flavor.name} can be started here ({'; '.join(reasons)}). Install it, or start Docker, or "
-                "run on Debian with its package archive in reach"
+                f"no {flavor.name} can be started here ({'; '.join(reasons)}). Install {flavor.wanted}, or start "
+                "Docker, or run on Debian with its package archive in reach"
             )
         yield server
 
@@ -135,8 +135,6 @@ def _program(
             f"--datadir={home / 'data'}",
             f"--tmpdir={home}",
         ]
-        if flavor.is_mariadb:
-            command.append(f"--lc_messages_dir={mariadb.share(command)}")
         if os.geteuid() == 0:
             command += ["--user=root"]
         log = home / "server.log"
@@ -149,13 +147,14 @@ def _program(
             f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'{HOST}' WITH GRANT OPTION;\n"
         )
         if flavor.is_mariadb:
+            share = mariadb.share(command)
+            command.append(f"--lc_messages_dir={share}")
             (home / "data" / "mysql").mkdir(parents=True)
-            first.write_text(mariadb.system_tables(mariadb.share(command)) + accounts)
-            options = ["--bootstrap", "--skip_log_bin"]
+            statements, way = mariadb.system_tables(share) + accounts, ["--bootstrap"]
         else:
-            first.write_text(accounts)
-            options = ["--initialize-insecure", "--skip_log_bin", f"--init_file={first}"]
-        with first.open() as statements, _child([*command, *options], log, stdin=statements) as setup:
+            statements, way = accounts, ["--initialize-insecure", f"--init_file={first}"]
+        first.write_text(statements)
+        with first.open() as given, _child([*command, *way, "--skip_log_bin"], log, stdin=given) as setup:
             if setup.wait() != 0:
                 raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(log)}")
         first.unlink()

@@ -12,7 +12,7 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
-from lakeingest.mysql.connection import query, written_position
+from lakeingest.mysql.connection import FILE_START, KILLED, query, written_position
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.reference.segment_decoder import decode
 from lakeingest.mysql.row_stream import Receiver, is_reference
@@ -20,15 +20,14 @@ from lakeingest.wire.arrow import Part
 
 __all__ = ["Part", "read_segment"]
 
-_FILE_START = 4
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # of MariaDB: leave no event out, or positions do not add up
 _GTIDS_KNOWN = 4  # to MariaDB: send GTIDs as they are
 _DUMP = struct.Struct("<IHI")
 _FATAL_READING = 1236
-_INTERRUPTED, _KILLED, _KILLED_BY_MARIADB = 1317, 3169, 1927
-_LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, _KILLED, _KILLED_BY_MARIADB}
+_INTERRUPTED = 1317
+_LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
 
 
 def read_segment(
@@ -52,7 +51,7 @@ def read_segment(
         return
     begin = segment.start
     if begin.pos > _DUMP_POS_MAX:
-        begin = FilePosition(begin.file, _FILE_START)
+        begin = FilePosition(begin.file, FILE_START)
     try:
         [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
         _has_segment(str(uuid), written_position(connection), segment)

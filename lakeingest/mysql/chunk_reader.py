@@ -128,22 +128,15 @@ def _marked_view(
     reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int, hooks: Hooks
 ) -> tuple[Low, FilePosition]:
     """Open the read view, between its watermarks."""
-    if dialect(reading).shows_snapshots:
-        hooks.after_low()
-        query(reading, OPEN_VIEW)
-        hooks.after_view()
-        exact = snapshot_position(reading)
-        _same_server(reading, server_uuid)
-        hooks.after_high()
-        return exact.place(epoch), exact
-    low = read_low(reading, beside, server_uuid, epoch)
+    is_exact = dialect(reading).shows_snapshots
+    low = None if is_exact else read_low(reading, beside, server_uuid, epoch)
     hooks.after_low()
     query(reading, OPEN_VIEW)
     hooks.after_view()
-    high = written_position(beside)
+    high = snapshot_position(reading) if is_exact else written_position(beside)
     _same_server(beside, server_uuid)
     hooks.after_high()
-    return low, high
+    return high.place(epoch) if low is None else low, high
 
 
 def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int) -> Low:

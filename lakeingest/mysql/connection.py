@@ -25,6 +25,7 @@ DENIED = {
     ER.SPECIFIC_ACCESS_DENIED_ERROR,
     1698,  # no password for a user of the auth_socket plugin
 }
+KILLED = {3169, 1927}  # a session was: MySQL's code, and MariaDB's
 _AWAY = {
     CR.CR_CONN_HOST_ERROR,
     CR.CR_CONNECTION_ERROR,
@@ -33,8 +34,7 @@ _AWAY = {
     CR.CR_UNKNOWN_HOST,
     ER.CON_COUNT_ERROR,
     ER.SERVER_SHUTDOWN,
-    3169,  # the session was killed
-    1927,  # so MariaDB says it
+    *KILLED,
     4031,  # it was idle for longer than the server waits
 }
 _DEFINITION_CHANGED = 1412

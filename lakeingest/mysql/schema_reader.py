@@ -7,6 +7,7 @@ import pymysql
 from lakeingest.core.schema import EWKB, GEOMETRIES, NULL_DATES, USUAL, Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded, UnsupportedTable
 from lakeingest.mysql.connection import literal, query, query_dicts
+from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.key_choice import NoKey, choose_key
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
@@ -88,10 +89,12 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     reasons: list[str] = []
     if not (table.database.isprintable() and table.name.isprintable()):
         reasons.append("its name has signs that cannot be printed")
-    if query(connection, f"SELECT 1 FROM information_schema.TABLES {where} AND TABLE_TYPE = {literal(_VERSIONED)}"):
+    versioned = f"SELECT 1 FROM information_schema.TABLES {where} AND TABLE_TYPE = {literal(_VERSIONED)}"
+    if dialect(connection) is MARIADB and query(connection, versioned):
         reasons.append("it is versioned by the system, and its rows of the past are in the binlog, too")
-    skipped = [row for row in rows if choices.virtual == "skip" and "VIRTUAL" in str(row["extra"]).upper()]
-    columns = tuple(_column(row, choices, reasons) for row in rows if row not in skipped)
+    virtual = tuple(str(row["column_name"]) for row in rows if "VIRTUAL" in str(row["extra"]).upper())
+    skipped = virtual if choices.virtual == "skip" else ()
+    columns = tuple(_column(row, choices, reasons) for row in rows if row["column_name"] not in skipped)
     if len({column.name.lower() for column in columns}) < len(columns):
         reasons.append("two columns differ only by case")
     indexes = query_dicts(connection, f"SELECT * FROM information_schema.STATISTICS {where} ORDER BY SEQ_IN_INDEX")
@@ -107,7 +110,7 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     ]
     if reasons:
         raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-    return TableSchema(table, columns, key, choices, tuple(str(row["column_name"]) for row in skipped))
+    return TableSchema(table, columns, key, choices, skipped)
 
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:

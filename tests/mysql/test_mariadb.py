@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
+from pydantic import SecretStr
 
 from lakeingest.core import change
 from lakeingest.core.chunks import Chunk
@@ -12,14 +13,13 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import Kind, TableId
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11
-from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent, UnsupportedTable
 from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.chunk_reader import Hooks, read_chunk, server_state
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.preflight import Server, ask
 from lakeingest.mysql.schema_reader import list_tables, read_schema
-from tests.mysql.database import EPOCH, Db, database_on
+from tests.mysql.database import EPOCH, Db
 from tests.mysql.test_insert_loss import race
 
 BOTH = (MARIADB_10_11, MARIADB_11)
@@ -225,15 +225,14 @@ def test_cascades_are_never_in_the_binlog(db: Db) -> None:
 
 
 @pytest.fixture
-def account(any_server: LocalServer, db: Db) -> Iterator[Callable[..., Db]]:
+def account(db: Db) -> Iterator[Callable[..., Db]]:
     """Call it with rights: the database as a user with these has it."""
     db.run("CREATE USER reader IDENTIFIED BY 'reader'")
 
     def granted(*rights: str) -> Db:
         db.run(f"GRANT SELECT ON {db.name}.* TO reader")
         db.run(*(f"GRANT {right} ON *.* TO reader" for right in rights))
-        with database_on(any_server) as own:
-            source = own.source.model_copy(update={"user": "reader", "password": type(own.source.password)("reader")})
+        source = db.source.model_copy(update={"user": "reader", "password": SecretStr("reader")})
         return Db(source, db.connection, db.name)
 
     yield granted
