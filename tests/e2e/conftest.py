@@ -1,6 +1,6 @@
 """Pipelines of a test's own."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pymysql
@@ -13,41 +13,17 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.tables import TableOptions, Tables
 from tests.e2e.pipe import Pipe
 
-ARRIVED: dict[tuple[str, int], dict[str, int]] = {}  # of this session: by type and its values, what came by each way
-FAULTS: list[tuple[str, int, str]] = []  # of this session: what was done to a run, its exit code and its line
-
-
-@pytest.fixture(scope="session")
-def record() -> Callable[[str, int, str], None]:
-    """Call it with a fault, the exit code and the line that users saw: a row of the table that the session prints."""
-    return lambda fault, code, line: FAULTS.append((fault, code, line))
-
-
-@pytest.fixture(scope="session")
-def record_values() -> Callable[[str, int, Mapping[str, int]], None]:
-    """Call it with a type, how many values of it there are, and how many arrived by some path and reader: a row."""
-
-    def note(source_type: str, values: int, arrived: Mapping[str, int]) -> None:
-        ARRIVED.setdefault((source_type, values), {}).update(arrived)
-
-    return note
-
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the tables of faults and of values."""
-    if ARRIVED:
-        cases = sum(values * len(arrived) for (_, values), arrived in ARRIVED.items())
-        terminalreporter.section(f"values that arrived exactly, of {cases} by path and reader")
-    for (source_type, values), arrived in ARRIVED.items():
-        ways = sum(count == values for count in arrived.values())
-        exact = sum(arrived.values())
-        terminalreporter.write_line(
-            f"{source_type:<45} {values:>2} values, {ways:>2} of {len(arrived)} ways, {exact:>3} cases"
-        )
-    if FAULTS:
-        terminalreporter.section("faults: exit code, and the one line that users see")
-    for fault, code, line in FAULTS:
-        terminalreporter.write_line(f"{fault:<40} {code:>4}  {line}")
+    """Print what tests recorded with `record_property`: a section of each name, a line of each value."""
+    sections: dict[str, list[object]] = {}
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if isinstance(report, pytest.TestReport) and report.when == "call":
+            for name, line in report.user_properties:
+                sections.setdefault(name, []).append(line)
+    for name, lines in sections.items():
+        terminalreporter.section(name)
+        terminalreporter.write_line("\n".join(map(str, lines)))
 
 
 @pytest.fixture

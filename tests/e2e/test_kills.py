@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "1"))
 ROWS, CHUNK_ROWS = 16_000, 200
+EQUAL = "kill -9: equal after the next run"
 TABLE = "CREATE TABLE items (id INT PRIMARY KEY, v VARCHAR(40), n DECIMAL(12,2), KEY (n))"
 
 
@@ -140,10 +141,13 @@ def finish(job: Job, spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("flavor", [MYSQL, MARIADB_11], ids=["MySQL", "MariaDB"], indirect=True)
 def test_kills_in_a_bootstrap(
-    job_in: Callable[[str], Job], spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    job_in: Callable[[str], Job],
+    spark: SparkSession,
+    flavor: Flavor,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Whenever it is killed, the next run is equal, and reads no chunk that was committed."""
-    chance, told = random.Random(1), []
+    chance = random.Random(1)
     whole = job_in("whole")
     seconds = worked(whole, opened(whole))
     assert len(chunk_reads(whole)) > ROWS // CHUNK_ROWS // 2  # a chunk's rows are an estimate
@@ -162,17 +166,17 @@ def test_kills_in_a_bootstrap(
             assert min(reads) == copied_up_to[0]
         assert len(reads) == len(set(reads))
         state = "not created" if before is None else f"{before.wave} waves, {before.phase}"
-        told.append(f"kill {number} after {after:.1f} s: {state}; then {len(reads)} chunks")
+        moment = f"{flavor.name}, kill {number} of a bootstrap after {after:.1f} of {seconds:.1f} s"
+        record_property(EQUAL, f"{moment}: {state}; then {len(reads)} chunks")
         job.sql(f"DROP DATABASE {job.database}")
-    report(capsys, f"{KILLS} kills in a bootstrap of {seconds:.1f} s, equal after each", told)
 
 
 @pytest.mark.formats
 def test_kills_in_a_catch_up(
-    job_in: Callable[[str], Job], spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    job_in: Callable[[str], Job], spark: SparkSession, record_property: Callable[[str, object], None]
 ) -> None:
     """A batch of changes, a run that is killed, and the next run is equal; no chunk is read again, no row doubled."""
-    chance, told = random.Random(2), []
+    chance = random.Random(2)
     job = job_in("c")
     finish(job, spark)
     job.sql("TRUNCATE mysql.general_log")
@@ -186,9 +190,9 @@ def test_kills_in_a_catch_up(
         stopped = "merged" if job.progress("items") != before else "not merged"
         spooled = len(list((job.state / "spool" / "segments").glob("*.json")))
         finish(job, spark)
-        told.append(f"kill {number} after {after:.1f} s: {spooled} segments spooled, {stopped}")
+        moment = f"{job.lake_format}, kill {number} of a catch-up after {after:.1f} of {seconds:.1f} s"
+        record_property(EQUAL, f"{moment}: {spooled} segments spooled, {stopped}")
     assert chunk_reads(job) == []
-    report(capsys, f"{KILLS} kills in a catch-up of {seconds:.1f} s, equal after each", told)
 
 
 def batch(job: Job, chance: random.Random) -> None:
@@ -205,12 +209,6 @@ def spooling(job: Job) -> Callable[[], bool]:
     folder = job.state / "spool" / "data"
     before = set(folder.glob("*"))
     return lambda: bool(set(folder.glob("*")) - before)
-
-
-def report(capsys: pytest.CaptureFixture[str], title: str, lines: list[str]) -> None:
-    """Show what was killed, also where all is well."""
-    with capsys.disabled():
-        print(f"\n{title}:", *lines, sep="\n  ")  # noqa: T201 - a report
 
 
 def test_a_killed_run_leaves_no_process(job_in: Callable[[str], Job]) -> None:
