@@ -1,8 +1,9 @@
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,26 @@ def test_every_tls_mode_is_what_its_name_says(source: Source, mysql_server: Loca
     assert not modes["disabled"]
     assert modes["preferred"]
     assert modes["required"]
+
+
+@pytest.mark.parametrize("mode", ["preferred", "required", "verify_ca"])
+def test_the_systems_certificates_are_loaded_once_at_most(
+    mysql_server: LocalServer, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes 60 ms, and every chunk opens two connections; where no one looks at them, not at all."""
+    loaded = []
+    load = ssl.SSLContext.set_default_verify_paths
+
+    def counted(context: ssl.SSLContext) -> None:
+        loaded.append(context)
+        load(context)
+
+    monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", counted)
+    connection._context.cache_clear()  # noqa: SLF001
+    for _ in range(2):
+        with suppress(OperatorNeeded), connect(source_of(mysql_server, tls={"mode": mode})):
+            pass  # its authority is not among them
+    assert len(loaded) == (mode == "verify_ca")
 
 
 def test_where_the_server_offers_no_tls_preferred_is_plain_and_required_fails(odd_server: LocalServer) -> None:
