@@ -49,8 +49,12 @@ class Flavor:
     @property
     def wanted(self) -> str:
         """What may be installed to have it."""
-        least, end = (one and ".".join(map(str, one)) for one in (self.oldest, self.before))
-        return f"{'MariaDB' if self.is_mariadb else 'MySQL'} {least} or newer{f', before {end}' if end else ''}"
+        wanted = f"{'MariaDB' if self.is_mariadb else 'MySQL'} {_version(self.oldest)} or newer"
+        return wanted if self.before is None else f"{wanted}, before {_version(self.before)}"
+
+
+def _version(numbers: tuple[int, int]) -> str:
+    return ".".join(map(str, numbers))
 
 
 MYSQL = Flavor(

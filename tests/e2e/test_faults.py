@@ -37,14 +37,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest
 Broken = Callable[[Pipe], AbstractContextManager[Config]]
 Record = Callable[[str, int, str], None]
 
-
-@pytest.fixture
-def record(record_property: Callable[[str, object], None]) -> Record:
-    """Call it with a fault, the exit code and the line that users saw: a row of the table that the session prints."""
-    shown = "faults: exit code, and the one line that users see"
-    return lambda fault, code, line: record_property(shown, f"{fault:<40} {code:>4}  {line}")
-
-
 ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40))"
 
 
@@ -215,6 +207,13 @@ LAKE_FAULTS: dict[str, tuple[Broken, int, str]] = {
     "progress of a newer version": (newer_progress, 3, "format 99"),
     "someone else wrote to the table": (foreign_row, 3, "someone else wrote"),
 }
+
+
+@pytest.fixture
+def record(record_property: Callable[[str, object], None]) -> Record:
+    """Call it with a fault, the exit code and the line that users saw: a row of the table that the session prints."""
+    shown = "faults: exit code, and the one line that users see"
+    return lambda fault, code, line: record_property(shown, f"{fault:<40} {code:>4}  {line}")
 
 
 @pytest.fixture
