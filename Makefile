@@ -9,6 +9,7 @@ bench: DIR ?= ./benchmark-lake
 DIR ?= ./demo-lake
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE # each process would compile all modules anew, which the installation leaves to the first
 ifneq ($(shell test -w "$(HOME)" && echo writable),writable)
 export PIP_NO_CACHE_DIR := 1
 endif
