@@ -201,7 +201,7 @@ class _Connection(pymysql.Connection):
     """PyMySQL's, but where encryption is preferred it loads no certificates, which no one looks at."""
 
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        return given if isinstance(given, ssl.SSLContext) else _context("preferred", None)
+        return given if isinstance(given, ssl.SSLContext) else _shared_context("preferred")
 
 
 def _tls(source: Source) -> dict[str, Any]:
@@ -212,18 +212,21 @@ def _tls(source: Source) -> dict[str, Any]:
     if mode == "preferred":
         return {}
     try:
-        return {"ssl": _context(mode, ca)}
+        return {"ssl": _shared_context(mode) if ca is None else _context(mode, ca)}
     except OSError as error:
         raise OperatorNeeded(f"source.tls.ca {ca} cannot be read: {error.strerror or error}") from error
 
 
 @functools.cache
-def _context(mode: str, ca: Path | None) -> ssl.SSLContext:
+def _shared_context(mode: str) -> ssl.SSLContext:
     """Once a process: to load the system's certificates takes longer than to read a small chunk."""
-    if mode in {"verify_ca", "verify_identity"}:
-        context = ssl.create_default_context(cafile=ca)
-        context.check_hostname = mode == "verify_identity"
-        return context
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return _context(mode, None)
+
+
+def _context(mode: str, ca: Path | None) -> ssl.SSLContext:
+    verifies = mode in {"verify_ca", "verify_identity"}
+    context = ssl.create_default_context(cafile=ca) if verifies or ca else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = mode == "verify_identity"
+    if not verifies:
+        context.verify_mode = ssl.CERT_NONE
     return context

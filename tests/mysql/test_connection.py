@@ -1,3 +1,4 @@
+import shutil
 import socket
 import ssl
 import struct
@@ -217,7 +218,7 @@ def test_the_systems_certificates_are_loaded_once_at_most(
         load(context)
 
     monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", counted)
-    connection._context.cache_clear()  # noqa: SLF001
+    connection._shared_context.cache_clear()  # noqa: SLF001
     for _ in range(2):
         with suppress(OperatorNeeded), connect(source_of(mysql_server, tls={"mode": mode})):
             pass  # its authority is not among them
@@ -241,19 +242,29 @@ def test_a_certificate_of_an_unknown_authority_fails_closed(mysql_server: LocalS
     assert "tls" in str(error)
 
 
-def test_verify_ca_works_with_the_right_authority(mysql_server: LocalServer) -> None:
-    """The server's own certificate is signed by the authority that it made at its first start."""
+def test_verify_ca_works_with_the_right_authority(mysql_server: LocalServer, tmp_path: Path) -> None:
+    """The server's own certificate is signed by the authority that it made at its first start.
+
+    Its file is read for each connection: it may be renewed while a run follows.
+    """
     with connect(source_of(mysql_server)) as connection:
         [(folder, ca)] = query(connection, "SELECT @@datadir, @@ssl_ca")
     if mysql_server.pid is None:
         pytest.skip("the authority's file is inside the container")
-    right = {"mode": "verify_ca", "ca": str(Path(folder) / ca)}
+    copy = tmp_path / "ca.pem"
+    shutil.copyfile(Path(folder) / ca, copy)
+    right = {"mode": "verify_ca", "ca": str(copy)}
     assert cipher(source_of(mysql_server, tls=right))
+    copy.write_text("renewed, but not well")
+    assert isinstance(error_of(source_of(mysql_server, tls=right), "SELECT 1"), OperatorNeeded)
 
 
-def test_an_authority_file_that_is_not_there_needs_an_operator(mysql_server: LocalServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["required", "verify_ca", "verify_identity"])
+def test_an_authority_file_that_is_not_there_needs_an_operator(
+    mysql_server: LocalServer, tmp_path: Path, mode: str
+) -> None:
     """A wrong path in pipeline.yml is no reason to try again."""
-    wrong = {"mode": "verify_ca", "ca": str(tmp_path / "none.pem")}
+    wrong = {"mode": mode, "ca": str(tmp_path / "none.pem")}
     assert isinstance(error_of(source_of(mysql_server, tls=wrong), "SELECT 1"), OperatorNeeded)
 
 
