@@ -7,12 +7,12 @@ or speculative task harms nobody; they are part of no table until a commit has t
 import struct
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files, _read_deletes
+from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table.locations import load_location_provider
@@ -92,9 +92,26 @@ def read_deletes(files: Iterable[DataFile]) -> Positions:
     """The positions in files of deletes."""
     found = defaultdict(list)
     for file in files:
-        for path, positions in _read_deletes(PyArrowFileIO(), file).items():
-            found[path].append(positions.to_numpy())
+        for path, positions in _by_path(file):
+            found[path].append(positions)
     return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
+
+
+def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
+    """The positions in one file of deletes; PyIceberg looks through all of them for each path, which takes a second."""
+    try:
+        with PyArrowFileIO().new_input(file.file_path).open() as opened:
+            read = pq.read_table(opened, columns=[field.name for field in _SCHEMA], read_dictionary=["file_path"])
+    except pa.ArrowInvalid as error:
+        raise unreadable(file.file_path, str(error)) from error
+    if not read.num_rows:
+        return
+    paths = read["file_path"].unify_dictionaries().combine_chunks()
+    numbers = paths.indices.to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    parts = np.split(read["pos"].to_numpy()[order], starts[1:])
+    yield from zip(paths.dictionary.take(found).to_pylist(), parts, strict=True)
 
 
 def alive(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
