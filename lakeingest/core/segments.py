@@ -31,10 +31,11 @@ class Segment:
         """Whether there is nothing to read."""
         return self.start == self.stop
 
-    @property
-    def bytes(self) -> int | None:
-        """Its length; None where it spans files, whose sizes are not known here."""
-        return self.stop.pos - self.start.pos if self.start.file == self.stop.file else None
+
+def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
+    """Of the binlog; `sizes` are the bytes of its files, of all that end between the two among them."""
+    ended = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
+    return ended - start.pos + stop.pos
 
 
 def cut(

@@ -159,7 +159,7 @@ class HudiTarget:
     def commit_merge(
         self,
         staged: Staged,
-        spark: "SparkSession",
+        open_spark: "Callable[[], SparkSession]",
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
@@ -171,6 +171,7 @@ class HudiTarget:
             raise stale(table)
         effects = Effects(0, 0, 0)
         if names:
+            spark = open_spark()
             changes = spark.read.parquet(*(str(staging.path / name) for name in names))
             effects = effects_of(changes, self.read(table, staged.version, spark), last.key)
         return self._commit(staged, after(effects), changes=names), effects
@@ -202,12 +203,14 @@ class HudiTarget:
         """Unknown: changes are laid over the rows when they are read."""
 
     @kept
-    def publish(self, staged: Staged, spark: "SparkSession", properties: Mapping[str, str]) -> Staged:
+    def publish(
+        self, staged: Staged, open_spark: "Callable[[], SparkSession]", properties: Mapping[str, str]
+    ) -> Staged:
         """One commit of Hudi's: a bulk insert of all rows at first, then MERGE INTO of the changes since the last.
 
         Whoever publishes holds a lock of the JVM that commits: it is free when that is gone, and not before.
         """
-        table = staged.progress.table
+        table, spark = staged.progress.table, open_spark()
         with self._publishing(table, spark):
             shown = self._shown(table)
             if staged.published != (None if shown is None else shown.version):

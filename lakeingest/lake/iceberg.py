@@ -170,7 +170,7 @@ class IcebergTarget:
     def commit_merge(
         self,
         staged: Staged,
-        spark: "SparkSession",  # noqa: ARG002 - for formats that count by a job
+        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats that count by a job
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
@@ -205,7 +205,7 @@ class IcebergTarget:
     def publish(
         self,
         staged: Staged,
-        spark: "SparkSession",  # noqa: ARG002 - for formats whose publish is a job
+        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose publish is a job
         properties: Mapping[str, str],
     ) -> Staged:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""

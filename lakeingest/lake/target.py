@@ -111,11 +111,11 @@ class Target(Protocol):
     def commit_merge(
         self,
         staged: Staged,
-        spark: "SparkSession",
+        open_spark: "Callable[[], SparkSession]",
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """All that mergers have written, in one commit.
+        """All that mergers have written, in one commit; `open_spark` is called where that takes a job of Spark.
 
         `after` answers the progress of that commit; it is called right before it, when the effects are known.
         """
@@ -129,8 +129,10 @@ class Target(Protocol):
     def count(self, table: TableId, version: int) -> int | None:
         """The rows of one commit by what the format says of itself; None where only a read can tell."""
 
-    def publish(self, staged: Staged, spark: "SparkSession", properties: Mapping[str, str]) -> Staged:
-        """Let readers see the commit `staged.version` and its position, atomically.
+    def publish(
+        self, staged: Staged, open_spark: "Callable[[], SparkSession]", properties: Mapping[str, str]
+    ) -> Staged:
+        """Let readers see the commit `staged.version` and its position, atomically; `open_spark` as in `commit_merge`.
 
         Refused when they no longer see `staged.published`: MainMoved when someone compacted it, ForeignWrite when
         someone changed its rows, StaleWriter when another run of ours published.

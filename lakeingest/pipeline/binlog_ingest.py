@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from lakeingest.control.segment_files import SegmentFiles
 from lakeingest.control.spool import Manifest
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import LEAST_BYTES, Segment, cut
+from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between, cut
 from lakeingest.errors import Retryable, SourceAway
 from lakeingest.lake.storage import stored
 from lakeingest.mysql.binlog_reader import read_segment
@@ -46,6 +46,7 @@ class SpoolSegment:
     segment: Segment
     schemas: Mapping[TableId, TableSchema]
     folder: Path
+    bytes: int
 
     def run(self) -> Decoded:
         """Files are complete, under names of their own, when this returns; nothing refers to them until then.
@@ -94,7 +95,8 @@ def next_segments(context: Context, pieces: int | None = None) -> list[SpoolSegm
     ends = [*spool.boundaries, *context.boundaries, *starts]
     context.boundaries.clear()
     cuts = cut(whole, ends, sizes, pieces or context.at_once, LEAST_BYTES)
-    return [SpoolSegment(context.config.source, piece, context.schemas, spool.folder) for piece in cuts]
+    source, schemas, folder = context.config.source, context.schemas, spool.folder
+    return [SpoolSegment(source, one, schemas, folder, bytes_between(one.start, one.stop, sizes)) for one in cuts]
 
 
 def append_segments(context: Context, decoded: list[Decoded], seconds: float) -> None:
@@ -119,14 +121,13 @@ def spool_to_now(context: Context) -> None:
     began = time.monotonic()
     readers = context.readers
     tasks = next_segments(context, PIECES_EACH * readers)
-    decoded = scatter(context.spark, SpoolSegment.run, tasks, readers, lone_here=all(map(_is_small, tasks)))
+    decoded = scatter(context.workers(small=are_small(tasks)), SpoolSegment.run, tasks, readers)
     append_segments(context, decoded, time.monotonic() - began)
 
 
-def _is_small(task: SpoolSegment) -> bool:
-    """Whether it is decoded here sooner than a worker would begin."""
-    size = task.segment.bytes
-    return size is not None and size < LEAST_BYTES
+def are_small(tasks: Sequence[SpoolSegment]) -> bool:
+    """Whether they are decoded here sooner than workers would begin."""
+    return sum(task.bytes for task in tasks) < LEAST_BYTES
 
 
 def _wait_until_executed(context: Context, gtids: GtidSet) -> None:

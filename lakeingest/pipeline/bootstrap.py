@@ -18,7 +18,7 @@ from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
 from lakeingest.lake.target import Writer
 from lakeingest.mysql.chunk_reader import Cap, read_chunk
-from lakeingest.pipeline.binlog_ingest import Decoded, SpoolSegment, append_segments, next_segments
+from lakeingest.pipeline.binlog_ingest import Decoded, SpoolSegment, append_segments, are_small, next_segments
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Planned, WaveCommitted
 from lakeingest.pipeline.gate import gate
@@ -120,13 +120,15 @@ def _begin(context: Context, table: TableId, planner: Planner, lower: Key | None
         CopyChunk(context.config.source, schema, chunk, position.server_uuid, position.epoch, cap, writer)
         for chunk in chunks
     ]
-    tasks: list[CopyChunk | SpoolSegment] = [*copies, *next_segments(context)]
+    segments = next_segments(context)
+    tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
+    # a table of one chunk is read here; the last chunk of a larger one goes to the workers that there are then
+    workers = context.workers(small=lower is None and len(copies) == 1 and are_small(segments))
 
     def read() -> list[Copied | Decoded]:
-        # a table of one chunk is read here; later there are workers
-        return scatter(context.spark, _run, tasks, context.at_once, lone_here=lower is None)
+        return scatter(workers, _run, tasks, context.at_once)
 
-    return Wave(chunks, Ahead(context.spark, read), time.monotonic())
+    return Wave(chunks, Ahead(workers, read), time.monotonic())
 
 
 def _end(context: Context, table: TableId, planner: Planner, wave: Wave) -> list[Copied]:
@@ -170,7 +172,7 @@ def _commit(context: Context, table: TableId, wave: Wave, copied: list[Copied]) 
             asked, rows = KeyRange(), progress.rows
 
         def staged_rows() -> "DataFrame":
-            staged = context.target.read(table, context.tables[table].version, context.spark)
+            staged = context.target.read(table, context.tables[table].version, context.open_spark())
             return staged.where(asked.predicate(schema.key))
 
         gate(context, table, f"after wave {progress.wave}", staged_rows, rows, known=sound)

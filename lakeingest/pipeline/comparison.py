@@ -122,7 +122,8 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
 
 def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list[dict[int, Checksum]]:
     tasks = [ChecksumRange(sides.config.source, sides.schema, keys, buckets) for keys in chunks]
-    return scatter(sides.spark, ChecksumRange.run, tasks, sides.config.source.max_connections - 1)
+    spark = sides.spark if len(tasks) > 1 else None
+    return scatter(spark, ChecksumRange.run, tasks, sides.config.source.max_connections - 1)
 
 
 def _cut(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:

@@ -1,6 +1,5 @@
 """What every stage of one run shares."""
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.target import Staged, Target
 from lakeingest.pipeline.events import Observer
 from lakeingest.pipeline.profile import Profile
+from lakeingest.spark.session import local_slots, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ OURS = 2  # connections of the driver: a run's own, and one from time to time th
 
 def tasks_at_once(source: Source, slots: int | None = None) -> int:
     """Tasks at a time on so many slots of Spark (None: on this machine's): each uses two connections, two are ours."""
-    return max(1, min(slots or os.cpu_count() or 1, (source.max_connections - OURS) // 2))
+    return max(1, min(slots or local_slots(), (source.max_connections - OURS) // 2))
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Context:
     config: Config
     lease: Lease
     connection: pymysql.Connection
-    spark: "SparkSession"
+    spark: "SparkSession | None"  # None until it is opened: a run that has little to do needs none
     target: Target
     spool: Spool
     schemas: dict[TableId, TableSchema]
@@ -49,13 +49,27 @@ class Context:
 
     @property
     def at_once(self) -> int:
-        """Tasks at a time on this session."""
-        return tasks_at_once(self.config.source, self.spark.sparkContext.defaultParallelism)
+        """Tasks at a time on these slots."""
+        return tasks_at_once(self.config.source, self._slots)
 
     @property
     def readers(self) -> int:
         """Segments of the binlog that are read at a time: each uses one connection."""
-        return max(1, min(self.spark.sparkContext.defaultParallelism, self.config.source.max_connections - OURS))
+        return max(1, min(self._slots, self.config.source.max_connections - OURS))
+
+    @property
+    def _slots(self) -> int:
+        return local_slots() if self.spark is None else self.spark.sparkContext.defaultParallelism
+
+    def open_spark(self) -> "SparkSession":
+        """The session, started if there is none; to be called by the run's own thread."""
+        if self.spark is None:
+            self.spark = open_session(self.config)
+        return self.spark
+
+    def workers(self, *, small: bool) -> "SparkSession | None":
+        """Where `scatter` runs tasks: in this process where they are small, for Spark takes longer to begin."""
+        return None if small else self.open_spark()
 
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
         """A commit was made: this is where the table stands now. `sound`: the rows that it added are."""

@@ -115,8 +115,9 @@ def merge(context: Context, table: TableId) -> None:
     merger = context.target.merger(staged, key, bounds_of(files, key[0]))
     slices = cut(files, key[0], max(1, context.spool.backlog(table, plan.start) // SLICE_ROWS))
     replacements = [ReplaceRows(tuple(files), key, plan.marks, plan.stop, one, merger) for one in slices]
-    replaced = scatter(context.spark, ReplaceRows.run, replacements, context.at_once)
-    written = scatter(context.spark, WriteRows.run, _writes(context.schemas[table], replaced, merger), context.at_once)
+    replaced = scatter(context.workers(small=len(replacements) == 1), ReplaceRows.run, replacements, context.at_once)
+    writes = _writes(context.schemas[table], replaced, merger)
+    written = scatter(context.workers(small=len(writes) <= 1), WriteRows.run, writes, context.at_once)
 
     def after(effects: Effects) -> Progress:
         context.lease.assert_held()
@@ -124,7 +125,7 @@ def merge(context: Context, table: TableId) -> None:
 
     parts = [*(one.written for one in replaced), *(one.files for one in written)]
     with context.profile.stage("merges: commit"):
-        merged, effects = context.target.commit_merge(staged, context.spark, parts, after)
+        merged, effects = context.target.commit_merge(staged, context.open_spark, parts, after)
     context.advance(merged, sound=all(one.sound for one in written))
     for profile in (*(one.profile for one in replaced), *(one.profile for one in written)):
         context.profile += profile

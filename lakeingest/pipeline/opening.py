@@ -11,10 +11,10 @@ from lakeingest.config import Config
 from lakeingest.control.lease import held
 from lakeingest.control.spool import Spool
 from lakeingest.core.chunks import FIRST_ROWS
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Position, file_number
+from lakeingest.core.position import FIRST_EPOCH, FilePosition, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import LEAST_BYTES
+from lakeingest.core.segments import LEAST_BYTES, bytes_between
 from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
@@ -28,7 +28,7 @@ from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, Opened
 from lakeingest.spark.scatter import warm_up
-from lakeingest.spark.session import open_session
+from lakeingest.spark.session import is_due, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,12 +53,12 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 if staged:
                     assert_unchanged(staged, schemas[table])
             spool = _spool(config, connection, target, loaded)
-            session = spark or open_session(config)
+            session = spark or (open_session(config) if is_due(config) else None)
+            context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))
             new = (table for table, staged in loaded.items() if staged is None or not staged.progress.splits.complete)
             more_than_a_chunk = any(estimated_rows(connection, schemas[table]) > FIRST_ROWS for table in new)
             if more_than_a_chunk or _bytes_behind(connection, spool.position.at) > LEAST_BYTES:
-                warm_up(session)
-            context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))
+                warm_up(context.open_spark())
             for table, schema in schemas.items():
                 staged = loaded[table]
                 if staged is None:
@@ -124,7 +124,7 @@ def _spool(
 
 def _bytes_behind(connection: pymysql.Connection, at: FilePosition) -> int:
     """How much of the binlog comes after a position."""
-    return sum(size for file, size in file_sizes(connection).items() if file_number(file) >= at.number) - at.pos
+    return bytes_between(at, written_position(connection), file_sizes(connection))
 
 
 def _from_file_start(connection: pymysql.Connection, spool: Spool) -> Spool:

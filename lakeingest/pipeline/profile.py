@@ -51,8 +51,10 @@ class Profile:
         """In the order in which each first ended."""
         return tuple(self._stages.values())
 
-    def costs(self, spark: "SparkSession") -> tuple[StageCost, ...]:
-        """The stages, and the JVM."""
+    def costs(self, spark: "SparkSession | None") -> tuple[StageCost, ...]:
+        """The stages, and the JVM where there is one."""
+        if spark is None:
+            return self.stages
         jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to ask
         assert jvm is not None  # noqa: S101 - the session runs
         wall = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getUptime() / 1e3

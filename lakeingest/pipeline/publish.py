@@ -32,7 +32,7 @@ def publish(context: Context, table: TableId) -> None:
     known = context.is_sound(table) and context.target.count(table, staged.version) == expected_rows
 
     def rows() -> "DataFrame":
-        return context.target.read(table, staged.version, context.spark)
+        return context.target.read(table, staged.version, context.open_spark())
 
     report = gate(context, table, "before publish", rows, expected_rows, suites, known=known)
     asked = {
@@ -45,7 +45,7 @@ def publish(context: Context, table: TableId) -> None:
     audited = replace(staged, progress=staged.progress.audited())
     context.lease.assert_held()
     with context.profile.stage("publishes"):
-        published = context.target.publish(audited, context.spark, {GATE: json.dumps(asked)})
+        published = context.target.publish(audited, context.open_spark, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())
     context.advance(published)
     position = published.progress.position

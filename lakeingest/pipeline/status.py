@@ -8,6 +8,7 @@ from typing import Any
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.schema import TableId
+from lakeingest.core.segments import bytes_between
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Target
@@ -71,7 +72,8 @@ def _status(target: Target, table: TableId, name: str, written: FilePosition, si
     progress = staged.progress
     state = "published" if staged.visible else progress.phase.value
     gate = target.properties(table).get(GATE)
-    lag = None if progress.position is None else _lag(progress.position.at, written, sizes)
+    at = None if progress.position is None else progress.position.at
+    lag = None if at is None or at.file not in sizes else bytes_between(at, written, sizes)
     return TableStatus(
         table,
         name,
@@ -83,12 +85,3 @@ def _status(target: Target, table: TableId, name: str, written: FilePosition, si
         json.loads(gate) if gate else None,
         progress.nulled,
     )
-
-
-def _lag(at: FilePosition, written: FilePosition, sizes: dict[str, int]) -> int | None:
-    if at.file not in sizes:
-        return None
-    if at.file == written.file:
-        return written.pos - at.pos
-    between = sum(size for name, size in sizes.items() if at.number < FilePosition(name, 0).number < written.number)
-    return sizes[at.file] - at.pos + between + written.pos

@@ -1,5 +1,6 @@
 """Work on the executors that goes on while the driver does something else."""
 
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -16,14 +17,12 @@ _CANCEL_SECONDS = 5.0
 
 
 class Ahead(Generic[Result]):
-    """A thread that does `work`, which may start jobs of Spark, from now on."""
+    """A thread that does `work` from now on, which may start jobs of the session where there is one."""
 
-    def __init__(self, spark: "SparkSession", work: Callable[[], Result]) -> None:
-        from pyspark import InheritableThread
-
-        self._context, self._tag = spark.sparkContext, str(uuid.uuid4())
+    def __init__(self, spark: "SparkSession | None", work: Callable[[], Result]) -> None:
+        self._context, self._tag = None if spark is None else spark.sparkContext, str(uuid.uuid4())
         self._outcome: Future[Result] = Future()
-        self._thread = InheritableThread(target=self._run, args=(work,), daemon=True)
+        self._thread = _kind_of_thread(spark)(target=self._run, args=(work,), daemon=True)
         self._thread.start()
 
     def result(self) -> Result:
@@ -32,6 +31,8 @@ class Ahead(Generic[Result]):
 
     def cancel(self) -> None:
         """End its jobs, also one that begins only now: nobody wants the result any more."""
+        if self._context is None:
+            return
         from py4j.protocol import Py4JError
 
         deadline = time.monotonic() + _CANCEL_SECONDS  # what it does in this process ends by itself
@@ -42,7 +43,17 @@ class Ahead(Generic[Result]):
 
     def _run(self, work: Callable[[], Result]) -> None:
         try:
-            self._context.addJobTag(self._tag)
+            if self._context is not None:
+                self._context.addJobTag(self._tag)
             self._outcome.set_result(work())
         except BaseException as error:  # noqa: BLE001 - it is for the caller
             self._outcome.set_exception(error)
+
+
+def _kind_of_thread(spark: "SparkSession | None") -> type[threading.Thread]:
+    """One of PySpark's own where jobs are to be told apart by their thread."""
+    if spark is None:
+        return threading.Thread
+    from pyspark import InheritableThread
+
+    return InheritableThread

@@ -16,20 +16,18 @@ Result = TypeVar("Result")
 
 
 def scatter(
-    spark: "SparkSession",
+    spark: "SparkSession | None",
     function: Callable[[Descriptor], Result],
     descriptors: Sequence[Descriptor],
     at_once: int,
-    *,
-    lone_here: bool = True,
 ) -> list[Result]:
     """The function's results in the order of the descriptors, at most `at_once` of them computed at a time.
 
-    Function, descriptors and results are pickled; but with `lone_here` a lone descriptor is computed here, without a
-    job of Spark: a worker takes seconds to start. An error of ours in a task is a value on the wire, so Spark does not
-    run the task again, and the first one is raised here as it was; anything else fails the job as Spark has it.
+    Without a session they are computed here, one after another. Function, descriptors and results are pickled. An error
+    of ours in a task is a value on the wire, so Spark does not run the task again, and the first one is raised here as
+    it was; anything else fails the job as Spark has it.
     """
-    if len(descriptors) <= int(lone_here):
+    if spark is None or not descriptors:
         return [function(one) for one in descriptors]
     # a task each, so that none waits behind a slow one; where Spark would run more at a time than may be, as many tasks
     parts = len(descriptors) if at_once >= spark.sparkContext.defaultParallelism else min(len(descriptors), at_once)

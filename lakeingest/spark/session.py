@@ -1,5 +1,6 @@
 """A Spark session for the configured catalog, on whatever Java 17 there is."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ JARS = {
 }
 JAVA = "17"
 EXTENSIONS = "spark.sql.extensions"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # of spark-submit to its program, which fails where that starts no session
 
 # Ten times the usual: most of what a run of a minute or two calls is not worth what its optimising compiler takes.
 _JAVA_OPTIONS = " ".join(
@@ -46,6 +48,20 @@ def open_session(config: Config) -> "SparkSession":
     start. What the JVM and the workers print goes to `spark.log` under the state folder.
     """
     return fitted(active() or _started(config), config)
+
+
+def is_due(config: Config) -> bool:
+    """Whether a run uses a session from its start: one that is there, one on a cluster, or that of a submitted job.
+
+    One of our own on this machine can wait until something is worth its start, or never begin.
+    """
+    ours = {"spark.master", "spark.default.parallelism"}.isdisjoint(config.spark.conf)
+    return active() is not None or not ours or _SUBMITTED in os.environ
+
+
+def local_slots() -> int:
+    """The tasks at a time of a session on this machine, if pipeline.yml does not say otherwise."""
+    return os.cpu_count() or 1
 
 
 def active() -> "SparkSession | None":
@@ -88,7 +104,7 @@ def _started(config: Config) -> "SparkSession":
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     for key, value in settings(config).items():
         builder = builder.config(key, value)
-    with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _named(config.state):
+    with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _named(config.state), _fetching(config):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -145,7 +161,7 @@ def _loads(session: "SparkSession", name: str) -> bool:
 
 def settings(config: Config) -> dict[str, str]:
     """All settings of the session; those of pipeline.yml win."""
-    cores = os.cpu_count() or 1
+    cores = local_slots()
     ours = {
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": "2g",
@@ -215,6 +231,26 @@ def _ivy_folder(state: Path) -> Path:
     except OSError:
         return state / "cache" / "ivy"
     return shared if os.access(shared, os.W_OK) else state / "cache" / "ivy"
+
+
+@contextmanager
+def _fetching(config: Config) -> Iterator[None]:
+    """Let one process at a time fetch jars: Spark takes a jar that another one is still writing for a whole one."""
+    with ExitStack() as stack:
+        if config.spark.jars == "auto":
+            folder = _ivy_folder(config.state)
+            if not all(_is_whole(folder, jar) for jar in JARS[config.target.format]):
+                folder.mkdir(parents=True, exist_ok=True)
+                fcntl.flock(stack.enter_context((folder / "lakeingest.lock").open("ab")), fcntl.LOCK_EX)
+        yield
+
+
+def _is_whole(folder: Path, jar: str) -> bool:
+    """Whether the copy that Spark takes is as long as the one that Ivy fetched, by their own layouts."""
+    group, artifact, version = jar.split(":")
+    name = f"{artifact}-{version}.jar"
+    copy, fetched = folder / "jars" / f"{group}_{name}", folder / "cache" / group / artifact / "jars" / name
+    return copy.exists() and fetched.exists() and copy.stat().st_size == fetched.stat().st_size
 
 
 @contextmanager

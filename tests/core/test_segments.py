@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.segments import Segment, cut
+from lakeingest.core.segments import Segment, bytes_between, cut
 
 SKIP = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
 FILE_BYTES = 100
@@ -100,11 +100,11 @@ def test_a_segment_crosses_the_millionth_file() -> None:
     ]
 
 
-def test_the_length_of_a_segment_is_known_within_a_file() -> None:
-    """Across files it depends on how long they are."""
-    start = FilePosition("binlog.000001", 4)
-    assert segment(start, FilePosition("binlog.000001", 1000)).bytes == 996
-    assert segment(start, FilePosition("binlog.000002", 1000)).bytes is None
+def test_bytes_between_positions_need_the_sizes_of_files_that_end_between() -> None:
+    """Within a file none; numbers of files are compared, not their names."""
+    start, sizes = FilePosition("binlog.999999", 4), {"binlog.999998": 7, "binlog.999999": 100, "binlog.1000000": 300}
+    assert bytes_between(start, FilePosition("binlog.999999", 50), {}) == 46
+    assert bytes_between(start, FilePosition("binlog.1000001", 20), sizes) == 96 + 300 + 20
 
 
 def test_a_segment_that_ends_before_it_begins_cannot_be_built() -> None:

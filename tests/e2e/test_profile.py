@@ -1,11 +1,15 @@
 """Where the seconds of a run go."""
 
+import json
 import pickle
 import time
+from pathlib import Path
 
 import pytest
 
+from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.profile import JVM, Profile, StageCost
+from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 
 
@@ -63,3 +67,32 @@ def test_a_run_says_where_its_seconds_went(pipe: Pipe) -> None:
     second = {cost.stage for cost in pipe.run().profile}
     merge = {f"merges: {step}" for step in ("collapse", "replace", "take", "look", "write", "commit")}
     assert {"binlog: decode", "binlog: write", *merge} <= second
+
+
+@pytest.mark.e2e
+@pytest.mark.mysql
+def test_a_run_with_little_to_do_starts_no_spark(mysql_server: LocalServer, tmp_path: Path) -> None:
+    """Small tables are copied, and a few changes merged, before a JVM would be there; what is large has one."""
+    job = Job(tmp_path / "job", mysql_server, "profile_job").write()
+    table = f"{job.database}.t"
+
+    def stages() -> set[str]:
+        code, lines = job.run()
+        assert code == 0, lines
+        last = json.loads((job.state / "last_run.json").read_text())
+        return {cost["stage"] for cost in last["profile"]}
+
+    job.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(1000))")
+    job.sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    assert JVM not in stages()
+    job.sql(f"UPDATE {table} SET v = 'd' WHERE id < 3", f"DELETE FROM {table} WHERE id = 3")
+    job.sql("FLUSH BINARY LOGS", f"INSERT INTO {table} VALUES (4, 'e')")
+    assert JVM not in stages()
+    assert job.published("t") == job.source("t")
+    job.sql(
+        "SET cte_max_recursion_depth = 20000",
+        f"INSERT INTO {table} WITH RECURSIVE n AS (SELECT 10 id UNION ALL SELECT id + 1 FROM n WHERE id < 20000)"
+        " SELECT id, REPEAT('x', 1000) FROM n",
+    )
+    assert JVM in stages()
+    assert job.published("t") == job.source("t")

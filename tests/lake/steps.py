@@ -99,7 +99,7 @@ class Lake:
         merger = pickle.loads(pickle.dumps(target.merger(staged, key, (min(ends), max(ends)))))  # noqa: S301 - our own
         new = changes if merger.keeps_deletes else changes.filter(pc.invert(changes[DELETED])).drop(DELETED)
         merged = [merger.replace(changes.select([*key, DELETED])), merger.write(new)]
-        return target.commit_merge(staged, self.spark, merged, lambda _: self.leveled(staged, pos))[0]
+        return target.commit_merge(staged, lambda: self.spark, merged, lambda _: self.leveled(staged, pos))[0]
 
     def published(self, *rows: Row, pos: int = 20) -> Staged:
         """A table that readers see."""
@@ -109,7 +109,7 @@ class Lake:
     def publish(self, staged: Staged, target: Target | None = None) -> Staged:
         """Through the gates, and visible."""
         audited = replace(staged, progress=staged.progress.audited())
-        return (target or self.open()).publish(audited, self.spark, {"lakeingest.gate": "{}"})
+        return (target or self.open()).publish(audited, lambda: self.spark, {"lakeingest.gate": "{}"})
 
     def rows(self, staged: Staged) -> list[Row]:
         """What a commit holds."""

@@ -19,8 +19,8 @@ def test_jobs_of_two_threads_go_on_side_by_side(spark: SparkSession) -> None:
         time.sleep(2)
         return time.time()
 
-    ahead = Ahead(spark, lambda: scatter(spark, slow, [0], 1, lone_here=False))
-    [here] = scatter(spark, lambda _: time.time(), [0], 1, lone_here=False)
+    ahead = Ahead(spark, lambda: scatter(spark, slow, [0], 1))
+    [here] = scatter(spark, lambda _: time.time(), [0], 1)
     assert here < ahead.result()[0]
 
 
@@ -37,8 +37,8 @@ def test_its_error_is_raised_where_the_result_is_asked_for(spark: SparkSession) 
 def test_cancelling_ends_its_jobs_and_no_others(spark: SparkSession) -> None:
     """A task of ten minutes is not waited for."""
     began = time.monotonic()
-    long = Ahead(spark, lambda: scatter(spark, lambda _: time.sleep(600), [0], 1, lone_here=False))
-    other = Ahead(spark, lambda: scatter(spark, lambda n: n, [1], 1, lone_here=False))
+    long = Ahead(spark, lambda: scatter(spark, lambda _: time.sleep(600), [0], 1))
+    other = Ahead(spark, lambda: scatter(spark, lambda n: n, [1], 1))
     long.cancel()  # as a rule before its job has begun
     with pytest.raises(Exception, match="cancelled"):
         long.result()

@@ -34,11 +34,10 @@ def test_an_error_of_ours_is_raised_as_it_was(spark: SparkSession) -> None:
         scatter(spark, work, [0, 1, 2], 2)
 
 
-def test_a_lone_descriptor_is_computed_here_unless_it_must_not(spark: SparkSession) -> None:
-    """In this process, without a job of Spark; or on a worker as any other."""
-    assert scatter(spark, lambda _: os.getpid(), [0], 2) == [os.getpid()]
-    assert scatter(spark, lambda _: os.getpid(), [0], 2, lone_here=False) != [os.getpid()]
-    assert os.getpid() not in scatter(spark, lambda _: os.getpid(), [0, 1], 2)
+def test_without_a_session_it_is_computed_here(spark: SparkSession) -> None:
+    """In this process; with one never, also where there is one descriptor only."""
+    assert scatter(None, lambda _: os.getpid(), [0, 1], 2) == [os.getpid()] * 2
+    assert scatter(spark, lambda _: os.getpid(), [0], 2) != [os.getpid()]
 
 
 def test_workers_look_for_no_module_in_a_jar(spark: SparkSession) -> None:

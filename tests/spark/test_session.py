@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,18 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
 from lakeingest.errors import OperatorNeeded
-from lakeingest.spark.session import _version, active, fitted, java_home, lacking, open_session, settings
+from lakeingest.spark.session import (
+    JARS,
+    _fetching,
+    _version,
+    active,
+    fitted,
+    is_due,
+    java_home,
+    lacking,
+    open_session,
+    settings,
+)
 
 Java = Callable[[str, str], Path]
 
@@ -176,3 +188,74 @@ def test_extensions_that_the_file_adds_are_wanted_too(lake_config: Config, spark
     )
     with pytest.raises(OperatorNeeded, match=r"lacks spark\.sql\.extensions, a jar with org\.example\.Unheard; "):
         fitted(spark, config)
+
+
+def test_one_process_at_a_time_fetches_jars(
+    lake_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait until it has them: a jar that is half there was loaded, and its classes were missing."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    entered = threading.Event()
+
+    def enter() -> None:
+        with _fetching(lake_config):
+            entered.set()
+
+    with _fetching(lake_config):
+        other = threading.Thread(target=enter)
+        other.start()
+        assert not entered.wait(0.5)
+    other.join(10)
+    assert entered.is_set()
+
+
+def test_nobody_waits_for_jars_that_are_there(
+    lake_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as what was fetched; a shorter one is still being written, and waited for."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ivy = tmp_path / ".ivy2"
+    for jar in JARS[lake_config.target.format]:
+        group, artifact, version = jar.split(":")
+        name = f"{artifact}-{version}.jar"
+        for file in (ivy / "jars" / f"{group}_{name}", ivy / "cache" / group / artifact / "jars" / name):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"whole")
+    with _fetching(lake_config):
+        assert not (ivy / "lakeingest.lock").exists()
+    file.write_bytes(b"longer than the other")
+    with _fetching(lake_config):
+        assert (ivy / "lakeingest.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("conf", "variables", "due"),
+    [
+        ({}, {}, False),
+        ({"spark.driver.memory": "1g"}, {}, False),
+        ({"spark.master": "yarn"}, {}, True),
+        ({"spark.default.parallelism": "1"}, {}, True),
+        ({}, {"PYSPARK_GATEWAY_PORT": "4711"}, True),
+    ],
+)
+def test_who_is_on_a_cluster_has_a_session_from_the_start(
+    lake_config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    conf: dict[str, str],
+    variables: dict[str, str],
+    *,
+    due: bool,
+) -> None:
+    """A submitted program that starts none is a failed one there; our own on this machine waits for work."""
+    monkeypatch.setattr("lakeingest.spark.session.active", lambda: None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    spark = lake_config.spark.model_copy(update={"conf": conf})
+    assert is_due(lake_config.model_copy(update={"spark": spark})) is due
+
+
+def test_a_session_that_is_there_is_used_from_the_start(lake_config: Config, spark: SparkSession) -> None:
+    """It was started for some work, which ours may be."""
+    assert active() is spark
+    assert is_due(lake_config)
