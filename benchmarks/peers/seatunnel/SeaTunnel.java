@@ -22,7 +22,8 @@ import org.apache.seatunnel.engine.server.SeaTunnelServerStarter;
  * when its job runs.
  */
 public final class SeaTunnel {
-  // a checkpoint that is under way while the process is frozen must not fail the job
+  // what is under way while the process is frozen must not fail the job: a checkpoint, a call, the client's connection
+  private static final String FROZEN_MILLISECONDS = "3600000";
   private static final String JOB =
       """
       env {
@@ -86,6 +87,7 @@ public final class SeaTunnel {
     SeaTunnelConfig settings = ConfigProvider.locateAndGetSeaTunnelConfig();
     String cluster = "benchmarks-" + ProcessHandle.current().pid();
     settings.getHazelcastConfig().setClusterName(cluster);
+    settings.getHazelcastConfig().setProperty("hazelcast.operation.call.timeout.millis", FROZEN_MILLISECONDS);
     NetworkConfig network = settings.getHazelcastConfig().getNetworkConfig();
     network.setPublicAddress("127.0.0.1").getInterfaces().setEnabled(true).addInterface("127.0.0.1");
     JoinConfig join = network.getJoin();
@@ -95,6 +97,7 @@ public final class SeaTunnel {
 
     ClientConfig access = ConfigProvider.locateAndGetClientConfig();
     access.setClusterName(cluster);
+    access.setProperty("hazelcast.client.heartbeat.timeout", FROZEN_MILLISECONDS);
     int port = engine.getCluster().getLocalMember().getAddress().getPort();
     access.getNetworkConfig().setAddresses(List.of("127.0.0.1:" + port));
     try (SeaTunnelClient client = new SeaTunnelClient(access)) {
