@@ -76,8 +76,8 @@ COPIERS = (
         lakeingest,
         "resumes",
         (
-            "quality gates on, as by default; start-up ends when preflight has passed, Spark is up and every table was"
-            " looked at",
+            "quality gates on, as by default; start-up ends when preflight has passed, every table was looked at and,"
+            " where there is work for it, Spark is up",
         ),
         ready="Opened",
         ends=True,
