@@ -31,14 +31,13 @@ class Ahead(Generic[Result]):
 
     def cancel(self) -> None:
         """End its jobs, also one that begins only now: nobody wants the result any more."""
-        if self._context is None:
-            return
         from py4j.protocol import Py4JError
 
         deadline = time.monotonic() + _CANCEL_SECONDS  # what it does in this process ends by itself
         with suppress(OSError, Py4JError):  # Spark is gone, and so are they
             while self._thread.is_alive() and time.monotonic() < deadline:
-                self._context.cancelJobsWithTag(self._tag)
+                if self._context is not None:
+                    self._context.cancelJobsWithTag(self._tag)
                 self._thread.join(0.05)
 
     def _run(self, work: Callable[[], Result]) -> None:

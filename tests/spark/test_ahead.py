@@ -44,3 +44,19 @@ def test_cancelling_ends_its_jobs_and_no_others(spark: SparkSession) -> None:
         long.result()
     assert other.result() == [1]
     assert time.monotonic() - began < 60
+
+
+def test_without_a_session_it_is_done_in_this_process() -> None:
+    """Beside the caller as well; cancelled, it is waited for."""
+    ended = []
+
+    def work() -> str:
+        time.sleep(0.5)
+        ended.append("work")
+        return "done"
+
+    ahead = Ahead(None, work)
+    assert ended == []
+    ahead.cancel()
+    assert ended == ["work"]
+    assert ahead.result() == "done"
