@@ -1,7 +1,8 @@
 """A reader of finished copies: one Spark session for all participants, which compares and times.
 
-`python -m benchmarks.reader HOST PORT USER FOLDER` takes JSON lines, each with the path of a table's metadata file, and
-answers each with one: the seconds of a full scan, and, where that is wanted, whether the copy equals the source now.
+`python -m benchmarks.reader HOST PORT USER FOLDER` says in a JSON line that it is up. Then it takes lines, each with
+the path of a table's metadata, and answers each with one: the seconds of a full scan, and, where that is wanted,
+whether the copy equals the source now.
 """
 
 import json
@@ -98,6 +99,7 @@ def main() -> None:
     host, port, user, folder = sys.argv[1:]
     source = Source(host=host, port=int(port), user=user, tls=Tls(mode="disabled"))
     spark = session(Path(folder).absolute())
+    print(json.dumps({"ready": True}), flush=True)
     known: list[tuple[str, ...]] = []
     for line in sys.stdin:
         asked = json.loads(line)

@@ -45,21 +45,25 @@ class Reader:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
+        self._answer()  # it is up, and the jars that it fetched are there for others
 
     def read(self, metadata: Path, *, compare: bool) -> dict[str, Any]:
         """The seconds of a full scan of a copy, and whether it equals the source."""
-        assert self._process.stdin is not None  # noqa: S101 - both are pipes
-        assert self._process.stdout is not None  # noqa: S101
+        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
         self._process.stdin.write(json.dumps({"metadata": str(metadata), "compare": compare}) + "\n")
         self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return dict(json.loads(line))
-        return {"equal": "the reader ended", "reading": None}
+        return self._answer()
 
     def close(self) -> None:
         """End it."""
         self._process.communicate(timeout=60)
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return dict(json.loads(line))
+        return {"equal": "the reader ended", "reading": None}
 
 
 @dataclass(frozen=True, slots=True)
