@@ -104,7 +104,7 @@ def test_chunks_of_a_narrow_table_grow(auto: Pipe, monkeypatch: pytest.MonkeyPat
 
 def test_a_chunk_that_is_too_slow_is_cut_finer(auto: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server gives it up; nothing of its wave is committed, and smaller chunks come to an equal table."""
-    monkeypatch.setattr(bootstrap, "SECONDS_MAX", 0.2)
+    monkeypatch.setattr(bootstrap, "SECONDS_MAX", 0.1)
     monkeypatch.setattr(chunks, "TARGET_BYTES", 1 << 40)
     monkeypatch.setattr(chunks, "FIRST_ROWS", 600)
     wide(auto, 600)
@@ -122,7 +122,7 @@ def test_a_chunk_of_fixed_rows_that_is_too_slow_is_named(
     pipe = pipe_on(mysql_server, chunk_rows=600)
     wide(pipe, 600)
     with monkeypatch.context() as patched:
-        patched.setattr(bootstrap, "SECONDS_MAX", 0.2)
+        patched.setattr(bootstrap, "SECONDS_MAX", 0.02)  # 120 MB
         with pytest.raises(ChunkTooSlow, match=rf"{pipe.database}\.t: .* set a smaller chunk_rows"):
             pipe.run()
     pipe.run()
