@@ -8,6 +8,7 @@ import struct
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -46,11 +47,8 @@ def read_rows(metadata: TableMetadata, file: DataFile, names: Sequence[str]) -> 
     """These columns of all rows of a file, the deleted ones too; StateUnreadable where it is damaged."""
     written = sanitize_column_names(metadata.schema())
     ids = [metadata.schema().find_field(name).field_id for name in names]
-    try:
-        with PyArrowFileIO().new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
-            table = parquet.read([written.find_column_name(number) for number in ids])
-    except pa.ArrowInvalid as error:
-        raise unreadable(file.file_path, str(error)) from error
+    with _opened(file) as parquet:
+        table = parquet.read([written.find_column_name(number) for number in ids])
     return table.rename_columns(list(names))
 
 
@@ -99,11 +97,8 @@ def read_deletes(files: Iterable[DataFile]) -> Positions:
 
 def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
     """The positions in one file of deletes; PyIceberg looks through all of them for each path, which takes a second."""
-    try:
-        with PyArrowFileIO().new_input(file.file_path).open() as opened:
-            read = pq.read_table(opened, columns=[field.name for field in _SCHEMA], read_dictionary=["file_path"])
-    except pa.ArrowInvalid as error:
-        raise unreadable(file.file_path, str(error)) from error
+    with _opened(file, read_dictionary=["file_path"]) as parquet:
+        read = parquet.read(_SCHEMA.names)
     if not read.num_rows:
         return
     paths = read["file_path"].unify_dictionaries().combine_chunks()
@@ -112,6 +107,19 @@ def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
     found, starts = np.unique(numbers[order], return_index=True)
     parts = np.split(read["pos"].to_numpy()[order], starts[1:])
     yield from zip(paths.dictionary.take(found).to_pylist(), parts, strict=True)
+
+
+@contextmanager
+def _opened(file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """StateUnreadable where the file is damaged."""
+    try:
+        with (
+            PyArrowFileIO().new_input(file.file_path).open() as opened,
+            pq.ParquetFile(opened, read_dictionary=list(read_dictionary)) as parquet,
+        ):
+            yield parquet
+    except pa.ArrowInvalid as error:
+        raise unreadable(file.file_path, str(error)) from error
 
 
 def alive(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:

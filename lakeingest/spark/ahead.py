@@ -1,4 +1,4 @@
-"""Work on the executors that goes on while the driver does something else."""
+"""Work on the executors, or beside them in this process, that goes on while the driver does something else."""
 
 import threading
 import time
