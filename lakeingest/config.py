@@ -8,6 +8,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote as encode
@@ -16,6 +17,7 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -35,6 +37,8 @@ CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' 
 SUITES = Path("quality")  # where users' suites are looked for, unless a folder is named
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
 _DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
+_DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw])", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 _NOT_BUILT = (
@@ -61,6 +65,20 @@ def _secret(secret: SecretStr) -> SecretStr:
 
 
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
+
+
+def _duration(given: Any) -> timedelta:
+    found = _DURATION.fullmatch(str(given))
+    if found is None:
+        raise ValueError("a duration is a number and its unit: 30s, 15m, 12h, 5d or 2w")
+    try:
+        return timedelta(**{_UNITS[found["unit"]]: int(found["number"])})
+    except OverflowError as error:
+        raise ValueError("this duration is too long") from error
+
+
+# Of a time such as 5d. A bare number says no unit, so it is refused.
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
 
 
 class _Frozen(BaseModel):
@@ -116,13 +134,24 @@ class Catalog(_Frozen):
     type: Literal["sql", "rest", "glue", "hive", "path"] | None = None
 
 
+class History(_Frozen):
+    """How long a published commit can still be read once a later one has replaced it.
+
+    The last `least` published commits are kept whatever their age.
+    """
+
+    keep: Duration = timedelta(days=5)
+    least: int = Field(default=20, ge=1)
+
+
 class Target(_Frozen):
-    """Where tables go."""
+    """Where tables go, and how long their older states are kept."""
 
     format: Literal["iceberg", "hudi"] = "iceberg"
     catalog: Catalog = Catalog()
     warehouse: Place = Field(default=Path("./warehouse"), validate_default=True)
     table: str = "{database}.{table}"
+    history: History = History()
 
     @property
     def catalog_file(self) -> Path:
@@ -343,6 +372,7 @@ def _names_beside(loc: tuple[Any, ...]) -> list[str]:
         "tables": Tables,
         "target": Target,
         "target.catalog": Catalog,
+        "target.history": History,
         "quality": Quality,
         "spark": Spark,
         "submit": Submit,

@@ -124,8 +124,10 @@ class Spool:
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
                 old.unlink()
             (folder / "boundaries.json").unlink(missing_ok=True)
-            (folder / "segments").mkdir(parents=True, exist_ok=True)
-            (folder / "data").mkdir(exist_ok=True)
+            for one in (folder / "segments", folder / "data"):
+                one.mkdir(parents=True, exist_ok=True)
+            sync(folder)
+            sync(folder.parent)
         _replace(folder / "opened.json", opened.to_json())
         return cls(folder, opened, {}, 0)
 
@@ -161,6 +163,8 @@ class Spool:
 
         StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
         """
+        with _written(self.folder):
+            sync(self.folder / "data")  # the names of the files; what is in them is safe already
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")

@@ -1,7 +1,7 @@
 """The Parquet files of an Iceberg table: rows, and positions of rows that are deleted.
 
 Source: Iceberg's table specification, "Position Delete Files". Every call that writes names its own files, so a retried
-or speculative task harms nobody; they are part of no table until a commit has them.
+or speculative task harms nobody; they are durable when it returns, and part of no table until a commit has them.
 """
 
 import struct
@@ -20,6 +20,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from lakeingest.lake.durable import DurableFileIO
 from lakeingest.lake.storage import stored, unreadable
 
 Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, in order
@@ -40,7 +41,7 @@ def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
     target = metadata.schema().as_arrow()
     columns = [rows[field.name].cast(field.type) for field in target]
     with stored(metadata.location):
-        return list(_dataframe_to_data_files(metadata, pa.table(columns, schema=target), PyArrowFileIO()))
+        return list(_dataframe_to_data_files(metadata, pa.table(columns, schema=target), DurableFileIO()))
 
 
 def read_rows(metadata: TableMetadata, file: DataFile, names: Sequence[str]) -> pa.Table:
@@ -61,7 +62,7 @@ def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFil
     named = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
     numbers = np.concatenate([positions[path] for path in paths])
     place = load_location_provider(metadata.location, metadata.properties)
-    out = PyArrowFileIO().new_output(place.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
+    out = DurableFileIO().new_output(place.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
     with stored(metadata.location):
         with out.create() as stream:
             pq.write_table(pa.table([named.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd")

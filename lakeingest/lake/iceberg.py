@@ -30,12 +30,15 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
 from lakeingest.lake.data_files import write_rows
+from lakeingest.lake.durable import IO, make_folder, sync_commits
+from lakeingest.lake.expiry import PREVIOUS_VERSIONS, expire, sweep
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
 from lakeingest.lake.row_delta import NO_FILES, FileChanges, RowDelta
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Bounds, Effects, Staged
 from lakeingest.lake.tidying import tidied
+from lakeingest.lake.transaction import OneTransaction
 from lakeingest.lake.types import iceberg_schema, iceberg_type
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ _PROPERTIES = {
     "write.parquet.dict-size-bytes": str(64 << 10),
     # a conflicting commit must fail: retried, it would be rebased on whatever another writer left
     "commit.retry.num-retries": "0",
+    **PREVIOUS_VERSIONS,
 }
 
 
@@ -75,8 +79,10 @@ class IcebergTarget:
     @functools.cached_property
     def _catalog(self) -> Catalog:
         with self.stored():
-            self.settings.warehouse.mkdir(parents=True, exist_ok=True)
-            return SqlCatalog(config.CATALOG, **self.settings.pyiceberg_properties())
+            make_folder(self.settings.warehouse)
+            catalog = SqlCatalog(config.CATALOG, **self.settings.pyiceberg_properties(), **{"py-io-impl": IO})
+            sync_commits(catalog.engine)
+            return catalog
 
     def exists(self) -> bool:
         """Whether the catalog does."""
@@ -102,7 +108,7 @@ class IcebergTarget:
         marked = is_marked(loaded.metadata.snapshot_by_id(staged.version))
         if marked and staged.version == tip(loaded, STAGING).snapshot_id:
             return staged
-        transaction = loaded.transaction()
+        transaction = OneTransaction(loaded)
         branches = ManageSnapshots(transaction=transaction)
         branches.remove_branch(STAGING).create_branch(staged.version, STAGING).commit()
         version = staged.version if marked else _mark(transaction, staged.progress, staged.version)
@@ -214,7 +220,7 @@ class IcebergTarget:
         _assert_unmoved(loaded, staged)
         position = staged.progress.position
         copy = "" if position is None else json.dumps(position.to_json())
-        transaction = loaded.transaction()
+        transaction = OneTransaction(loaded)
         transaction.set_properties({"lakeingest.position": copy, **properties})
         ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
         try:
@@ -271,9 +277,12 @@ class IcebergTarget:
         table = progress.table
         if tip(loaded, STAGING).snapshot_id != staged.version:
             raise _stale(table)
-        transaction = loaded.transaction()
+        transaction = OneTransaction(loaded)
         version = _mark(transaction, progress, staged.version, changes)
+        gone = expire(transaction, loaded, self.settings.history)
         self._finish(transaction, table, STAGING, version)
+        if gone:
+            sweep(self._table(table), gone)
         # main is where it was when the table was loaded, or the publish is refused: never what it is by now
         return Staged(progress, version, staged.published)
 

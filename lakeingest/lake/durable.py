@@ -1,0 +1,83 @@
+"""Files of a local lake are safe on the disk, with their names, before anything refers to them.
+
+Without that a power loss leaves a catalog which names empty files, because only the catalog itself was synced. Object
+stores need nothing of this: there a file is durable when the request that wrote it was answered.
+"""
+
+import os
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from sqlalchemy import Engine, event
+
+IO = f"{__name__}.DurableFileIO"  # for catalogs, which load it by this name
+
+
+class DurableFileIO(PyArrowFileIO):
+    """PyIceberg's file access, where a local file is durable once it was closed."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to write."""
+        out = super().new_output(location)
+        scheme, _, path = self.parse_location(location, self.properties)
+        return _LocalFile(location, path, self.fs_by_scheme(scheme, None)) if scheme == "file" else out
+
+
+class _LocalFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> pa.NativeFile:  # noqa: FBT001, FBT002 - as PyIceberg has it
+        path = Path(self._path)
+        if not overwrite and path.exists():
+            raise FileExistsError(f"{self.location} is there already")
+        make_folder(path.parent)
+        return _Synced(path)
+
+
+class _Synced(pa.OSFile):  # type: ignore[misc]
+    """A file to write; Arrow and Parquet write to it without a detour through Python."""
+
+    def __new__(cls, path: Path) -> Self:
+        made: Self = super().__new__(cls, str(path), "w")
+        return made
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def close(self) -> None:
+        """Close it, then bring it and its name to the disk."""
+        if not self.closed:
+            super().close()
+            sync(self._path)
+            sync(self._path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, durably."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for one in reversed(missing):
+        sync(one.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file that was written, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_commits(engine: Engine) -> None:
+    """Let SQLite bring a commit to the disk before it answers.
+
+    Its default, FULL, does not sync the folder from which it removed the journal, so a commit that was answered may be
+    rolled back after a power loss (https://www.sqlite.org/pragma.html#pragma_synchronous).
+    """
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: object, _: object) -> None:
+        connection.execute("PRAGMA synchronous = EXTRA")  # type: ignore[attr-defined]
+
+    engine.dispose()  # connections that were opened before
