@@ -62,6 +62,10 @@ class StaleWriter(Retryable):
     """Another writer moved the staging branch or main since we looked: our commit was refused."""
 
 
+class CommitUnknown(Retryable):
+    """The catalog did not answer a commit, and could not say whether it is there; the next run finds out."""
+
+
 class MainMoved(Retryable):
     """Someone's compaction rewrote what readers see since we looked: staging has to be built on that."""
 

@@ -26,10 +26,8 @@ from lakeingest.config import History
 from lakeingest.lake.history import STAGING, is_marked
 
 EXPIRED = "lakeingest.expired"  # table property: the snapshots that the last removal took out
-PREVIOUS_VERSIONS = {  # of metadata.json, which each commit writes anew; a user's own value is kept
-    "write.metadata.previous-versions-max": "30",
-    "write.metadata.delete-after-commit.enabled": "true",
-}
+_VERSIONS, _DELETES = "write.metadata.previous-versions-max", "write.metadata.delete-after-commit.enabled"
+_LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # of metadata.json, which each commit writes anew
 WORTH = 16  # snapshots that are removed at once: for each removal the manifests of the oldest that stays are read
 AT_ONCE = 64  # at most, so that no commit takes seconds longer than the others
 _NAMED = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manifest-list")
@@ -50,28 +48,44 @@ class AssertUnreferenced(ValidatableTableRequirement):
                 raise CommitFailedException(f"{name} refers to snapshot {ref.snapshot_id}, which was to be removed")
 
 
-def expire(transaction: Transaction, loaded: Table, history: History) -> list[Snapshot]:
-    """Let this commit remove the snapshots that are due, oldest first; `sweep` deletes their files once it landed.
+def limits(properties: Mapping[str, str]) -> dict[str, str]:
+    """The limits of metadata.json that a table with these properties lacks, as one of an older release does."""
+    return {name: value for name, value in _LIMITS.items() if name not in properties}
 
-    It also sets the limits of metadata.json where the table has none, as one of an older release has.
+
+def trim(loaded: Table) -> None:
+    """Delete the versions of metadata.json that have left the log of a table by a commit that was built on it."""
+    properties = {**_LIMITS, **loaded.properties}
+    if properties[_DELETES].lower() != "true":
+        return
+    log = loaded.metadata.metadata_log
+    # the commit has added an entry, for the version that was loaded
+    for entry in log[: max(0, len(log) + 1 - max(1, int(properties[_VERSIONS])))]:
+        with suppress(OSError):
+            loaded.io.delete(entry.metadata_file)
+
+
+def expire(transaction: Transaction, loaded: Table, history: History) -> int:
+    """Let this commit remove the snapshots that are due, oldest first; how many, and 0 where it is not worth it yet.
+
+    `sweep` deletes their files once the commit has landed.
     """
-    missing = {name: value for name, value in PREVIOUS_VERSIONS.items() if name not in loaded.properties}
+    if missing := limits(loaded.properties):
+        transaction.set_properties(missing)
     gone = due(loaded.metadata, history, int(time.time() * 1000))
     if len(gone) < WORTH:
-        if missing:
-            transaction.set_properties(missing)
-        return []
+        return 0
     gone = gone[:AT_ONCE]
     ids = frozenset(one.snapshot_id for one in gone)
-    left = [one for one in unfinished(loaded) if one.snapshot_id not in ids]
     named = [
-        [one.snapshot_id, one.parent_snapshot_id, one.sequence_number, one.manifest_list] for one in (*left, *gone)
+        [one.snapshot_id, one.parent_snapshot_id, one.sequence_number, one.manifest_list]
+        for one in (*unfinished(loaded), *gone)
     ]
-    transaction.set_properties({**missing, EXPIRED: json.dumps(named, separators=(",", ":"))})
+    transaction.set_properties({EXPIRED: json.dumps(named, separators=(",", ":"))})
     removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(ids)})
     unreferenced = AssertUnreferenced(snapshot_ids=ids)
     transaction._stage((removal,), (unreferenced,))  # type: ignore[arg-type] # noqa: SLF001 - as PyIceberg does
-    return [*left, *gone]
+    return len(gone)
 
 
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
@@ -121,26 +135,23 @@ def _line(number: int | None, there: Mapping[int, Snapshot]) -> Iterator[Snapsho
 
 
 def unfinished(loaded: Table) -> list[Snapshot]:
-    """Snapshots of the last removal of which files may be left, because their manifest lists are."""
-    named = json.loads(loaded.properties.get(EXPIRED, "[]"))
-    return [
-        Snapshot.model_validate(dict(zip(_NAMED, one, strict=True)))
-        for one in named
-        if loaded.io.new_input(one[-1]).exists()
-    ]
+    """The snapshots that were removed last and of which files may be left, because their manifest lists are."""
+    kept = {one.snapshot_id for one in loaded.metadata.snapshots}
+    named = (dict(zip(_NAMED, one, strict=True)) for one in json.loads(loaded.properties.get(EXPIRED, "[]")))
+    snapshots = (Snapshot.model_validate(one) for one in named)
+    return [one for one in snapshots if one.snapshot_id not in kept and loaded.io.new_input(one.manifest_list).exists()]
 
 
-def sweep(loaded: Table, gone: Sequence[Snapshot]) -> None:
-    """Delete the files that only these snapshots refer to; the table was loaded after they were removed.
+def sweep(loaded: Table) -> None:
+    """Delete the files that only removed snapshots refer to; the table was loaded after they were removed.
 
     What cannot be read or deleted is left, and tried again by the next removal.
     """
-    kept = {one.snapshot_id for one in loaded.metadata.snapshots}
-    removed = [one for one in gone if one.snapshot_id not in kept]
     if loaded.properties.get("gc.enabled", "true").lower() == "false":  # others use its files
         return
     with suppress(OSError, ValueError):
-        for path in [*_unneeded(loaded, removed), *(one.manifest_list for one in removed)]:
+        gone = unfinished(loaded)
+        for path in [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)]:
             with suppress(FileNotFoundError):
                 loaded.io.delete(path)
 

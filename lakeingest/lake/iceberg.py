@@ -13,13 +13,13 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -29,12 +29,14 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
+from lakeingest.lake.commit import commit, stale, until_known
 from lakeingest.lake.data_files import write_rows
 from lakeingest.lake.durable import IO, make_folder, sync_commits
-from lakeingest.lake.expiry import PREVIOUS_VERSIONS, expire, sweep
-from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
+from lakeingest.lake.expiry import expire, limits, sweep, trim
+from lakeingest.lake.history import BUILDING, MAIN, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
-from lakeingest.lake.row_delta import NO_FILES, FileChanges, RowDelta
+from lakeingest.lake.marks import mark, reset
+from lakeingest.lake.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Bounds, Effects, Staged
 from lakeingest.lake.tidying import tidied
@@ -53,9 +55,6 @@ _PROPERTIES = {
     "write.update.mode": "merge-on-read",
     # larger dictionaries do not pay: files without them are smaller, and written in two thirds of the time
     "write.parquet.dict-size-bytes": str(64 << 10),
-    # a conflicting commit must fail: retried, it would be rebased on whatever another writer left
-    "commit.retry.num-retries": "0",
-    **PREVIOUS_VERSIONS,
 }
 
 
@@ -103,17 +102,13 @@ class IcebergTarget:
             return None
         staged = standing(table, loaded)
         if loaded.name() == self._building(table) and staged.published is not None:
-            self._show(table)
+            self._show(table, loaded)
             return self.load(table)
         marked = is_marked(loaded.metadata.snapshot_by_id(staged.version))
         if marked and staged.version == tip(loaded, STAGING).snapshot_id:
             return staged
-        transaction = OneTransaction(loaded)
-        branches = ManageSnapshots(transaction=transaction)
-        branches.remove_branch(STAGING).create_branch(staged.version, STAGING).commit()
-        version = staged.version if marked else _mark(transaction, staged.progress, staged.version)
-        self._finish(transaction, table, STAGING, version)
-        return replace(staged, version=version)
+        self._finish(table, loaded, functools.partial(reset, table))
+        return self.load(table)
 
     @kept
     def look(self, table: TableId) -> Staged | None:
@@ -130,30 +125,32 @@ class IcebergTarget:
             name,
             iceberg_schema(schema),
             location=self._new_location(table),
-            properties={**_PROPERTIES, OWNER: str(table)},
+            properties={**_PROPERTIES, **limits({}), OWNER: str(table)},
         )
         with transaction.update_snapshot().fast_append() as empty:
             pass
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
-        version = _mark(transaction, progress, empty.snapshot_id)
-        try:
-            transaction.commit_transaction()
-        except (CommitFailedException, TableAlreadyExistsError) as error:
-            raise _stale(table) from error
+        mark(transaction, progress, empty.snapshot_id)
+        version = commit(table, transaction, lambda: self._loaded(name))[STAGING]
         if self._catalog.table_exists(self._name(table)):  # made and published by another run since we looked
             self._catalog.drop_table(name)
-            raise _stale(table)
+            raise stale(table)
         return Staged(progress, version, None)
 
     @kept
     def discard(self, table: TableId) -> None:
         """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
-        if shown(self._table(table)) is not None:
-            raise _stale(table)
-        try:
-            self._catalog.drop_table(self._building(table))
-        except NoSuchTableError as error:
-            raise _stale(table) from error
+        loaded = self._table(table)
+        if shown(loaded) is not None:
+            raise stale(table)
+
+        def is_gone() -> bool:
+            found = self._find(table)
+            if found is not None and shown(found) is not None:
+                raise stale(table)
+            return found is None or found.metadata.table_uuid != loaded.metadata.table_uuid
+
+        until_known(table, lambda: self._catalog.drop_table(self._building(table)), is_gone)
 
     @kept
     def writer(self, table: TableId) -> IcebergWriter:
@@ -203,7 +200,7 @@ class IcebergTarget:
         """Rows that were written, less the positions that were deleted, by the snapshot's summary."""
         snapshot = self._table(table).metadata.snapshot_by_id(version)
         if snapshot is None or snapshot.summary is None:
-            raise _stale(table)
+            raise stale(table)
         totals = [int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes")]
         return totals[0] - totals[1]
 
@@ -217,19 +214,24 @@ class IcebergTarget:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""
         table = staged.progress.table
         loaded = self._with(table, staged.version)
-        _assert_unmoved(loaded, staged)
         position = staged.progress.position
         copy = "" if position is None else json.dumps(position.to_json())
-        transaction = OneTransaction(loaded)
-        transaction.set_properties({"lakeingest.position": copy, **properties})
-        ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
+
+        def build(found: Table) -> Transaction:
+            _assert_unmoved(found, staged)
+            transaction = OneTransaction(found)
+            transaction.set_properties({**limits(found.properties), "lakeingest.position": copy, **properties})
+            ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
+            return transaction
+
         try:
-            self._finish(transaction, table, MAIN, staged.version)
+            self._finish(table, loaded, build)
         except StaleWriter:
             _assert_unmoved(self._table(table), staged)
             raise
+        trim(loaded)
         if loaded.name() == self._building(table):
-            self._show(table)
+            self._show(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
 
     @kept
@@ -241,12 +243,17 @@ class IcebergTarget:
         """The names of the Iceberg types."""
         return tuple(str(iceberg_type(column)) for column in schema.columns)
 
+    def _loaded(self, name: tuple[str, str]) -> Table | None:
+        try:
+            return self._catalog.load_table(name)
+        except NoSuchTableError:
+            return None
+
     def _find(self, table: TableId) -> Table | None:
         """The table under its own name, else the one that is being built."""
         for name in (self._name(table), self._building(table)):
-            try:
-                loaded = self._catalog.load_table(name)
-            except NoSuchTableError:
+            loaded = self._loaded(name)
+            if loaded is None:
                 continue
             if loaded.properties.get(OWNER) != str(table):
                 raise _not_ours(table, name)
@@ -262,49 +269,51 @@ class IcebergTarget:
     def _table(self, table: TableId) -> Table:
         loaded = self._find(table)
         if loaded is None:
-            raise _stale(table)
+            raise stale(table)
         return loaded
 
     def _with(self, table: TableId, version: int) -> Table:
         """The table that has this commit; StaleWriter where it was dropped, and made again."""
         loaded = self._table(table)
         if loaded.metadata.snapshot_by_id(version) is None:
-            raise _stale(table)
+            raise stale(table)
         return loaded
 
     def _commit(self, loaded: Table, staged: Staged, progress: Progress, changes: FileChanges = NO_FILES) -> Staged:
         """One marked commit that builds on `staged`, which must be the tip of staging."""
-        table = progress.table
-        if tip(loaded, STAGING).snapshot_id != staged.version:
-            raise _stale(table)
-        transaction = OneTransaction(loaded)
-        version = _mark(transaction, progress, staged.version, changes)
-        gone = expire(transaction, loaded, self.settings.history)
-        self._finish(transaction, table, STAGING, version)
+        table, gone = progress.table, 0
+
+        def build(found: Table) -> Transaction:
+            nonlocal gone
+            if tip(found, STAGING).snapshot_id != staged.version:
+                raise stale(table)
+            transaction = OneTransaction(found)
+            mark(transaction, progress, staged.version, changes)
+            gone += expire(transaction, found, self.settings.history)
+            return transaction
+
+        version = self._finish(table, loaded, build)[STAGING]
+        trim(loaded)
         if gone:
-            sweep(self._table(table), gone)
+            sweep(self._table(table))
         # main is where it was when the table was loaded, or the publish is refused: never what it is by now
         return Staged(progress, version, staged.published)
 
-    def _finish(self, transaction: Transaction, table: TableId, branch: str, version: int) -> None:
-        """Commit; the branch stands at `version` then. Where it does, an error only means that the answer was lost."""
-        try:
-            transaction.commit_transaction()
-        except Exception as error:
-            if tip(self._table(table), branch).snapshot_id == version:
-                return
-            if isinstance(error, CommitFailedException):
-                raise _stale(table) from error
-            raise
+    def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
+        """Commit what is built on the table; where the branches stand that it moved."""
+        return commit(table, build(loaded), lambda: self._find(table), build)
 
-    def _show(self, table: TableId) -> None:
+    def _show(self, table: TableId, building: Table) -> None:
         """Give a table its own name, unless another run has."""
-        try:
-            self._catalog.rename_table(self._building(table), self._name(table))
-        except NoSuchTableError:
-            self._table(table)
-        except TableAlreadyExistsError as error:
-            raise _not_ours(table, self._name(table)) from error
+        name = self._name(table)
+
+        def is_shown() -> bool:
+            found = self._table(table)
+            if found.metadata.table_uuid != building.metadata.table_uuid:
+                raise stale(table)
+            return found.name() == name
+
+        until_known(table, lambda: self._catalog.rename_table(building.name(), name), is_shown)
 
     def _name(self, table: TableId) -> tuple[str, str]:
         return self.settings.identifier(table)
@@ -322,21 +331,6 @@ class IcebergTarget:
         return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
 
 
-def _mark(transaction: Transaction, progress: Progress, base: int, changes: FileChanges = NO_FILES) -> int:
-    """Append a marked commit to staging; it is there when the transaction is committed."""
-    position = progress.position
-    marks = {
-        PROGRESS: json.dumps(progress.to_json(), separators=(",", ":")),
-        "lakeingest.base": str(base),
-        "lakeingest.commit": uuid.uuid4().hex,
-        "lakeingest.epoch": str(progress.epoch),
-        "lakeingest.position": "" if position is None else str(position.place),
-    }
-    delta = RowDelta(transaction, transaction._table.io, STAGING, marks, changes)  # noqa: SLF001 - as PyIceberg does
-    delta.commit()
-    return delta.snapshot_id
-
-
 def _assert_unmoved(loaded: Table, staged: Staged) -> None:
     """Readers see what they saw when the table was loaded; else by whose doing they do not."""
     table = staged.progress.table
@@ -345,10 +339,6 @@ def _assert_unmoved(loaded: Table, staged: Staged) -> None:
     if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
         raise StaleWriter(f"{table}: another writer published it; run the same command again")
     raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")
-
-
-def _stale(table: TableId) -> StaleWriter:
-    return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
 
 
 def _not_ours(table: TableId, name: tuple[str, str]) -> NotOurTable:

@@ -125,11 +125,13 @@ def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how
     location = raw(BUILDING).metadata_location
     assert lake.open().look(lake.table) == staged
     assert raw(BUILDING).metadata_location == location  # a merge that is under way is not disturbed
-    assert lake.loaded() == staged
+    loaded = lake.loaded()
+    assert loaded == replace(staged, version=loaded.version)
     tip = raw(BUILDING).snapshot_by_name(STAGING)
     assert tip is not None
-    assert tip.snapshot_id == staged.version
-    assert lake.rows(lake.merge(staged, (2, "b", False))) == [(1, "a"), (2, "b")]
+    assert (tip.snapshot_id, tip.parent_snapshot_id) == (loaded.version, staged.version)
+    assert lake.loaded() == loaded
+    assert lake.rows(lake.merge(loaded, (2, "b", False))) == [(1, "a"), (2, "b")]
 
 
 def test_a_table_is_made_in_one_commit(lake: Lake, raw: Raw) -> None:
