@@ -144,3 +144,7 @@ class ForeignWrite(OperatorNeeded):
 
 class NotOurTable(OperatorNeeded):
     """The target name is taken by a table that lakeingest did not make."""
+
+
+class NotOurState(OperatorNeeded):
+    """The state folder is of another pipeline, or of this one's copies of another server."""

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from lakeingest.control.spool import Manifest, sync
 from lakeingest.core import change
+from lakeingest.core.history import History
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
@@ -51,8 +52,8 @@ class SegmentFiles:
         if self._bytes >= _GROUP_BYTES:
             self._flush()
 
-    def complete(self, segment: Segment, nulled: Mapping[TableId, int]) -> Manifest:
-        """The manifest of the files, which are safe on the disk; `nulled` is for it."""
+    def complete(self, segment: Segment, nulled: Mapping[TableId, int], history: History | None = None) -> Manifest:
+        """The manifest of the files, which are safe on the disk; `nulled` and `history` are for it."""
         self._flush()
         for name, writer in self._writers.values():
             writer.close()  # and again at the end: it may be closed twice
@@ -65,6 +66,7 @@ class SegmentFiles:
             names[None],
             {table: (names[table], self._rows[table]) if table in names else None for table in self._schemas},
             {table: count for table, count in nulled.items() if count},
+            history,
         )
 
     def _flush(self) -> None:

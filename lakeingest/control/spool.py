@@ -9,9 +9,9 @@ spool/data/…                 what the manifests name; anything else is left of
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
@@ -32,7 +33,8 @@ class Manifest:
     """One spooled segment: what it covers, which tables it watched, and its files (relative to the spool's folder).
 
     `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
-    `nulled` counts values of new rows that are NULL only because the user chose so.
+    `nulled` counts values of new rows that are NULL only because the user chose so. `history` is what was seen of the
+    binlog at `stop`; None: written by a version that did not note it.
     """
 
     start: FilePosition
@@ -41,6 +43,7 @@ class Manifest:
     transactions: str
     tables: Mapping[TableId, tuple[str, int] | None]
     nulled: Mapping[TableId, int] = field(default_factory=dict)
+    history: History | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -51,6 +54,7 @@ class Manifest:
             "transactions": self.transactions,
             "tables": {str(table): file for table, file in self.tables.items()},
             "nulled": {str(table): count for table, count in self.nulled.items()},
+            "history": None if self.history is None else self.history.to_json(),
         }
 
     @classmethod
@@ -66,6 +70,7 @@ class Manifest:
                 for table, file in doc["tables"].items()
             },
             {TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
+            None if doc.get("history") is None else History.from_json(doc["history"]),
         )
 
 
@@ -81,10 +86,10 @@ class Spool:
         opened: Position,
         segments: Mapping[int, Manifest],
         last: int,
-        boundaries: Sequence[FilePosition] = (),
+        boundaries: Mapping[FilePosition, int] | None = None,
     ) -> None:
         self.folder = folder
-        self._boundaries = tuple(boundaries)
+        self._boundaries = dict(boundaries or {})
         self._opened = opened
         self._segments = dict(segments)
         self._position = reduce(_after, self._segments.values(), opened)
@@ -103,7 +108,7 @@ class Spool:
                 for file in sorted((folder / "segments").glob("*.json"))
             }
             noted = folder / "boundaries.json"
-            boundaries = [FilePosition.parse(at) for at in json.loads(noted.read_text())] if noted.exists() else []
+            boundaries = _boundaries(json.loads(noted.read_text())) if noted.exists() else {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
         left = {number: one for number, one in segments.items() if one.stop.place(opened.epoch) > opened.place}
@@ -146,17 +151,36 @@ class Spool:
         """The stop of the last segment: where the next one begins."""
         return self._position
 
-    @property
-    def boundaries(self) -> tuple[FilePosition, ...]:
-        """Ends of transactions after the position, as they were noted."""
-        epoch, place = self._opened.epoch, self.position.place
-        return tuple(at for at in self._boundaries if at.place(epoch) > place)
+    def agrees(self, position: Position) -> bool | None:
+        """Whether a segment ends at the position, or the spool begins there, and was read from the same history.
 
-    def note(self, boundary: FilePosition) -> None:
-        """Keep the end of a transaction for `boundaries`, of this run and of the next one; those passed are dropped."""
+        None where the spool cannot tell: nothing ends there, or the history was not noted.
+        """
+        here = self._opened
+        for segment in (None, *self._segments.values()):
+            here = here if segment is None else _after(here, segment)
+            if here.at == position.at and here.history is not None and position.history is not None:
+                return (here.history, here.gtids) == (position.history, position.gtids)
+        return None
+
+    @property
+    def boundaries(self) -> Mapping[FilePosition, int]:
+        """Ends of transactions after the position as they were noted, each with the second in which its file began."""
+        epoch, place = self._opened.epoch, self.position.place
+        return {at: began for at, began in self._boundaries.items() if at.place(epoch) > place}
+
+    def note(self, boundary: FilePosition, began: int) -> None:
+        """Keep the end of a transaction for `boundaries`, of this run and of the next one; those passed are dropped.
+
+        `began` is the second (since 1970) in which its file was begun.
+        """
         if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries:
-            self._boundaries = (*self.boundaries, boundary)
-            _replace(self.folder / "boundaries.json", [str(at) for at in self._boundaries])
+            self._boundaries = {**self.boundaries, boundary: began}
+            _replace(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
+
+    def keep_boundaries(self, kept: Collection[FilePosition]) -> None:
+        """Forget the others: nothing ends there any more."""
+        self._boundaries = {at: began for at, began in self._boundaries.items() if at in kept}
 
     def append(self, segments: Sequence[Manifest]) -> None:
         """Make segments part of the spool, in order. Their files are complete before this is called.
@@ -172,6 +196,26 @@ class Spool:
             self._last += 1
             self._segments[self._last] = segment
             self._position = _after(self._position, segment)
+
+    def widen(self, read: Manifest) -> None:
+        """Add tables that join to the segments behind the start of `read`, which was read for them alone, up to here.
+
+        Interrupted, it leaves segments that watched a table which has no copy yet; the next call makes them right.
+        """
+        epoch = self._opened.epoch
+        if read.stop != self.position.at or read.start.place(epoch) < self.start:
+            raise SpoolGap(
+                f"{read.start} to {read.stop} is not the end of the spool, {self.start} to {self.position.at}"
+            )
+        later = [number for number, one in self._segments.items() if one.stop.place(epoch) > read.start.place(epoch)]
+        for number in later:
+            # all rows stand in the last segment: each merge reads that one
+            is_last = number == self._last
+            one, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
+            nulled = {**one.nulled, **read.nulled} if is_last else one.nulled
+            wider = replace(one, tables={**one.tables, **tables}, nulled=nulled)
+            _replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
+            self._segments[number] = wider
 
     def log(self) -> TransactionLog:
         """All spooled transactions that have GTIDs; none of them is read before it is needed."""
@@ -258,6 +302,11 @@ class Spool:
         ]
 
 
+def _boundaries(doc: Mapping[str, int] | Sequence[str]) -> dict[FilePosition, int]:
+    """What was noted; the previous version noted a list, which does not tell one history from another."""
+    return {FilePosition.parse(at): int(began) for at, began in doc.items()} if isinstance(doc, Mapping) else {}
+
+
 def sync(path: Path) -> None:
     """Bring a file that was written, or a folder's names, safely to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -269,8 +318,7 @@ def sync(path: Path) -> None:
 
 def _after(position: Position, segment: Manifest) -> Position:
     """The position with one more segment."""
-    gtids = None if position.gtids is None else position.gtids | segment.gtids
-    return Position(position.server_uuid, position.epoch, segment.stop, gtids)
+    return position.moved(segment.stop, segment.gtids, segment.history)
 
 
 def _create(path: Path, doc: Mapping[str, Any]) -> None:
@@ -282,14 +330,14 @@ def _create(path: Path, doc: Mapping[str, Any]) -> None:
             raise StaleWriter(f"another run continued the spool with {path}; run the same command again") from error
 
 
-def _replace(path: Path, doc: Mapping[str, Any] | Sequence[str]) -> None:
+def _replace(path: Path, doc: Mapping[str, Any]) -> None:
     """Replace a file so that a reader sees the old or the new one, whole, also after a crash."""
     with _written(path), _whole(path, doc) as new:
         new.replace(path)
 
 
 @contextmanager
-def _whole(path: Path, doc: Mapping[str, Any] | Sequence[str]) -> Iterator[Path]:
+def _whole(path: Path, doc: Mapping[str, Any]) -> Iterator[Path]:
     """The document in a file beside `path`, safe on the disk; so is what the block makes of it."""
     new = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
     try:

@@ -6,9 +6,10 @@ watermark is a GTID set read from `gtid_executed`, a high watermark a place read
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from lakeingest.core.history import History
 from lakeingest.errors import StateUnreadable
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -237,30 +238,39 @@ class Position:
     """A saved position: the end of a batch on one server.
 
     `gtids` is every transaction up to here, or None where the source has no GTIDs. `place` is valid only on the server
-    `server_uuid` and within its epoch.
+    `server_uuid`, within its epoch, and in the binlog of this `history`; None: saved by a version that did not note it.
     """
 
     server_uuid: str
     epoch: int
     at: FilePosition
     gtids: GtidSet | None
+    history: History | None = None
 
     @property
     def place(self) -> Place:
         """Where the batch ends."""
         return self.at.place(self.epoch)
 
+    def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
+        """The position after one more segment: its stop, its GTIDs, what was seen of the binlog at its stop."""
+        united = None if self.gtids is None else self.gtids | gtids
+        known = (history or History()).after(self.history)
+        return replace(self, at=stop, gtids=united, history=None if known == History() else known)
+
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         gtids = None if self.gtids is None else str(self.gtids)
-        return {"server_uuid": self.server_uuid, "epoch": self.epoch, "at": str(self.at), "gtids": gtids}
+        doc = {"server_uuid": self.server_uuid, "epoch": self.epoch, "at": str(self.at), "gtids": gtids}
+        return doc if self.history is None else doc | {"history": self.history.to_json()}
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
         try:
             gtids = None if doc["gtids"] is None else GtidSet.parse(doc["gtids"])
-            return cls(str(doc["server_uuid"]), int(doc["epoch"]), FilePosition.parse(doc["at"]), gtids)
+            history = None if doc.get("history") is None else History.from_json(doc["history"])
+            return cls(str(doc["server_uuid"]), int(doc["epoch"]), FilePosition.parse(doc["at"]), gtids, history)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a saved position: {doc!r}") from error
 

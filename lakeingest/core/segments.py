@@ -1,10 +1,12 @@
 """Segments: the parts of the binlog that readers decode side by side."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from typing import Self
 
-from lakeingest.core.position import FilePosition, GtidSet, file_number
+from lakeingest.core.history import History
+from lakeingest.core.position import FilePosition, GtidSet, Position, file_number
 
 LEAST_BYTES = 16 << 20  # worth a reader of their own: fewer are decoded within 0.3 s, and a job of Spark takes longer
 
@@ -13,7 +15,8 @@ LEAST_BYTES = 16 << 20  # worth a reader of their own: fewer are decoded within 
 class Segment:
     """The transactions after `start`, up to and with the one that ends at `stop`; both are transaction boundaries.
 
-    Transactions in `skip` are passed over undecoded: they were executed before the spool opened.
+    Transactions in `skip` are passed over undecoded: they were executed before the spool opened. Where `history` is
+    given, it is that of `start`, and is proven while the segment is read.
     """
 
     server_uuid: str
@@ -21,10 +24,17 @@ class Segment:
     start: FilePosition
     stop: FilePosition
     skip: GtidSet
+    history: History | None = None
 
     def __post_init__(self) -> None:
         if (self.stop.number, self.stop.pos) < (self.start.number, self.start.pos):
             raise ValueError(f"a segment ends before it begins: {self.start} to {self.stop}")
+
+    @classmethod
+    def after(cls, position: Position, stop: FilePosition) -> Self:
+        """What comes after a position, up to `stop`."""
+        gtids = position.gtids or GtidSet()
+        return cls(position.server_uuid, position.epoch, position.at, stop, gtids, position.history)
 
     @property
     def empty(self) -> bool:
@@ -43,9 +53,10 @@ def cut(
 ) -> list[Segment]:
     """Cut a segment at transaction boundaries into at most `pieces` segments of about as many bytes, in order.
 
-    `boundaries` are known ends of transactions, in any order; those outside the segment are ignored. `sizes` are the
-    bytes of files, all that the segment is in among them. No piece of several is shorter than `least`; each is as long
-    as its share, but for the gap between boundaries and for `least` at either end.
+    `boundaries` are known ends of transactions, in any order; those outside the segment, and behind the end of their
+    file, are ignored. `sizes` are the bytes of files, all that the segment is in among them. No piece of several is
+    shorter than `least`; each is as long as its share, but for the gap between boundaries and for `least` at either
+    end.
     """
     if whole.empty:
         return []
@@ -56,7 +67,8 @@ def cut(
         return before[at.file] + at.pos
 
     first, last = offset(whole.start), offset(whole.stop)
-    inside = {at: offset(at) for at in boundaries if at.file in sizes and first < offset(at) < last}
+    known = [at for at in boundaries if at.pos <= sizes.get(at.file, -1)]
+    inside = {at: offset(at) for at in known if first < offset(at) < last}
     wanted = min(pieces, (last - first) // least) if inside else 1
     ends = [whole.start]
     for piece in range(1, wanted):
@@ -65,4 +77,7 @@ def cut(
         if inside[nearest] - offset(ends[-1]) >= least and last - inside[nearest] >= least:
             ends.append(nearest)
     ends.append(whole.stop)
-    return [Segment(whole.server_uuid, whole.epoch, start, stop, whole.skip) for start, stop in pairwise(ends)]
+    return [
+        replace(whole, start=start, stop=stop, history=whole.history if start == whole.start else None)
+        for start, stop in pairwise(ends)
+    ]

@@ -3,11 +3,13 @@
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
+from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
@@ -17,10 +19,12 @@ from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.reference.segment_decoder import decode
 from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.wire.arrow import Part
+from lakeingest.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
+from lakeingest.wire.grammar import other_history
 
-__all__ = ["Part", "read_segment"]
+__all__ = ["Part", "SegmentFacts", "read_event", "read_segment"]
 
-_DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
+DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # of MariaDB: leave no event out, or positions do not add up
 _GTIDS_KNOWN = 4  # to MariaDB: send GTIDs as they are
@@ -30,17 +34,30 @@ _INTERRUPTED = 1317
 _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
 
 
+@dataclass(slots=True)
+class SegmentFacts:
+    """What a reader learns of a segment as a whole.
+
+    `nulled` counts the values of new rows that are NULL only because the user chose so; `history` is what was seen of
+    the binlog at the segment's stop.
+    """
+
+    nulled: Counter[TableId] = field(default_factory=Counter)
+    history: History | None = None
+
+
 def read_segment(
     connection: pymysql.Connection,
     segment: Segment,
     schemas: Mapping[TableId, TableSchema],
     server_id: int,
-    nulled: Counter[TableId] | None = None,
+    facts: SegmentFacts | None = None,
 ) -> Iterator[Part]:
     """The change rows of the tables in `schemas`, and a log row for each transaction that is not in `skip`.
 
     Rows of a table, and those of the log, are in binlog order. They count only when the iterator ends without an
-    error; then `nulled` counts the values of new rows that are NULL only because the user chose so.
+    error; then `facts` are those of the whole segment. Where the segment has the history of its start, that is proven
+    before anything is given out.
 
     The connection must be fresh and is of no use afterwards; closing it is the caller's. No replica has
     `server_id`. BinlogGone when the server does not have this segment; SourceAway when the connection
@@ -49,8 +66,8 @@ def read_segment(
     """
     if segment.empty:
         return
-    begin = segment.start
-    if begin.pos > _DUMP_POS_MAX:
+    begin, facts = _begin(segment), facts or SegmentFacts()
+    if begin.pos > DUMP_POS_MAX:
         begin = FilePosition(begin.file, FILE_START)
     try:
         [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
@@ -58,11 +75,17 @@ def read_segment(
         _start_dump(connection, begin, server_id)
         if is_reference():
             events = _events(connection, segment)
-            yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
+            facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
         else:
-            yield from _parts(connection, segment, begin, schemas, nulled, gtids=gtid_mode == "ON")
+            yield from _parts(connection, segment, begin, schemas, facts, gtids=gtid_mode == "ON")
     except pymysql.err.MySQLError as error:
-        raise _named(error, segment) from error
+        raise _named(error, f"{segment.start} to {segment.stop}") from error
+
+
+def _begin(segment: Segment) -> FilePosition:
+    """Where the dump begins: with the event that ends at the segment's start, where that is known and proves it."""
+    history = segment.history
+    return segment.start if not (history and history.event) else FilePosition(segment.start.file, history.event.pos)
 
 
 def _parts(
@@ -70,7 +93,7 @@ def _parts(
     segment: Segment,
     begin: FilePosition,
     schemas: Mapping[TableId, TableSchema],
-    nulled: Counter[TableId] | None,
+    facts: SegmentFacts,
     *,
     gtids: bool,
 ) -> Iterator[Part]:
@@ -81,8 +104,32 @@ def _parts(
         yield from decoder.take(receiver.into(decoder.room()))
         if decoder.error is not None:
             pymysql.err.raise_mysql_exception(decoder.error)
-    if nulled is not None:
-        nulled.update(decoder.nulled)
+    facts.nulled.update(decoder.nulled)
+    facts.history = decoder.history
+
+
+def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int) -> tuple[int, Event, bytes]:
+    """The second in which a file was begun; the event that begins at `at`, and its bytes as the server sends them.
+
+    At the start of a file the event is its FORMAT_DESCRIPTION. BinlogGone where no event begins there. The connection
+    must be fresh and is of no use afterwards.
+    """
+    began, checksums = 0, True
+    try:
+        _start_dump(connection, at, server_id)
+        for raw in _packets(connection):
+            event = Event.parse(raw, checksums=checksums)
+            if event.type == Type.FORMAT_DESCRIPTION:
+                began, checksums = event.seconds, has_checksums(raw)
+            elif event.is_artificial or event.type in HEARTBEATS:
+                continue
+            if event.type != Type.FORMAT_DESCRIPTION or at.pos == FILE_START:
+                return began, event, raw
+    except Damaged as damage:
+        raise other_history(at, str(damage)) from damage
+    except pymysql.err.MySQLError as error:
+        raise _named(error, f"{at}") from error
+    raise other_history(at, "it ends there")
 
 
 def _has_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
@@ -106,21 +153,24 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
 
 
 def _events(connection: pymysql.Connection, segment: Segment) -> Iterator[bytes]:
+    """The events that the server sends, up to the segment's stop; SourceAway where its binlog ends before."""
+    yield from _packets(connection)
+    # Between the flush and the sync of a commit group its end is written, but not sent yet.
+    raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
+
+
+def _packets(connection: pymysql.Connection) -> Iterator[bytes]:
     """The events that the server sends, up to the end of its binlog."""
     wire: Any = connection  # nor to read a packet
-    while True:
-        packet = wire._read_packet()  # noqa: SLF001
-        if packet.is_eof_packet():
-            # Between the flush and the sync of a commit group its end is written, but not sent yet.
-            raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
+    while not (packet := wire._read_packet()).is_eof_packet():  # noqa: SLF001
         yield packet.get_all_data()[1:]
 
 
-def _named(error: pymysql.err.MySQLError, segment: Segment) -> Exception:
-    """The server's error as ours; those that say nothing of the binlog stay what they are."""
+def _named(error: pymysql.err.MySQLError, what: str) -> Exception:
+    """The server's error, when asked for `what`, as ours; those that say nothing of the binlog stay what they are."""
     code, text = (*error.args, 0, "")[:2]
     if code == _FATAL_READING and "replica with the same" not in str(text):
-        return BinlogGone(f"the source cannot send {segment.start} to {segment.stop}: {text}; copy the tables again")
+        return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")
     if code in _LOST or code == _FATAL_READING or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source stopped sending its binlog: {text}; run the same command again")
     return error

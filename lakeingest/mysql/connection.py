@@ -143,6 +143,11 @@ def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
     return rows[0]
 
 
+def clock(connection: pymysql.Connection) -> int:
+    """The second (since 1970) that it is on the server."""
+    return int(query(connection, "SELECT UNIX_TIMESTAMP()")[0][0])
+
+
 def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
     """The bytes of each binlog file of the source, oldest first; those of the current one grow."""
     return {str(row["log_name"]): int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}

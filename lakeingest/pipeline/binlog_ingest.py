@@ -1,7 +1,6 @@
 """From the binlog into the spool: it is read once for all tables, by executors side by side, each a segment."""
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,12 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between, cut
 from lakeingest.errors import Retryable, SourceAway
 from lakeingest.lake.storage import stored
-from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, written_position
+from lakeingest.mysql.continuity import prove, same_history, still_there
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Spooled
-from lakeingest.pipeline.opening import same_history, still_there
 from lakeingest.pipeline.profile import Profile
 from lakeingest.spark.scatter import scatter
 
@@ -65,8 +64,8 @@ class SpoolSegment:
         profile = Profile()
         with SegmentFiles(self.folder, self.schemas) as files, connect(self.source) as connection:
             server_id = free_server_id(connection, self.source)
-            nulled: Counter[TableId] = Counter()
-            parts = read_segment(connection, self.segment, self.schemas, server_id, nulled)
+            facts = SegmentFacts()
+            parts = read_segment(connection, self.segment, self.schemas, server_id, facts)
             while True:
                 with profile.stage("binlog: decode"):
                     part = next(parts, None)
@@ -75,7 +74,7 @@ class SpoolSegment:
                 with profile.stage("binlog: write"):
                     files.write(part)
             with profile.stage("binlog: write"):
-                manifest = files.complete(self.segment, nulled)
+                manifest = files.complete(self.segment, facts.nulled, facts.history)
         return Decoded(manifest, profile)
 
 
@@ -89,8 +88,8 @@ def next_segments(context: Context, pieces: int | None = None) -> list[SpoolSegm
     # files are listed only after a rotation: a server may have thousands of them
     sizes = {stop.file: stop.pos} if stop.file == position.at.file else file_sizes(context.connection)
     if stop.place(0) < position.at.place(0) or position.at.file not in sizes:
-        still_there(context.connection, position)
-    whole = Segment(position.server_uuid, position.epoch, position.at, stop, position.gtids or GtidSet())
+        still_there(context.config.source, context.connection, position)
+    whole = Segment.after(position, stop)
     starts = (FilePosition(file, FILE_START) for file in sizes)
     ends = [*spool.boundaries, *context.boundaries, *starts]
     context.boundaries.clear()
@@ -105,6 +104,7 @@ def append_segments(context: Context, decoded: list[Decoded], seconds: float) ->
     for manifest in manifests:
         gtids |= manifest.gtids
     _wait_until_executed(context, gtids)
+    _prove_cuts(context, manifests)
     context.lease.assert_held()
     context.spool.append(manifests)
     for one in decoded:
@@ -114,6 +114,15 @@ def append_segments(context: Context, decoded: list[Decoded], seconds: float) ->
         pq.read_metadata(context.spool.folder / manifest.transactions).num_rows for manifest in manifests
     )
     context.observe(Spooled(str(context.spool.position.at), transactions, rows, seconds))
+
+
+def _prove_cuts(context: Context, manifests: Sequence[Manifest]) -> None:
+    """BinlogGone unless all segments are of one history. A reader proves where the first one starts, and no other."""
+    if len(manifests) > 1:
+        files, position = file_sizes(context.connection), context.spool.position
+        for manifest in manifests:
+            position = position.moved(manifest.stop, manifest.gtids, manifest.history)
+            prove(context.config.source, position, files)
 
 
 def spool_to_now(context: Context) -> None:

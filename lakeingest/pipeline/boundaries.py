@@ -8,12 +8,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import pymysql
+
 from lakeingest.config import Source
 from lakeingest.control.lease import Lease
 from lakeingest.control.spool import Spool
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import GREETING_SECONDS, connect, written_position
+from lakeingest.mysql.connection import GREETING_SECONDS, connect, file_sizes, written_position
+from lakeingest.mysql.continuity import file_began
 
 EVERY_SECONDS = 10.0
 
@@ -25,12 +28,13 @@ def noted(source: Source, lease: Lease, spool: Spool) -> Iterator[None]:
     Nothing depends on it: where it fails, the binlog is cut at fewer places.
     """
     stop = threading.Event()
+    began: dict[str, int] = {}  # the second in which each binlog file was begun
 
     def note() -> None:
         with suppress(LakeIngestError):
             while not stop.wait(EVERY_SECONDS):
                 with suppress(Retryable):  # the source may be back the next time
-                    _note(source, lease, spool)
+                    _note(source, lease, spool, began)
 
     thread = threading.Thread(target=note, name="boundaries", daemon=True)
     thread.start()
@@ -41,9 +45,25 @@ def noted(source: Source, lease: Lease, spool: Spool) -> Iterator[None]:
         thread.join(GREETING_SECONDS)
 
 
-def _note(source: Source, lease: Lease, spool: Spool) -> None:
+def _note(source: Source, lease: Lease, spool: Spool, began: dict[str, int]) -> None:
     with connect(source) as connection:
         if server_state(connection).uuid == spool.position.server_uuid:
             at = written_position(connection)
+            if at.file not in began:
+                began[at.file] = file_began(source, at.file)
             lease.assert_held()
-            spool.note(at)
+            spool.note(at, began[at.file])
+
+
+def check_boundaries(source: Source, connection: pymysql.Connection, spool: Spool) -> None:
+    """Forget the noted boundaries that are of another binlog: a crash may have taken the end of the source's.
+
+    It goes on in a new file then. So a boundary holds in a file that is long enough, and began when it did.
+    """
+    noted = spool.boundaries
+    if not noted:
+        return
+    sizes = file_sizes(connection)
+    there = {at: second for at, second in noted.items() if at.pos <= sizes.get(at.file, -1)}
+    began = {file: file_began(source, file) for file in {at.file for at in there}}
+    spool.keep_boundaries([at for at, second in there.items() if began[at.file] == second])

@@ -4,7 +4,7 @@ A run asks them too before it begins, but for the warnings, which need estimates
 the spool, and the copies that are there.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,18 @@ from lakeingest.config import Config
 from lakeingest.control.folder import lacks_room, unwritable
 from lakeingest.control.spool import Spool
 from lakeingest.core.condition import Checked
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import LakeIngestError, NotOurTable, PreflightFailed, Retryable, UnsupportedTable
+from lakeingest.errors import (
+    LakeIngestError,
+    NotOurTable,
+    OperatorNeeded,
+    PreflightFailed,
+    RestartNeeded,
+    Retryable,
+    StateUnreadable,
+    UnsupportedTable,
+)
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Target
@@ -26,6 +36,7 @@ from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline.context import tasks_at_once
 from lakeingest.pipeline.parity import parity as both_paths
 from lakeingest.pipeline.report import Report
+from lakeingest.pipeline.resume import owner, resumption
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
 
@@ -137,6 +148,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         *_target(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
         _unchanged([table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]),
         _suites(config, tables, schemas),
+        *_saved(config, connection, progress),
         *(both_paths(config.source, connection, schemas) if parity else ()),
     ], size
 
@@ -148,6 +160,20 @@ def _tables(
     schemas, usable = table_preflight.read_schemas(server.connection, server.tables, config.tables)
     checked = preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
     return [*checked, usable, _typed(target, schemas.values())], schemas
+
+
+def _saved(config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress]) -> Iterator[Checked]:
+    """Whose the state folder is, and whether a run could go on from what is saved: asked as a run asks it."""
+    questions: dict[str, Callable[..., object]] = {"owner of the state folder": owner, "saved positions": resumption}
+    for name, ask in questions.items():
+        try:
+            ask(config, connection, copied)
+        except StateUnreadable:  # told of as the spool
+            continue
+        except (RestartNeeded, OperatorNeeded) as error:
+            yield Checked(name, str(error))
+        else:
+            yield Checked(name, None)
 
 
 def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:

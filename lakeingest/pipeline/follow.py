@@ -12,11 +12,12 @@ from typing import TypeVar
 from lakeingest.core.schema import TableId
 from lakeingest.errors import SourceAway
 from lakeingest.mysql.connection import named_errors, reopen, written_position
+from lakeingest.mysql.continuity import still_there
 from lakeingest.pipeline.binlog_ingest import spool_to_now
+from lakeingest.pipeline.boundaries import check_boundaries
 from lakeingest.pipeline.catch_up import forget, show
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import SourceLost
-from lakeingest.pipeline.opening import still_there
 
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 180.0  # a table without changes is this far behind, and half a second for each other such table
@@ -47,7 +48,9 @@ def persistently(context: Context, stopping: Callable[[], bool], work: Callable[
             with named_errors(context.config.source):
                 if lost:
                     reopen(context.connection)
-                    still_there(context.connection, context.spool.position)
+                    still_there(context.config.source, context.connection, context.spool.position)
+                    context.boundaries.clear()
+                    check_boundaries(context.config.source, context.connection, context.spool)
                 return work()
         except SourceAway as error:
             lost = True

@@ -1,37 +1,45 @@
 """How a run begins: preflight, every table loaded or made, and a spool that covers every mark."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pymysql
 
 from lakeingest.config import Config
 from lakeingest.control.lease import held
+from lakeingest.control.owner import claim
 from lakeingest.control.spool import Spool
 from lakeingest.core.chunks import FIRST_ROWS
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Position
+from lakeingest.core.history import History
+from lakeingest.core.position import FIRST_EPOCH, FilePosition, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import LEAST_BYTES, bytes_between
-from lakeingest.errors import BinlogGone, OperatorNeeded, SchemaChanged, SpoolGap, UsageError
+from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between
+from lakeingest.errors import OperatorNeeded, SchemaChanged, UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.chunk_reader import ServerState, server_state
-from lakeingest.mysql.connection import FILE_START, connect, file_sizes, written_position
+from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.connection import FILE_START, clock, connect, file_sizes, written_position
+from lakeingest.mysql.continuity import file_began
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
-from lakeingest.pipeline.boundaries import noted
+from lakeingest.pipeline.binlog_ingest import SpoolSegment
+from lakeingest.pipeline.boundaries import check_boundaries, noted
 from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, Opened
+from lakeingest.pipeline.resume import owner, resumption
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+CLOCK_PAUSE_SECONDS = 0.1
 
 
 @contextmanager
@@ -46,13 +54,18 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         chosen = choose(config, known, tables)
         # the spool goes on for every table that has a copy, also where only others were asked for
         schemas = require(config, connection, known, chosen, spark=spark is None)
+        ours = owner(config, connection, schemas)
         with held(config.state) as lease:
+            claim(config.state, ours)
             target = open_target(config)
             loaded = {table: target.load(table) for table in schemas}
             for table, staged in loaded.items():
                 if staged:
                     assert_unchanged(staged, schemas[table])
             spool = _spool(config, connection, target, loaded)
+            joining = {table: schemas[table] for table, staged in loaded.items() if staged is None}
+            spool, watched_from = _watched_from(config, connection, spool, joining)
+            check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due(config) else None)
             context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))
             new = (table for table, staged in loaded.items() if staged is None or not staged.progress.splits.complete)
@@ -63,7 +76,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 staged = loaded[table]
                 if staged is None:
                     position = spool.position
-                    progress = Progress(table, schema.fingerprint, position.server_uuid, position.epoch, position.place)
+                    progress = Progress(table, schema.fingerprint, position.server_uuid, position.epoch, watched_from)
                     lease.assert_held()
                     staged = target.create(schema, progress.created())
                 context.advance(staged, sound=loaded[table] is None)
@@ -96,30 +109,48 @@ def _spool(
 ) -> Spool:
     """The spool that covers every mark of the loaded tables: the one that is there, or one filled anew from the binlog.
 
-    A table whose first copy the spool no longer covers is copied again from the start: nobody has seen it yet.
+    A table whose first copy cannot be gone on with is copied again from the start: nobody has seen it yet.
     """
-    folder = config.state / "spool"
-    spool = Spool.load(folder)
-    begun = any(staged and staged.progress.splits.all for staged in loaded.values())
-    if spool is not None and begun and all(staged is None or _covered(spool, staged) for staged in loaded.values()):
-        still_there(connection, spool.position)
-        if spool.opened.gtids is None and not _is_exact(connection) and None in loaded.values():
-            return _from_file_start(connection, spool)
-        return spool
-    kept = []
-    for table, staged in loaded.items():
-        if staged is None:
-            continue
-        if staged.progress.splits.stop is None:
-            target.discard(table)
-            loaded[table] = None
-        elif staged.progress.position is not None:
-            kept.append(staged.progress.position)
-    if kept:
-        oldest = min(kept, key=lambda position: position.place)
-        still_there(connection, oldest)
-        return Spool.open(folder, oldest)
-    return Spool.open(folder, _opening(connection))
+    chosen = resumption(config, connection, {table: one.progress for table, one in loaded.items() if one})
+    for table in chosen.again:
+        target.discard(table)
+        loaded[table] = None
+    if chosen.spool is not None:
+        return chosen.spool
+    begins = chosen.begins or _opening(config, connection)
+    if None in loaded.values() and _has_low_at_file_start(connection, begins):
+        begins = _file_start(begins)
+    return Spool.open(config.state / "spool", begins)
+
+
+def _watched_from(
+    config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
+) -> tuple[Spool, Place]:
+    """The spool, and from where on it watches tables that join.
+
+    That is its position, but without GTIDs it may be the start of the file that the position is in: the low watermark
+    of a table that joins now is the start of the source's current file.
+    """
+    position, start = spool.position, _file_start(spool.position)
+    if not joining or position == start or not _has_low_at_file_start(connection, position):
+        return spool, position.place
+    if start.place < spool.start:  # it begins in this file: read from the file's start for all
+        return Spool.open(spool.folder, start), start.place
+    segment = Segment.after(start, position.at)
+    spool.widen(SpoolSegment(config.source, segment, joining, spool.folder, position.at.pos).run().manifest)
+    return spool, start.place
+
+
+def _has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
+    """Whether a low watermark that is read from now on may be before the position."""
+    without_gtids = position.gtids is None and not _is_exact(connection)
+    return without_gtids and written_position(connection).number <= position.at.number
+
+
+def _file_start(position: Position) -> Position:
+    """The start of the file that a position without GTIDs is in."""
+    history = None if position.history is None else History(position.history.began)
+    return replace(position, at=FilePosition(position.at.file, FILE_START), history=history)
 
 
 def _bytes_behind(connection: pymysql.Connection, at: FilePosition) -> int:
@@ -127,67 +158,34 @@ def _bytes_behind(connection: pymysql.Connection, at: FilePosition) -> int:
     return bytes_between(at, written_position(connection), file_sizes(connection))
 
 
-def _from_file_start(connection: pymysql.Connection, spool: Spool) -> Spool:
-    """The spool once more, from the start of the file it begins in.
-
-    Without GTIDs the low watermark of a table that joins is the start of a file, which the spool has to cover for it.
-    """
-    opened = spool.opened
-    start = Position(opened.server_uuid, opened.epoch, FilePosition(opened.at.file, FILE_START), None)
-    still_there(connection, start)
-    return Spool.open(spool.folder, start)
-
-
-def _covered(spool: Spool, staged: Staged) -> bool:
-    """Whether the spool holds every change that the table's next merge needs."""
-    progress = staged.progress
-    if not progress.splits.all:
-        return spool.start <= progress.needed_from <= spool.position.place
-    try:
-        spool.files(progress.table, progress.needed_from, spool.position.place)
-    except SpoolGap:
-        return False
-    return True
-
-
-def _opening(connection: pymysql.Connection) -> Position:
+def _opening(config: Config, connection: pymysql.Connection) -> Position:
     """Where a first spool begins: no transaction that is not executed yet stands before it.
 
     The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are
     executed. Where a position is exact, it is that.
     """
-    at = written_position(connection)
+    at, began = _dated_position(config, connection)
     if not _is_exact(connection):
         at = FilePosition(at.file, FILE_START)
     state = server_state(connection)
-    return Position(state.uuid, FIRST_EPOCH, at, state.executed)
+    return Position(state.uuid, FIRST_EPOCH, at, state.executed, History(began))
+
+
+def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[FilePosition, int]:
+    """The written position, and the second in which its file was begun, which is over.
+
+    So a binlog that is reset from now on begins in another second.
+    """
+    at = written_position(connection)
+    while True:
+        file, began = at.file, file_began(config.source, at.file)
+        while began >= clock(connection):
+            time.sleep(CLOCK_PAUSE_SECONDS)
+        at = written_position(connection)
+        if at.file == file:
+            return at, began
 
 
 def _is_exact(connection: pymysql.Connection) -> bool:
     """Whether the low watermark of a read view is its place, which is never before a position that was read before."""
     return dialect(connection).shows_snapshots
-
-
-def still_there(connection: pymysql.Connection, position: Position) -> None:
-    """BinlogGone unless the source still has, and still is, the binlog that the position stands in."""
-    state = server_state(connection)
-    same_history(state, position)
-    if position.at.file not in file_sizes(connection):
-        raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
-    written = written_position(connection)
-    if written.place(0) < position.at.place(0):
-        raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
-
-
-def same_history(state: ServerState, position: Position) -> None:
-    """BinlogGone unless the server is the one that the position is of, and has executed all up to there."""
-    if state.uuid != position.server_uuid:
-        raise BinlogGone(
-            f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}"
-        )
-    if (state.executed is None) != (position.gtids is None):
-        raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
-    if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
-        raise BinlogGone(
-            f"the source lacks {position.gtids - state.executed}, which is copied already: its binlog was reset"
-        )

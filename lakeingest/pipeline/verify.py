@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakeingest.config import Config, Source
 from lakeingest.core.checksum import Checksum, Difference
-from lakeingest.core.position import GtidSet, Position
+from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import Retryable, SourceMoved
@@ -19,6 +19,7 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.connection import connect, free_server_id, written_position
+from lakeingest.mysql.continuity import still_there
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.comparison import Sides, compare
 from lakeingest.pipeline.opening import assert_unchanged, choose
@@ -115,12 +116,12 @@ def _verify_table(
 
 
 def _assert_quiet(source: Source, position: Position, schema: TableSchema) -> None:
-    """SourceMoved when the binlog after the position holds a change of the table."""
+    """SourceMoved when the binlog after the position holds a change of the table, BinlogGone when it is another one."""
     with connect(source) as connection:
+        still_there(source, connection, position)
         stop = written_position(connection)
-        since = Segment(position.server_uuid, position.epoch, position.at, stop, position.gtids or GtidSet())
         server_id = free_server_id(connection, source)
-        for table, batch in read_segment(connection, since, {schema.table: schema}, server_id):
+        for table, batch in read_segment(connection, Segment.after(position, stop), {schema.table: schema}, server_id):
             if table is not None and batch.num_rows:
                 raise SourceMoved(
                     f"{schema.table} was changed after {position.at}, where it is published: run `lakeingest run`, and "

@@ -5,6 +5,7 @@ before anything else has looked at it: an event that is passed over by mistake i
 """
 
 import enum
+import hashlib
 import struct
 import uuid
 import zlib
@@ -65,7 +66,7 @@ class Type(enum.IntEnum):
     GTID_LIST = 163
 
 
-_HEARTBEATS = frozenset({Type.HEARTBEAT, Type.HEARTBEAT_V2})
+HEARTBEATS = frozenset({Type.HEARTBEAT, Type.HEARTBEAT_V2})
 
 
 class Action(enum.Enum):
@@ -184,7 +185,7 @@ class Event:
             checksums, data = has_checksums(raw), raw[: -_CHECKSUM.size]
         if checksums and not is_proved(raw):
             raise Damaged(f"the checksum of an event of type {event_type} is wrong")
-        is_made_up = not end or bool(flags & ARTIFICIAL) or event_type in _HEARTBEATS
+        is_made_up = not end or bool(flags & ARTIFICIAL) or event_type in HEARTBEATS
         return cls(event_type, seconds, size, end, is_made_up, data)
 
     @classmethod
@@ -242,6 +243,11 @@ def is_proved(raw: bytes) -> bool:
     """Whether an event's last four bytes are the checksum of those before them."""
     body = raw[: -_CHECKSUM.size]
     return bool(zlib.crc32(body) == int.from_bytes(raw[len(body) :], "little"))
+
+
+def digest(raw: bytes) -> str:
+    """What tells an event, as the server sends it, from every other one."""
+    return hashlib.blake2b(raw, digest_size=12).hexdigest()
 
 
 def has_checksums(raw: bytes) -> bool:

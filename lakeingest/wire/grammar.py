@@ -3,9 +3,11 @@
 import enum
 from collections.abc import Mapping
 
+from lakeingest.core.history import LastEvent
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import UnsupportedEvent
+from lakeingest.core.segments import Segment
+from lakeingest.errors import BinlogGone, UnsupportedEvent
 from lakeingest.wire.events import Damaged, Event, read_query
 from lakeingest.wire.statements import REFUSED, Statement, classify, is_harmful
 
@@ -106,3 +108,27 @@ def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
         f"the binlog is damaged at {at}: {damage}; run again, and if it stays, restore the source's binlog or copy "
         "the tables again"
     )
+
+
+def other_history(at: FilePosition, what: str) -> BinlogGone:
+    """The error for a binlog that is not the one that the position `at` was read from; `what` tells them apart."""
+    return BinlogGone(
+        f"the source's binlog is not the one that our position {at} was read from: {what}; it was reset, or the server "
+        "was restored from a backup: copy the tables again"
+    )
+
+
+def prove_file(segment: Segment, file: str, began: int) -> None:
+    """BinlogGone when a file that began in this second (since 1970) is not the one that the segment starts in."""
+    history = segment.history
+    if file == segment.start.file and history and history.began not in {None, began}:
+        raise other_history(segment.start, f"{file} was begun at another time")
+
+
+def prove_start(segment: Segment, found: LastEvent, end: int) -> None:
+    """BinlogGone when this event, which ends at `end`, is not the one that ended at the segment's start."""
+    if end != segment.start.pos:
+        raise other_history(segment.start, "no event ends there")
+    history = segment.history
+    if history and history.event not in {None, found}:
+        raise other_history(segment.start, "another event ends there")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
@@ -46,6 +47,9 @@ class SegmentDecoder:
         self._segment, self._schemas = segment, schemas
         self._at = np.zeros(len(At), np.int64)
         self._at[At.GTIDS] = gtids
+        self._began: int | None = None  # the second of the file's beginning, from its FORMAT_DESCRIPTION event
+        self._last: Committed | None = None
+        self._event_before: LastEvent | None = None
         self._enter(begin)
         self._checksums = True  # what we ask of the server; then each file says what it has
         self._is_doubted = False  # whether it said that it has none, and no event proved it yet
@@ -62,6 +66,11 @@ class SegmentDecoder:
     def nulled(self) -> Counter[TableId]:
         """How many values of new rows are NULL only because the user chose so, by table."""
         return self._window.reader.nulled
+
+    @property
+    def history(self) -> History:
+        """What was seen of the binlog at the stop, when it is done."""
+        return History(self._began, self._event_before, self._last)
 
     @property
     def at(self) -> FilePosition:
@@ -150,6 +159,8 @@ class SegmentDecoder:
         if event.type == Type.FORMAT_DESCRIPTION:
             self._checksums = events.has_checksums(raw)
             self._is_doubted = not self._checksums
+            self._began = event.seconds
+            grammar.prove_file(self._segment, self._file.file, event.seconds)
         is_within = self._is_within(event)
         if event.is_made_up and not is_within:
             yield from self._announced(event)
@@ -157,13 +168,16 @@ class SegmentDecoder:
         end = int(self._at[At.POS]) + event.size
         if end & 0xFFFFFFFF != event.end and not is_within:  # it has four bytes, and a file may be longer
             raise Damaged(f"an event that should end at {end} says {event.end}")
-        before = self._state
+        before, begins = self._state, int(self._at[At.POS])
         if end > self._at[At.START]:
             yield from self._act(event, self._outer, start)
+        if begins < self._at[At.START] <= end:
+            grammar.prove_start(self._segment, LastEvent(begins, events.digest(raw)), end)
         self._at[At.POS] = end
         if before is not State.OUTSIDE:
             self._prove(end)
         if end >= self._at[At.STOP]:
+            self._event_before = LastEvent(begins, events.digest(raw))
             self._stop(end)
 
     def _is_within(self, event: Event) -> bool:
@@ -198,6 +212,7 @@ class SegmentDecoder:
         """Go on in a file."""
         start, stop = self._segment.start, self._segment.stop
         self._file = file
+        self._began = None
         self._at[At.POS] = file.pos
         self._at[At.START] = start.pos if file.number == start.number else 0
         self._at[At.STOP] = stop.pos if file.number == stop.number else _FAR if file.number < stop.number else 0
@@ -261,6 +276,7 @@ class SegmentDecoder:
         at[At.TRANSACTIONS] += 1
         at[At.COUNT] += 1
         at[At.HAS_ROWS] = 0
+        at[At.BEGUN] = at[At.POS]
 
     def _map(self, event: Event) -> None:
         self._move(Sign.ROWS, event)
@@ -338,6 +354,9 @@ class SegmentDecoder:
         at = self._at
         is_open = self._state in {State.BEGUN, State.OPEN}
         rows, transactions = int(at[At.ROWS]), int(at[At.TRANSACTIONS])
+        if transactions and not is_open:
+            gtid, committed_at = self._window.last(transactions)
+            self._last = Committed(self._file.file, int(at[At.BEGUN]), gtid, committed_at)
         yield from self._window.parts(self._read_from.data, rows, transactions, self._file, is_open=is_open)
         at[At.ROWS], at[At.TRANSACTIONS] = 0, is_open
 

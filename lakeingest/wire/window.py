@@ -50,6 +50,10 @@ class Sources:
                 halves, (least, greatest) = np.zeros(2, np.int64), (_NONE_IS_GREATER, _NONE_IS_GREATER)
             self.known = np.vstack([self.known, [*halves, least, greatest]])
 
+    def gtid(self, source: int, number: int) -> str | None:
+        """The text of a GTID, from the number of its source; None for −1."""
+        return None if source < 0 else f"{self._prefixes[source]}{number}"
+
     def columns(self, numbers: np.ndarray) -> tuple[pa.Array, pa.Array, pa.Array]:
         """The UUID and the tag of each number, null for −1 and of MariaDB's; and what GTIDs of it begin with."""
         chosen = pa.array(numbers, mask=numbers < 0)
@@ -90,6 +94,11 @@ class Window:
             yield None, self._log(uuids[:complete], tags[:complete], file.number)
         if is_open:
             self.transactions[0] = self.transactions[transactions - 1]
+
+    def last(self, transactions: int) -> tuple[str | None, int]:
+        """The GTID and the commit time, in µs, of the last of so many transactions."""
+        source, number, _, committed_at = self.transactions[transactions - 1].tolist()
+        return self.sources.gtid(source, number), committed_at
 
     def _ordinals(self, rows: np.ndarray, halves: list[Halves], transactions: int, *, is_open: bool) -> np.ndarray:
         """The ordinal of the first half of each row event within its transaction."""

@@ -363,28 +363,28 @@ def test_noted_boundaries_are_there_for_the_next_run(spool: Spool) -> None:
     at = [FilePosition("binlog.000007", pos) for pos in (400, 500)]
     later = FilePosition("binlog.000008", 4)
     for boundary in (FilePosition("binlog.000007", 300), at[0], at[1], at[1]):
-        spool.note(boundary)
-    assert spool.boundaries == tuple(at)
+        spool.note(boundary, 1_700_000_000)
+    assert tuple(spool.boundaries) == tuple(at)
     loaded = Spool.load(spool.folder)
     assert loaded is not None
-    assert loaded.boundaries == tuple(at)
+    assert tuple(loaded.boundaries) == tuple(at)
     loaded.append([segment(spool.folder, 300, 450, range(18, 20), orders=1)])
-    assert loaded.boundaries == (at[1],)
+    assert tuple(loaded.boundaries) == (at[1],)
     loaded.append([segment(spool.folder, 450, 600, range(20, 22), orders=1)])
-    loaded.note(later)
+    loaded.note(later, 1_700_000_001)
     again = Spool.load(spool.folder)
     assert again is not None
-    assert (loaded.boundaries, again.boundaries) == ((later,), (later,))
-    assert json.loads((spool.folder / "boundaries.json").read_text()) == [str(later)]
+    assert loaded.boundaries == again.boundaries == {later: 1_700_000_001}
+    assert json.loads((spool.folder / "boundaries.json").read_text()) == {str(later): 1_700_000_001}
 
 
 def test_a_spool_that_is_opened_anew_knows_no_boundaries(spool: Spool) -> None:
     """Those of another binlog would be cut in the midst of a transaction."""
-    spool.note(FilePosition("binlog.000007", 400))
+    spool.note(FilePosition("binlog.000007", 400), 1_700_000_000)
     Spool.open(spool.folder, OPENED)
     loaded = Spool.load(spool.folder)
     assert loaded is not None
-    assert loaded.boundaries == ()
+    assert not loaded.boundaries
 
 
 def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:

@@ -11,12 +11,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import pymysql
 import pytest
 from pydantic import SecretStr
 from pyiceberg.catalog.sql import SqlCatalog
@@ -30,6 +28,7 @@ from lakeingest.pipeline.events import Event, Spooled, WaveCommitted
 from lakeingest.pipeline.run import run
 from tests.e2e import others
 from tests.e2e.job import Job, descendants, until
+from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
@@ -306,45 +305,6 @@ def test_a_table_of_any_size_is_copied(pipe: Pipe, record: Record, kind: str, ke
     pipe.run()
     pipe.assert_equal()
     record(kind, 0, f"{len(keys)} rows, published, equal, also after a change of all rows")
-
-
-class Mortal:
-    """A server that can be killed, and started again on its data."""
-
-    def __init__(self, server: LocalServer) -> None:
-        assert server.pid is not None
-        self.server = server
-        self._pid = server.pid
-        self._command = Path(f"/proc/{self._pid}/cmdline").read_bytes().split(b"\0")[:-1]
-        self._folder = Path(f"/proc/{self._pid}/cwd").readlink()
-        self._again: subprocess.Popen[bytes] | None = None
-
-    def die(self) -> None:
-        """Kill -9."""
-        os.kill(self._pid, signal.SIGKILL)
-        while Path(f"/proc/{self._pid}/exe").exists():
-            time.sleep(0.05)
-
-    def rise(self) -> pymysql.Connection:
-        """Start it again; a connection to it."""
-        self._again = subprocess.Popen(
-            self._command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        server, deadline = self.server, time.monotonic() + 60
-        while True:
-            try:
-                return pymysql.connect(
-                    host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
-                )
-            except pymysql.err.OperationalError:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-
-    def end(self) -> None:
-        """Nothing runs any more."""
-        if self._again is not None:
-            self._again.kill()
-            self._again.wait()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Forms of types that the user chose: the same from a chunk and from the binlog, and what becomes NULL is counted."""
 
 import struct
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import Choices, TableId, TableSchema
 from lakeingest.errors import UnsupportedTable, UnsupportedValue
-from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.schema_reader import read_schema
@@ -68,13 +67,13 @@ def test_a_chosen_form_is_the_same_on_both_paths(
     read = read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), server_state(db.connection).uuid, EPOCH)
     assert [repr(value) for value in read.rows["v"].to_pylist()] == list(map(repr, [expected[0], *expected[1:]]))
     assert read.nulled == made
-    nulled: Counter[TableId] = Counter()
+    facts = SegmentFacts()
     with connect(db.source) as connection:
-        parts = list(read_segment(connection, db.segment(start), {schema.table: schema}, next(SERVER_IDS), nulled))
+        parts = list(read_segment(connection, db.segment(start), {schema.table: schema}, next(SERVER_IDS), facts))
     logged = [row for table, batch in parts if table is not None for row in batch.to_pylist()]
     by_id = {row["id"]: repr(row["v"]) for row in logged}
     assert by_id == {n + more: repr(value) for n, value in enumerate(expected) for more in (0, 100)}
-    assert nulled.total() == 2 * made + (expected[0] is None)
+    assert facts.nulled.total() == 2 * made + (expected[0] is None)
 
 
 def test_a_tinyint_that_is_no_boolean_is_refused(db: Db) -> None:

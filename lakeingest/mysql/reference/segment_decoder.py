@@ -5,10 +5,11 @@ wait as bytes, in memory up to a limit and then in a temporary file, so that a t
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
+from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid, file_number
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
@@ -18,7 +19,7 @@ from lakeingest.mysql.reference.row_decoder import RowDecoder
 from lakeingest.wire import events
 from lakeingest.wire.arrow import Part
 from lakeingest.wire.events import Action, Damaged, Event, Type
-from lakeingest.wire.grammar import Sign, State, after, damaged, refusal, sign_of
+from lakeingest.wire.grammar import Sign, State, after, damaged, prove_file, prove_start, refusal, sign_of
 
 _IN_MEMORY = 64 << 20
 _LENGTH_BYTES = 4
@@ -40,12 +41,12 @@ def decode(
     schemas: Mapping[TableId, TableSchema],
     *,
     gtids: bool,
-) -> Iterator[Part]:
+) -> Generator[Part, None, History]:
     """The parts of a segment, from the events that a server sends for a dump from `begin` on.
 
     `begin` is the segment's start, or stands before it in the same file: what ends up to the start is
     passed over. With `gtids`, a transaction without a GTID is refused. BinlogGone when the events end
-    before the stop.
+    before the stop. What is returned at the end was seen of the binlog at the stop.
     """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         decoder = SegmentDecoder(segment, begin, schemas, spool, gtids=gtids)
@@ -53,7 +54,7 @@ def decode(
             yield from decoder.take(raw)
             if decoder.is_done:
                 yield from decoder.rest()
-                return
+                return decoder.history
         raise BinlogGone(f"the source's binlog ends at {decoder.at}, before {segment.stop}; copy the tables again")
 
 
@@ -76,10 +77,18 @@ class SegmentDecoder:
         self._checksums = True  # what we ask of the server; then each file says what it has
         self._state = State.OUTSIDE
         self._transaction: _Transaction | None = None
+        self._began: int | None = None
+        self._last: Committed | None = None
+        self._last_event: LastEvent | None = None
         self._watched: dict[int, bool] = {}  # by table id
         self._spool, self._has_rows = spool, False
         self._rows = RowDecoder(schemas)
         self._batches = ChangeBatches(schemas)
+
+    @property
+    def history(self) -> History:
+        """What was seen of the binlog at the stop, when it is done."""
+        return History(self._began, self._last_event, self._last)
 
     @property
     def at(self) -> FilePosition:
@@ -104,12 +113,19 @@ class SegmentDecoder:
             event = Event.parse(raw, checksums=self._checksums)
             if event.type == Type.FORMAT_DESCRIPTION:
                 self._checksums = events.has_checksums(raw)
+                self._began = event.seconds
+                prove_file(self._segment, self._file, event.seconds)
             if event.is_made_up:
                 self._announced(event)
                 return
             self._advance(event)
-            if (self._number, self._pos) > self._start:
+            at = (self._number, self._pos)
+            if (begins.number, begins.pos) < self._start <= at:
+                prove_start(self._segment, LastEvent(begins.pos, events.digest(raw)), self._pos)
+            if at > self._start:
                 yield from self._act(event, begins)
+            if at == self._stop:
+                self._last_event = LastEvent(begins.pos, events.digest(raw))
         except Damaged as damage:
             raise damaged(damage, begins) from damage
 
@@ -131,7 +147,7 @@ class SegmentDecoder:
             raise BinlogGone(
                 f"after {self.at} the source goes on with {file}: its binlog has a gap; copy the tables again"
             )
-        self._file, self._number, self._pos = file, number, pos
+        self._file, self._number, self._pos, self._began = file, number, pos, None
 
     def _advance(self, event: Event) -> None:
         end = self._pos + event.size
@@ -207,6 +223,8 @@ class SegmentDecoder:
         if self._has_rows:
             yield from self._decode(origin, f"in the transaction at {self._transaction.begins}")
         yield from self._batches.end(origin)
+        begins, gtid = self._transaction.begins, None if said.gtid is None else str(said.gtid)
+        self._last = Committed(begins.file, begins.pos, gtid, said.committed_at)
         self._transaction = None
         self._watched.clear()
 

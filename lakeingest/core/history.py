@@ -1,0 +1,78 @@
+"""The history of a binlog: what tells it from another one with the same file names, lengths and GTIDs.
+
+A server whose binlog was reset, or that was restored from a backup, writes other transactions under the same names. A
+saved position says which history it belongs to, and that is proven before anyone reads on from it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A transaction: where in which file it begins, its GTID (None without), and when it was committed.
+
+    `committed_at` is in µs since 1970, of the server that the transaction is from (`original_commit_timestamp`); GTID
+    and time are the same on every server of the history. MariaDB tells only the second.
+    """
+
+    file: str
+    pos: int
+    gtid: str | None
+    committed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastEvent:
+    """The event that ends at a position: where it begins in the position's file, and the digest of its bytes."""
+
+    pos: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was seen of the binlog where a position stands. A part that is None is not known.
+
+    `began` is the second (since 1970) in which the position's file was begun, from the header of its FORMAT_DESCRIPTION
+    event. `event` is None at the start of a file. `last` is the last transaction that was read before the position, in
+    its file or in an earlier one.
+    """
+
+    began: int | None = None
+    event: LastEvent | None = None
+    last: Committed | None = None
+
+    def after(self, before: "History | None") -> Self:
+        """Add what is known of a position before: its last transaction, where none was read since."""
+        return self if self.last or before is None else replace(self, last=before.last)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        event, last = self.event, self.last
+        return {
+            "began": self.began,
+            "event": event and [event.pos, event.digest],
+            "last": last and [last.file, last.pos, last.gtid, last.committed_at],
+        }
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; KeyError, TypeError or ValueError when a part is missing or wrong."""
+        began, event, last = (doc[part] for part in ("began", "event", "last"))
+        return cls(
+            None if began is None else int(began),
+            None if event is None else _event(event),
+            None if last is None else _committed(last),
+        )
+
+
+def _event(parts: Sequence[Any]) -> LastEvent:
+    pos, digest = parts
+    return LastEvent(int(pos), str(digest))
+
+
+def _committed(parts: Sequence[Any]) -> Committed:
+    file, pos, gtid, committed_at = parts
+    return Committed(str(file), int(pos), None if gtid is None else str(gtid), int(committed_at))

@@ -1,0 +1,99 @@
+"""Whether the source still has, and still is, the binlog that a saved position stands in: asked before anyone reads on.
+
+A server that was reset, or restored from a backup, may have the same name, files of the same names that are long
+enough, and GTIDs with the same numbers. So what was seen of the binlog is read once more, at most two events.
+"""
+
+from collections.abc import Collection
+
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.core.history import Committed
+from lakeingest.core.position import FilePosition, Position
+from lakeingest.errors import BinlogGone
+from lakeingest.mysql.binlog_reader import DUMP_POS_MAX, read_event
+from lakeingest.mysql.chunk_reader import ServerState, server_state
+from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, written_position
+from lakeingest.wire.events import ACTIONS, Action, Event, digest, read_gtid
+from lakeingest.wire.grammar import other_history
+
+
+def still_there(source: Source, connection: pymysql.Connection, position: Position) -> None:
+    """BinlogGone unless the source still has, and still is, the binlog that the position stands in.
+
+    The events are read on connections of their own.
+    """
+    same_history(server_state(connection), position)
+    sizes = file_sizes(connection)
+    if position.at.file not in sizes:
+        raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
+    written = written_position(connection)
+    if written.place(0) < position.at.place(0) or sizes[position.at.file] < position.at.pos:
+        raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
+    prove(source, position, sizes)
+
+
+def same_history(state: ServerState, position: Position) -> None:
+    """BinlogGone unless the server is the one that the position is of, and has executed all up to there."""
+    if state.uuid != position.server_uuid:
+        raise BinlogGone(
+            f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}"
+        )
+    if (state.executed is None) != (position.gtids is None):
+        raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
+    if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
+        raise BinlogGone(
+            f"the source lacks {position.gtids - state.executed}, which is copied already: its binlog was reset"
+        )
+
+
+def prove(source: Source, position: Position, files: Collection[str]) -> None:
+    """BinlogGone where the binlog does not hold what was seen of it at the position; `files` are those of the source.
+
+    A file that is purged proves nothing, and disproves nothing.
+    """
+    history, at = position.history, position.at
+    if history is None or at.file not in files:
+        return
+    event, last = history.event, history.last
+    if event is not None and event.pos <= DUMP_POS_MAX:
+        began, _, raw = _event(source, FilePosition(at.file, event.pos), at)
+        if digest(raw) != event.digest:
+            raise other_history(at, "another event ends there")
+        _same_file(at, history.began, began)
+    elif history.began is not None:
+        began, *_ = _event(source, FilePosition(at.file, FILE_START), at)
+        _same_file(at, history.began, began)
+    if last is not None and last.file in files and last.pos <= DUMP_POS_MAX:
+        _, found, _ = _event(source, FilePosition(last.file, last.pos), at)
+        if not _begins(found, last):
+            raise other_history(at, f"another transaction begins at {last.file}:{last.pos}")
+
+
+def file_began(source: Source, file: str) -> int:
+    """The second (since 1970) in which a binlog file was begun."""
+    start = FilePosition(file, FILE_START)
+    return _event(source, start, start)[0]
+
+
+def _same_file(at: FilePosition, known: int | None, began: int) -> None:
+    if known not in {None, began}:
+        raise other_history(at, f"{at.file} was begun at another time")
+
+
+def _event(source: Source, begins: FilePosition, at: FilePosition) -> tuple[int, Event, bytes]:
+    with connect(source) as connection:
+        try:
+            return read_event(connection, begins, free_server_id(connection, source))
+        except BinlogGone as error:
+            raise other_history(at, f"no event begins at {begins}") from error
+
+
+def _begins(event: Event, last: Committed) -> bool:
+    """Whether a transaction begins with this event, and is the one that is known."""
+    if ACTIONS.get(event.type) is not Action.GTID:
+        return False
+    found = read_gtid(event)
+    gtid = None if found.gtid is None else str(found.gtid)
+    return (gtid, found.committed_at) == (last.gtid, last.committed_at)

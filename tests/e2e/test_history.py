@@ -1,0 +1,179 @@
+"""A source whose binlog is another one under the same names: reset, or restored, and grown past our position again."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lakeingest.control.spool import Spool
+from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
+from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.errors import BinlogGone
+from lakeingest.mysql.connection import written_position
+from lakeingest.pipeline.check import check
+from lakeingest.pipeline.events import Event, Opened
+from lakeingest.pipeline.status import status
+from tests.e2e.mortal import Mortal
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A server, and the statement that resets its binlog."""
+
+    flavor: Flavor
+    settings: dict[str, str]
+    reset: str
+
+
+RESET = "RESET BINARY LOGS AND GTIDS"
+MODES = {
+    "GTID": Mode(MYSQL, {}, RESET),
+    "no GTID": Mode(MYSQL, {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}, RESET),
+    "MariaDB": Mode(MARIADB_10_11, {}, "RESET MASTER"),
+}
+ORDERS = "CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(20))"
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Mode:
+    """With GTIDs, without, and MariaDB."""
+    return MODES[request.param]
+
+
+@pytest.fixture
+def shop(pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], mode: Mode) -> Pipe:
+    """A copied table of 20 rows, alone in a binlog that may be reset."""
+    pipe = pipe_on(server_of(mode.flavor, server_id="201", **mode.settings), chunk_rows=100)
+    pipe.sql(ORDERS, mode.reset)
+    insert(pipe, range(20))
+    pipe.run()
+    return pipe
+
+
+def insert(pipe: Pipe, ids: range) -> None:
+    """Rows of equal size, each a transaction of its own: they end at the same places in any binlog."""
+    pipe.sql(*(f"INSERT INTO orders VALUES ({i}, 'abc')" for i in (id_ + 100 for id_ in ids)))
+
+
+def stops(pipe: Pipe) -> None:
+    """A run stops, `check` and `verify` say the same, and readers keep what they had."""
+    [before], rows = status(pipe.config), pipe.rows("orders")
+    for ask in (pipe.run, pipe.verify):
+        with pytest.raises(BinlogGone, match="is not the one that our position .* was read from.*copy the tables again"):
+            ask()
+    [finding] = [one.finding for one in check(pipe.config, pipe.spark).problems]
+    assert finding is not None
+    assert "it was reset, or the server was restored from a backup" in finding
+    [after] = status(pipe.config)
+    assert (after.state, after.position, pipe.rows("orders")) == (before.state, before.position, rows)
+
+
+def test_a_reset_binlog_that_grew_to_the_same_places_is_noticed(shop: Pipe, mode: Mode) -> None:
+    """Transactions of equal size end where ours did, so uuid, file, length, GTIDs and boundaries are all the same."""
+    shop.sql(mode.reset)
+    insert(shop, range(20, 60))
+    stops(shop)
+
+
+def test_a_reset_binlog_is_noticed_at_the_start_of_a_file(shop: Pipe, mode: Mode) -> None:
+    """Our position is right behind a rotation, where no transaction of its file comes before it."""
+    shop.sql("FLUSH BINARY LOGS")
+    shop.run()
+    [table] = status(shop.config)
+    assert table.position is not None
+    assert (table.position.at.number, table.position.at.pos < 500) == (2, True)
+    shop.sql(mode.reset)
+    insert(shop, range(20, 50))
+    shop.sql("FLUSH BINARY LOGS")
+    insert(shop, range(50, 60))
+    stops(shop)
+
+
+def test_a_reset_binlog_is_noticed_without_the_state_folder(shop: Pipe, mode: Mode) -> None:
+    """Each table's own position, which its commit carries, names its history as well."""
+    for file in sorted((shop.config.state / "spool").rglob("*.json")):
+        file.unlink()
+    shop.sql(mode.reset)
+    insert(shop, range(20, 60))
+    stops(shop)
+
+
+def test_a_binlog_that_is_reset_while_a_run_is_at_work_is_noticed(shop: Pipe, mode: Mode) -> None:
+    """After the run has proven its position: the reader of the binlog proves it once more."""
+    insert(shop, range(20, 30))
+
+    def reset(event: Event) -> None:
+        if isinstance(event, Opened):
+            shop.sql(mode.reset)
+            insert(shop, range(30, 70))
+
+    with pytest.raises(BinlogGone):
+        shop.run(observe=reset)
+    assert len(shop.rows("orders")) == 20
+
+
+def test_what_was_seen_of_the_binlog_does_not_change_while_it_grows(shop: Pipe) -> None:
+    """Rotations, a purge of the last transaction's file, statements, and quiet runs: each run goes on."""
+    for statements in (
+        ["FLUSH BINARY LOGS"],
+        [],
+        ["INSERT INTO orders VALUES (1, 'a')", "FLUSH BINARY LOGS"],
+        ["CREATE TABLE beside (id INT PRIMARY KEY)"],
+        ["UPDATE orders SET v = 'b' WHERE id < 110", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"],
+        ["DELETE FROM orders WHERE id = 1"],
+    ):
+        shop.sql(*statements)
+        shop.run()
+        assert check(shop.config, shop.spark).ok
+        if statements[-1:] == ["FLUSH BINARY LOGS"]:
+            shop.sql(f"PURGE BINARY LOGS TO '{written_position(shop.connection).file}'")
+    shop.run()
+    shop.assert_equal("orders")
+
+
+def test_positions_of_the_previous_version_are_gone_on_with(shop: Pipe) -> None:
+    """They do not tell their history; the next commit of each does."""
+    spool = Spool.load(shop.config.state / "spool")
+    assert spool is not None
+    forgetful = spool.position.to_json()
+    del forgetful["history"]
+    Spool.open(spool.folder, type(spool.position).from_json(forgetful))
+    insert(shop, range(20, 25))
+    shop.run()
+    [table] = status(shop.config)
+    assert table.position is not None
+    assert table.position.history is not None
+    shop.assert_equal()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Mortal]:
+    """A server of the test's own, with GTIDs."""
+    with local_server(tmp_path / "server") as server:
+        mortal = Mortal(server)
+        yield mortal
+        mortal.end()
+
+
+def test_a_server_that_is_restored_from_an_older_image_is_noticed(
+    mortal: Mortal, pipe_on: Callable[..., Pipe], tmp_path: Path
+) -> None:
+    """It has the same uuid, and after a while the same GTIDs in a file of the same name."""
+    pipe = pipe_on(mortal.server)
+    pipe.sql(ORDERS)
+    mortal.die()
+    mortal.save(tmp_path / "image")
+    pipe.connection = mortal.rise()
+    pipe.sql(f"USE {pipe.database}")
+    insert(pipe, range(20))
+    pipe.run()
+    mortal.die()
+    mortal.restore(tmp_path / "image")
+    pipe.connection = mortal.rise()
+    pipe.sql(f"USE {pipe.database}")
+    insert(pipe, range(20, 60))
+    stops(pipe)
