@@ -1,6 +1,8 @@
 """Which columns are a table's key: the primary key, else a unique key of NOT NULL columns, or what the user names.
 
 The key tells rows apart in the lake, by the bytes of its values, and orders the chunks, by an index of the server's.
+So two keys of MySQL's are never one in the lake: a column of which some values would be is refused here, or, where
+only few values are concerned, each such value where it is read (`wire.encodings`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,4 +81,16 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 
 def _unfit(column: Column) -> str | None:
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
+    if _has_same_texts(column):
+        why = "two of its values are the same text; remove the member that is empty, has a comma, or is there twice"
     return why and f"key column {column.name} is {column.source_type}: {why}"
+
+
+def _has_same_texts(column: Column) -> bool:
+    """Whether two numbers of an ENUM or SET are one text: 0 is '' always, and a SET joins members by commas.
+
+    A SET with a comma in a member: MySQL refuses one, but armscii8 has a second code for it, which MySQL takes.
+    """
+    texts = ["", *column.members]
+    has_comma = column.source_type.startswith("set(") and any("," in text for text in texts)
+    return bool(column.members) and (has_comma or len(set(texts)) < len(texts))

@@ -7,12 +7,12 @@ stands here is held equal to the server's own conversion, code by code (tests/wi
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.wire.codes import CODE, CODECS, SIZE_AT, table
+from lakeingest.wire.codes import CODE, CODECS, SIZE_AT, has_one_code_each, key_table, table
 from lakeingest.wire.collations import UnknownCharset, charset_of
 from lakeingest.wire.compiled import SLACK, big_number, copy, kernel, store64
 from lakeingest.wire.values import Values
 
-__all__ = ["UnknownCharset", "binary", "charset_of", "texts"]
+__all__ = ["UnknownCharset", "binary", "charset_of", "key_texts", "texts"]
 
 _BYTES_MAX = 2**31 - 1  # of one array, whose offsets are 32 bits
 _SHOWN = 20  # bytes of a value in a message
@@ -26,7 +26,7 @@ _SWAPPED = {0xE7C7: 0x1E3F, 0x1E3F: 0xE7C7}
 
 
 def texts(values: Values, charset: str) -> pa.Array:
-    """The values as strings.
+    """The values as strings. A character that has several codes in the charset is one character, whichever it was.
 
     ValueError names the row whose bytes are no text in the charset, or whose characters the server has no Unicode for;
     UnknownCharset for a charset that is none of MySQL's.
@@ -38,6 +38,25 @@ def texts(values: Values, charset: str) -> pa.Array:
     if charset in _WIDE:
         return _wide(values, charset)
     raise UnknownCharset(f"a text of unknown charset {charset}; name it in a report to the lakeingest project")
+
+
+def key_texts(values: Values, charset: str) -> pa.Array:
+    """As `texts`, for a column of a key: two values of different bytes are different strings.
+
+    ValueError also for a character in another code than the one that the server writes for it.
+    """
+    found = texts(values, charset)
+    if has_one_code_each(charset):
+        return found
+    offsets = np.empty(len(values) + 1, np.int32)
+    total = _measure(values.data, values.start, values.size, key_table(charset), offsets)
+    if total < 0:
+        raise ValueError(
+            f"row {-1 - total} is a key with a second code of a character of {charset}: {_shown(values, -1 - total)};"
+            " as text it is the same as another key; write the character in its usual code, convert the column to"
+            " utf8mb4, or leave the table out with tables.exclude"
+        )
+    return found
 
 
 def binary(values: Values, length: int = 0) -> pa.Array:
@@ -74,9 +93,12 @@ def _is_text(value: bytes, charset: str) -> bool:
 
 
 def _not_text(values: Values, row: int, charset: str) -> ValueError:
+    return ValueError(f"row {row} is no text in {charset}: {_shown(values, row)}")
+
+
+def _shown(values: Values, row: int) -> str:
     value = list(values.raw())[row] or b""
-    more = "…" if len(value) > _SHOWN else ""
-    return ValueError(f"row {row} is no text in {charset}: 0x{value[:_SHOWN].hex()}{more}")
+    return f"0x{value[:_SHOWN].hex()}{'…' if len(value) > _SHOWN else ''}"
 
 
 def _copied(values: Values, kind: pa.DataType, length: int = 0) -> tuple[pa.Array, int]:

@@ -1,6 +1,9 @@
 """The codes of MySQL's charsets, of 1 to 3 bytes each, as characters: Python's codecs, and where MySQL reads otherwise.
 
 Held equal to the server's own conversion, code by code (tests/wire/test_charsets.py).
+
+A few charsets have several codes for one character, cp932 for 396 of them. A value says which character it has, not
+which code: two keys that differ only in that would be one key in the lake. `key_table` has one code of each character.
 """
 
 import functools
@@ -99,6 +102,10 @@ _OTHERWISE: dict[str, dict[int, str]] = {
 }
 
 
+# Codes that the server writes for no character, although they are the least ones that have it
+_NEVER_WRITTEN = {"cp932": range(0xED40, 0xEF00), "sjis": range(0x5C, 0x5D)}
+
+
 @functools.cache
 def table(charset: str) -> np.ndarray:
     """For each code of a charset in CODECS its UTF-8, least byte first, with its size above; 0 where it has none.
@@ -115,6 +122,26 @@ def table(charset: str) -> np.ndarray:
             utf8 = character.encode()
             entries[code & CODE] = len(utf8) << SIZE_AT | int.from_bytes(utf8, "little")
     return entries
+
+
+@functools.cache
+def key_table(charset: str) -> np.ndarray:
+    """As `table`, with one code of each character: the one that the server writes when it converts from Unicode."""
+    entries = table(charset).copy()
+    codes = np.flatnonzero(entries >> SIZE_AT)
+    never = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
+    codes = codes[np.lexsort((codes, never))]
+    _, first = np.unique(entries[codes], return_index=True)
+    others = np.delete(codes, first)
+    if not len(others):
+        return table(charset)
+    entries[others] = np.where(others < 0x100, 2, 0)
+    return entries
+
+
+def has_one_code_each(charset: str) -> bool:
+    """Whether each character of a charset has only one code, so that different bytes are different texts."""
+    return charset not in CODECS or key_table(charset) is table(charset)
 
 
 def _by_codec(codec: str) -> dict[int, str]:

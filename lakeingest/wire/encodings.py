@@ -74,12 +74,16 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How the values of a column come: `width` is for the walk, `array` makes an Arrow column of what it found."""
+    """How the values of a column come: `width` is for the walk, `array` makes an Arrow column of what it found.
+
+    Of a column of the key, two values that MySQL tells apart are never made the same: ValueError for one that would be.
+    """
 
     column: Column
     sent: Sent
     width: int
     reader: "Reader"
+    is_key: bool = False
 
     @property
     def may_null(self) -> bool:
@@ -144,6 +148,12 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
     return numbers.integers(values, encoding.width, arrow_type, signed=not encoding.sent.unsigned)
 
 
+def _texts(values: Values, of: Encoding) -> pa.Array:
+    # the members of an ENUM or SET are told apart by `mysql.key_choice`
+    read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
+    return read(values, of.sent.charset)
+
+
 def _wkb(values: Values, of: Encoding) -> pa.Array:
     if (values.size[values.start >= 0] < SRID_BYTES).any():
         raise Damaged("a geometry without its SRID")
@@ -168,7 +178,7 @@ def _all(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
 # What has the same bytes on both paths.
 _SHARED: Readers = {
     **{(kind, sent): _integers for kind in _INTEGER_TYPES for sent in _INTEGER_BYTES},
-    **{(Kind.STRING, sent): lambda values, of: charsets.texts(values, of.sent.charset) for sent in _TEXTS},
+    **{(Kind.STRING, sent): _texts for sent in _TEXTS},
     **{(Kind.BINARY, sent): lambda values, of: charsets.binary(values, of.column.length) for sent in _TEXTS},
     (Kind.FLOAT, FieldType.FLOAT): lambda values, _: numbers.floats(values),
     (Kind.DOUBLE, FieldType.DOUBLE): lambda values, _: numbers.doubles(values),
@@ -218,14 +228,14 @@ _EVENT_READERS: Readers = {
 }
 
 
-def of_result(column: Column, sent: Sent) -> Encoding:
+def of_result(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
     """How a column comes in a result set of the binary protocol; Mismatch when it is not of that kind."""
-    return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED))
+    return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED), is_key=is_key)
 
 
-def of_event(column: Column, sent: Sent) -> Encoding:
+def of_event(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
     """How a column comes in the row images of the binlog; Mismatch when it is not of that kind."""
-    return _encoding(_EVENT_READERS, column, sent, event_width(sent))
+    return _encoding(_EVENT_READERS, column, sent, event_width(sent), is_key=is_key)
 
 
 def event_width(sent: Sent) -> int:
@@ -233,14 +243,14 @@ def event_width(sent: Sent) -> int:
     return _EVENT_WIDTHS[sent.type](sent) if sent.type in _EVENT_WIDTHS else -sent.size
 
 
-def _encoding(readers: Readers, column: Column, sent: Sent, width: int) -> Encoding:
+def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_key: bool) -> Encoding:
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
     if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):
         raise Mismatch(f"column {column.name} comes as {sent.type.name}, it was {column.source_type}")
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
         raise Mismatch(f"column {column.name} has other digits, it was {column.source_type}")
-    return Encoding(column, sent, width, reader)
+    return Encoding(column, sent, width, reader, is_key)
 
 
 def _kind_of_integer(sent: Sent) -> Kind:

@@ -56,7 +56,8 @@ class ResultSet:
         self._types = arrow.table_schema(schema)
         try:
             self._encodings = [
-                of_result(column, sent) for column, sent in zip(schema.columns, definitions, strict=True)
+                of_result(column, sent, is_key=column.name in schema.key)
+                for column, sent in zip(schema.columns, definitions, strict=True)
             ]
         except Mismatch as error:
             raise SchemaChanged(f"{schema.table}: {error}; copy the table again") from error

@@ -95,7 +95,7 @@ class RowReader:
             )
         try:
             encodings = [
-                (place, of_event(column, found.columns[place]))
+                (place, of_event(column, found.columns[place], is_key=column.name in schema.key))
                 for column, place in zip(schema.columns, kept, strict=True)
             ]
         except Mismatch as error:

@@ -14,6 +14,7 @@ from pymysql.constants import ER
 
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
+from lakeingest.errors import UnsupportedValue
 from lakeingest.pipeline.events import Event, WaveCommitted
 from tests.beside import beside
 from tests.e2e.pipe import Pipe
@@ -160,3 +161,23 @@ def test_a_copy_goes_on_where_it_was_broken_off(pipe: Pipe) -> None:
     assert broken > 1
     pipe.run()
     pipe.assert_equal()
+
+
+def test_keys_that_are_one_text_in_unicode_never_become_one_row(any_pipe: Pipe) -> None:
+    """0x879C is to cp932 another key than 0x81BE, and the same character: the run stops, the lake keeps its rows."""
+    pipe = any_pipe
+    pipe.sql(
+        "CREATE TABLE t (k VARCHAR(9) CHARACTER SET cp932 COLLATE cp932_bin PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES (x'81BE', 1), (x'5C', 2)",
+    )
+    pipe.run()
+    pipe.sql("UPDATE t SET v = 3")
+    pipe.run()
+    rows = pipe.rows("t")
+    assert [row[:2] for row in rows] == [("\\", 3), ("\u222a", 3)]
+    pipe.assert_equal()
+    pipe.sql("INSERT INTO t VALUES (x'879C', 4)")
+    for _ in range(2):
+        with pytest.raises(UnsupportedValue, match=r"t from .*column k .*0x879c"):
+            pipe.run()
+        assert pipe.rows("t") == rows

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
-from lakeingest.wire.charsets import UnknownCharset, binary, charset_of, texts
+from lakeingest.wire.charsets import UnknownCharset, binary, charset_of, key_texts, texts
+from lakeingest.wire.codes import CODECS, has_one_code_each
 from lakeingest.wire.collations import CHARSETS
 from lakeingest.wire.compiled import SLACK
 from lakeingest.wire.values import Values
@@ -141,6 +142,19 @@ def test_every_code_is_the_character_that_the_server_has_for_it(db: Db, charset:
     assert {len(code) for code in known} == {*SIZES.get(charset, (1,))}
     assert dict(zip(known, texts(Values.of([*known]), charset).to_pylist(), strict=True)) == known
     assert [code for code in found.keys() - known.keys() if not is_refused(code, charset)] == []
+
+
+@pytest.mark.mysql
+@pytest.mark.parametrize("charset", sorted(name for name in CODECS if not has_one_code_each(name)))
+def test_a_key_has_the_code_that_the_server_writes_for_a_character(db: Db, charset: str) -> None:
+    """So a key that was written by a client in UTF-8 is never refused for its code."""
+    codes: dict[str, list[bytes]] = {}
+    for code, character in characters(db, charset).items():
+        codes.setdefault(character or "", []).append(code)
+    several = [one for one, same in codes.items() if one and len(same) > 1]
+    written = ", ".join(f"HEX(CONVERT(_utf8mb4 x'{one.encode().hex()}' USING {charset}))" for one in several)
+    [answer] = query(db.connection, f"SELECT {written}")
+    assert key_texts(Values.of([bytes.fromhex(code) for code in answer]), charset).to_pylist() == several
 
 
 @pytest.mark.mysql

@@ -8,7 +8,9 @@ import pymysql
 
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import UnsupportedValue
+from lakeingest.mysql.connection import literal, query
 from lakeingest.wire import arrow
+from lakeingest.wire.codes import has_one_code_each
 
 FETCH_ROWS = 2_000  # rows that are Python objects at once, and
 FETCH_BYTES = 4 << 20  # about their bytes in Arrow
@@ -18,6 +20,7 @@ FETCH_GROWTH = 10  # of one fetch to the next: the rows so far say only roughly 
 def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
     """As `row_stream.stream_rows`, of a SELECT in which a FLOAT is cast to DOUBLE: as text it has six digits."""
     types = arrow.table_schema(schema)
+    _require_one_code_each(connection, schema)
     fetch = 1
     with connection.cursor(pymysql.cursors.SSCursor) as cursor:
         cursor.execute(sql)
@@ -26,6 +29,23 @@ def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) 
             yield batch
             fitting = FETCH_BYTES * len(rows) // max(batch.nbytes, 1)
             fetch = max(1, min(fetch * FETCH_GROWTH, FETCH_ROWS, fitting))
+
+
+def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) -> None:
+    """UnsupportedValue for a key of texts in a charset with several codes for one character.
+
+    The server converts what it sends as text, so that nobody sees here which code it was.
+    """
+    table = schema.table
+    found = query(
+        connection,
+        "SELECT COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS WHERE CHARACTER_SET_NAME IS NOT NULL"
+        f" AND TABLE_SCHEMA = {literal(table.database)} AND TABLE_NAME = {literal(table.name)}",
+    )
+    charsets = {str(name): str(charset) for name, charset in found}
+    for column in schema.key_columns:
+        if not column.members and not has_one_code_each(charsets.get(column.name, "utf8mb4")):
+            arrow.require_reference(column, charsets[column.name])
 
 
 def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
