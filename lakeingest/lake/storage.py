@@ -1,4 +1,4 @@
-"""What the lake is kept on can fail: errors of the file system, SQLite and the JVM get one of our names."""
+"""What the lake is kept on can fail: errors of files, SQLite, PyArrow, PyIceberg and the JVM get one of our names."""
 
 import functools
 import re
@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import pyarrow as pa
 from pyiceberg.exceptions import ValidationError
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakeingest.errors import LakeIngestError, Retryable, StaleWriter, StateUnreadable, StorageFailed
+from lakeingest.lake.projection import NotProjectable
 from lakeingest.lake.target import Target
 
 _ICEBERG = "org.apache.iceberg.exceptions."
@@ -62,6 +64,24 @@ def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[N
         if named is None:
             raise
         raise named from error
+
+
+@contextmanager
+def parsed(path: str) -> Iterator[None]:
+    """Name what PyArrow says of the contents of a file of the lake, which it reads within the block: StateUnreadable.
+
+    What the file system says of it, and a lack of memory, is for `stored`.
+    """
+    try:
+        yield
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, NotProjectable) as error:
+        raise unreadable(path, str(error)) from error
+    except OSError as error:
+        if error.errno is not None:  # without a number it is PyArrow's: the contents make no sense
+            raise
+        raise unreadable(path, str(error)) from error
 
 
 def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str) -> LakeIngestError | None:
