@@ -27,7 +27,6 @@ from lakeingest.lake.storage import parsed, stored, unreadable
 Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, in order
 
 _PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
-_PARQUET = {"write.format.default": "parquet"}  # whatever format the others write
 _SCHEMA = pa.schema(
     [
         pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH)}),
@@ -42,8 +41,7 @@ def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
         return []
     target = metadata.schema().as_arrow()
     columns = [rows[field.name].cast(field.type) for field in target]
-    properties = {**metadata.properties, **_PARQUET, **uncut(metadata)}
-    writing = metadata.model_copy(update={"properties": properties})
+    writing = metadata.model_copy(update={"properties": {**metadata.properties, **uncut(metadata)}})
     with stored(metadata.location):
         files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), PyArrowFileIO())
         return [cut(file, metadata) for file in files]

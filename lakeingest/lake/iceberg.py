@@ -32,6 +32,7 @@ from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTa
 from lakeingest.lake.data_files import write_rows
 from lakeingest.lake.history import BUILDING, MAIN, PROGRESS, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
+from lakeingest.lake.properties import heeded
 from lakeingest.lake.row_delta import NO_FILES, FileChanges, RowDelta
 from lakeingest.lake.shape import assert_ours, assert_whole
 from lakeingest.lake.storage import kept, stored
@@ -263,6 +264,7 @@ class IcebergTarget:
                     " be written; drop the copy, it must be made again"
                 )
             assert_ours(table, loaded)
+            loaded.metadata = loaded.metadata.model_copy(update={"properties": heeded(loaded.properties)})
             return loaded
         return None
 

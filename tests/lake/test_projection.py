@@ -166,16 +166,6 @@ def test_a_file_of_another_format_is_named(metadata: TableMetadata, tmp_path: Pa
         read_rows(metadata, named(tmp_path / "others.orc", FileFormat.ORC), ["id"])
 
 
-def test_what_others_set_for_their_files_does_not_change_ours(metadata: TableMetadata) -> None:
-    """Only Parquet is read here, so nothing else is written."""
-    properties = {**metadata.properties, "write.format.default": "orc"}
-    [file] = write_rows(
-        metadata.model_copy(update={"properties": properties}), pa.table(ROWS, schema=metadata.schema().as_arrow())
-    )
-    assert file.file_format is FileFormat.PARQUET
-    assert read_rows(metadata, file, ["id"]).to_pydict() == {"id": [1, 2]}
-
-
 def test_a_deleted_row_that_a_file_does_not_have_is_named(tmp_path: Path) -> None:
     """Files of deletes belong to other rows then."""
     rows, file = pa.table({"id": [1, 2]}), named(tmp_path / "data.parquet")
