@@ -15,13 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from lakeingest.errors import ForeignWrite
+from lakeingest.lake.bounds import cut, uncut
 from lakeingest.lake.durable import DurableFileIO
-from lakeingest.lake.storage import stored, unreadable
+from lakeingest.lake.projection import projected
+from lakeingest.lake.storage import parsed, stored, unreadable
 
 Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, in order
 
@@ -40,17 +42,19 @@ def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
         return []
     target = metadata.schema().as_arrow()
     columns = [rows[field.name].cast(field.type) for field in target]
+    writing = metadata.model_copy(update={"properties": {**metadata.properties, **uncut(metadata)}})
     with stored(metadata.location):
-        return list(_dataframe_to_data_files(metadata, pa.table(columns, schema=target), DurableFileIO()))
+        files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), DurableFileIO())
+        return [cut(file, metadata) for file in files]
 
 
 def read_rows(metadata: TableMetadata, file: DataFile, names: Sequence[str]) -> pa.Table:
-    """These columns of all rows of a file, the deleted ones too; StateUnreadable where it is damaged."""
-    written = sanitize_column_names(metadata.schema())
-    ids = [metadata.schema().find_field(name).field_id for name in names]
+    """These columns of all rows of a file, the deleted ones too, with the table's types, whoever wrote the file.
+
+    StateUnreadable where it is damaged, ForeignWrite where it is no Parquet file.
+    """
     with _opened(file) as parquet:
-        table = parquet.read([written.find_column_name(number) for number in ids])
-    return table.rename_columns(list(names))
+        return projected(metadata.schema(), parquet, names)
 
 
 def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFile]:
@@ -112,19 +116,26 @@ def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
 
 @contextmanager
 def _opened(file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """StateUnreadable where the file is damaged."""
-    try:
-        with (
-            PyArrowFileIO().new_input(file.file_path).open() as opened,
-            pq.ParquetFile(opened, read_dictionary=list(read_dictionary)) as parquet,
-        ):
-            yield parquet
-    except pa.ArrowInvalid as error:
-        raise unreadable(file.file_path, str(error)) from error
+    """StateUnreadable where the file is damaged, ForeignWrite where it is no Parquet file."""
+    if file.file_format is not FileFormat.PARQUET:
+        raise ForeignWrite(
+            f"{file.file_path}: someone else wrote this file as {file.file_format.value}; set write.format.default of"
+            " the table to parquet, and call rewrite_data_files with rewrite-all"
+        )
+    with (
+        parsed(file.file_path),
+        PyArrowFileIO().new_input(file.file_path).open() as opened,
+        # microseconds: what others write as INT96 can lie beyond what nanoseconds hold
+        pq.ParquetFile(opened, read_dictionary=list(read_dictionary), coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        yield parquet
 
 
 def alive(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
-    """Of all rows of a file those that are not deleted."""
+    """Of all rows of a file those that are not deleted; StateUnreadable where one is that it does not have."""
+    gone = dead.get(file.file_path, np.zeros(0, np.int64))
+    if len(gone) and not 0 <= gone[0] <= gone[-1] < rows.num_rows:
+        raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and one of number {gone[-1]} is deleted")
     mask = np.ones(rows.num_rows, bool)
-    mask[dead.get(file.file_path, np.zeros(0, np.int64))] = False
+    mask[gone] = False
     return rows.filter(pa.array(mask))

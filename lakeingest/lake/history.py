@@ -5,13 +5,16 @@ above one, which by its kind (`replace`) changes no row.
 """
 
 import json
+from collections.abc import Iterator
 
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ForeignWrite, StateUnreadable
+from lakeingest.errors import ForeignWrite, StaleWriter, StateUnreadable
 from lakeingest.lake.target import Staged
 
 MAIN = "main"
@@ -20,16 +23,18 @@ BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 PROGRESS = "lakeingest.progress"
 
 
-def standing(table: TableId, loaded: Table) -> Staged:
-    """Where the table is to be gone on from.
+def standing(table: TableId, loaded: Table) -> Staged | None:
+    """Where the table is to be gone on from; None where all progress of a table that nobody has seen yet is gone.
 
     That is the newest marked commit of staging, iff what readers see is in its history. Else staging was built on
-    what they no longer see: it is what they do see, with the progress of our commit that this comes from.
+    what they no longer see, or someone removed the branch: it is what they do see, with the progress of our commit that
+    this comes from.
     """
-    if STAGING not in loaded.metadata.refs:
-        raise ForeignWrite(f"{table}: its branch {STAGING} is gone; someone else writes to the table")
     main, published = tip(loaded, MAIN).snapshot_id, shown(loaded)
-    newest = next((one for one in ancestors_of(tip(loaded, STAGING), loaded.metadata) if is_marked(one)), None)
+    branch = loaded.metadata.snapshot_by_name(STAGING)
+    if branch is None and published is None:
+        return None
+    newest = next((one for one in ancestors_of(branch, loaded.metadata) if is_marked(one)), None)
     behind = {one.snapshot_id for one in ancestors_of(newest, loaded.metadata)}
     if newest is not None and (main in behind or published is None):
         return Staged(_progress(table, newest), newest.snapshot_id, published)
@@ -41,7 +46,7 @@ def source_of(table: TableId, loaded: Table) -> Snapshot:
 
     ForeignWrite when anything else stands above it.
     """
-    for snapshot in ancestors_of(tip(loaded, MAIN), loaded.metadata):
+    for snapshot, _ in lineage(loaded, tip(loaded, MAIN)):
         if is_marked(snapshot):
             return snapshot
         if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
@@ -53,6 +58,35 @@ def source_of(table: TableId, loaded: Table) -> Snapshot:
     )
 
 
+def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, TableMetadata]]:
+    """A snapshot and all that it was made from, each with the table's metadata that has it.
+
+    Someone may have expired the one below a compaction. It is looked up by its id in the older metadata files that the
+    table still lists: a snapshot never changes. The lineage ends where it is in none of them.
+    """
+    yield snapshot, loaded.metadata
+    known, older = loaded.metadata, _older(loaded)
+    while snapshot.parent_snapshot_id is not None:
+        found = known.snapshot_by_id(snapshot.parent_snapshot_id)
+        while found is None:
+            before = next(older, None)
+            if before is None:
+                return
+            known, found = before, before.snapshot_by_id(snapshot.parent_snapshot_id)
+        snapshot = found
+        yield snapshot, known
+
+
+def _older(loaded: Table) -> Iterator[TableMetadata]:
+    """The metadata files before the current one, the newest first, as far as they are there."""
+    for entry in reversed(loaded.metadata.metadata_log):
+        file = loaded.io.new_input(entry.metadata_file)
+        if file.exists():
+            metadata = FromInputFile.table_metadata(file)
+            if metadata.table_uuid == loaded.metadata.table_uuid:
+                yield metadata
+
+
 def shown(loaded: Table) -> int | None:
     """The snapshot that readers see, whoever made it; None for the empty first one of a table that is being built."""
     main = tip(loaded, MAIN)
@@ -62,8 +96,10 @@ def shown(loaded: Table) -> int | None:
 
 
 def tip(loaded: Table, branch: str) -> Snapshot:
-    """The last snapshot of a branch."""
+    """The last snapshot of a branch; StaleWriter where someone has removed staging meanwhile."""
     snapshot = loaded.metadata.snapshot_by_name(branch)
+    if snapshot is None and branch == STAGING:
+        raise StaleWriter(f"{'.'.join(loaded.name())}: someone removed its branch {branch}; run the same command again")
     if snapshot is None:
         raise StateUnreadable(f"{'.'.join(loaded.name())} has no branch {branch}")
     return snapshot

@@ -36,7 +36,9 @@ from lakeingest.lake.expiry import expire, limits, sweep, trim
 from lakeingest.lake.history import BUILDING, MAIN, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
 from lakeingest.lake.marks import mark, reset
+from lakeingest.lake.properties import heeded
 from lakeingest.lake.row_delta import NO_FILES, FileChanges
+from lakeingest.lake.shape import assert_ours, assert_whole
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Bounds, Effects, Staged
 from lakeingest.lake.tidying import tidied
@@ -95,16 +97,22 @@ class IcebergTarget:
     def load(self, table: TableId) -> Staged | None:
         """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
 
-        Where someone's compaction is on main, staging is branched again from that, with the progress it had there.
+        Where someone's compaction is on main, staging is branched again from that, with the progress it had there; so
+        it is where someone removed the branch. A table that nobody has seen is dropped then, to be copied again.
         """
         loaded = self._find(table)
         if loaded is None:
             return None
         staged = standing(table, loaded)
+        if staged is None:
+            self.discard(table)
+            return None
+        assert_whole(table, loaded, staged.version)
         if loaded.name() == self._building(table) and staged.published is not None:
             self._show(table, loaded)
             return self.load(table)
-        marked = is_marked(loaded.metadata.snapshot_by_id(staged.version))
+        has_branch = STAGING in loaded.metadata.refs
+        marked = has_branch and is_marked(loaded.metadata.snapshot_by_id(staged.version))
         if marked and staged.version == tip(loaded, STAGING).snapshot_id:
             return staged
         self._finish(table, loaded, functools.partial(reset, table))
@@ -114,7 +122,10 @@ class IcebergTarget:
     def look(self, table: TableId) -> Staged | None:
         """What `load` would answer; nothing is changed."""
         loaded = self._find(table)
-        return None if loaded is None else standing(table, loaded)
+        staged = None if loaded is None else standing(table, loaded)
+        if loaded is not None and staged is not None:
+            assert_whole(table, loaded, staged.version)
+        return staged
 
     @kept
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
@@ -263,6 +274,8 @@ class IcebergTarget:
                     f"{table}: its copy was altered to version {version} of Iceberg's format, and {VERSION} is what can"
                     " be written; drop the copy, it must be made again"
                 )
+            assert_ours(table, loaded)
+            loaded.metadata = loaded.metadata.model_copy(update={"properties": heeded(loaded.properties)})
             return loaded
         return None
 

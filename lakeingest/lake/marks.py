@@ -8,6 +8,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
+from lakeingest.lake.commit import stale
 from lakeingest.lake.history import PROGRESS, STAGING, standing
 from lakeingest.lake.row_delta import NO_FILES, FileChanges, RowDelta
 
@@ -32,6 +33,8 @@ def reset(table: TableId, loaded: Table) -> Transaction:
     would find the branch where it asserts it, and take effect.
     """
     staged, transaction = standing(table, loaded), loaded.transaction()
+    if staged is None:
+        raise stale(table)
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
     mark(transaction, staged.progress, staged.version)
     return transaction

@@ -20,6 +20,12 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    SetSnapshotRefUpdate,
+    UpdatesAndRequirements,
+)
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
 
@@ -33,6 +39,7 @@ class FileChanges:
 
 
 NO_FILES = FileChanges()
+FOR_EVER = (1 << 63) - 1  # milliseconds: no retention of the table's removes the branch
 
 
 def by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
@@ -42,7 +49,10 @@ def by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile
 
 
 class RowDelta(_FastAppendFiles):
-    """A snapshot on a branch with all that it adds and without all that it takes away, seen at once."""
+    """A snapshot on a branch with all that it adds and without all that it takes away, seen at once.
+
+    It is refused where someone changed the columns or the partitions that its files were written for.
+    """
 
     def __init__(
         self, transaction: Transaction, io: FileIO, branch: str, properties: Mapping[str, str], changes: FileChanges
@@ -53,6 +63,19 @@ class RowDelta(_FastAppendFiles):
         self._added_data_files = rows
         self._deletes = deletes
         self._gone = {file.file_path: file for file in changes.gone}
+
+    def _commit(self) -> UpdatesAndRequirements:
+        updates, requirements = super()._commit()
+        kept = [
+            one.model_copy(update={"max_ref_age_ms": FOR_EVER}) if isinstance(one, SetSnapshotRefUpdate) else one
+            for one in updates
+        ]
+        metadata = self._transaction.table_metadata
+        shape = (
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),  # type: ignore[call-arg]
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),  # type: ignore[call-arg]
+        )
+        return tuple(kept), (*requirements, *shape)
 
     def _manifests(self) -> list[ManifestFile]:
         added = (

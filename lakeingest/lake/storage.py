@@ -1,16 +1,20 @@
-"""What the lake is kept on can fail: errors of the file system, SQLite and the JVM get one of our names."""
+"""What the lake is kept on can fail: errors of files, SQLite, PyArrow, PyIceberg and the JVM get one of our names."""
 
 import functools
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import pyarrow as pa
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.exceptions import ValidationError
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakeingest.errors import LakeIngestError, Retryable, StaleWriter, StateUnreadable, StorageFailed
+from lakeingest.lake.projection import NotProjectable
 from lakeingest.lake.target import Target
 
 _ICEBERG = "org.apache.iceberg.exceptions."
@@ -41,7 +45,8 @@ def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[N
     """Name what fails while the files in `where` and the `catalog` of them are read and written.
 
     StorageFailed: no space, no permission, a broken disk or database. StateUnreadable: a file is gone or damaged.
-    Retryable: another process holds the catalog, or commits to the same table. Everything else passes as it is.
+    Retryable: another process holds the catalog, or commits to the same table, or memory is short. Everything else
+    passes as it is.
     """
     try:
         yield
@@ -55,13 +60,48 @@ def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[N
         if isinstance(error, IntegrityError):
             raise _held(catalog) from error
         raise _of_database(catalog, str(error.orig)) from error
+    except MemoryError as error:
+        raise Retryable(
+            f"{where}: memory is short: {error}; give the run more, then run the same command again"
+        ) from error
     except Exception as error:
+        if _is_of_avro(error):
+            raise unreadable(where, f"{type(error).__name__}: {error}") from error
         # what PySpark did not translate, and what it did
         java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         named = None if java is None else _of_jvm(_causes(java), where, catalog)
         if named is None:
             raise
         raise named from error
+
+
+@contextmanager
+def parsed(path: str) -> Iterator[None]:
+    """Name what PyArrow says of the contents of a file of the lake, which it reads within the block: StateUnreadable.
+
+    What the file system says of it, and a lack of memory, is for `stored`.
+    """
+    try:
+        yield
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, NotProjectable) as error:
+        raise unreadable(path, str(error)) from error
+    except OSError as error:
+        if error.errno is not None:  # without a number it is PyArrow's: the contents make no sense
+            raise
+        raise unreadable(path, str(error)) from error
+
+
+def _is_of_avro(error: Exception) -> bool:
+    """Whether PyIceberg was reading a manifest, or a list of them: a damaged one makes it raise almost anything."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(
+        frame.f_globals.get("__name__") == AvroFile.__module__
+        and "self" in frame.f_locals
+        and isinstance(frame.f_locals["self"], AvroFile)
+        for frame in frames
+    )
 
 
 def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str) -> LakeIngestError | None:

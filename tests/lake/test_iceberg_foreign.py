@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -164,12 +165,78 @@ def test_a_foreign_write_that_staging_was_moved_to_is_named(lake: Lake) -> None:
         lake.open().load(lake.table)
 
 
-def test_a_branch_that_is_gone_is_named(lake: Lake, raw: Raw) -> None:
-    """Without its staging branch a table has lost its progress to someone else."""
+def drop_branch(raw: Raw, suffix: str = "") -> None:
+    """Someone removes staging, as a retention by age does."""
+    raw(suffix).manage_snapshots().remove_branch(STAGING).commit()
+
+
+def test_a_retention_by_age_does_not_remove_staging(lake: Lake, raw: Raw) -> None:
+    """Whatever the table's own age of branches is: ours has one of its own."""
+    staged = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
+    with raw().transaction() as transaction:
+        transaction.set_properties({"history.expire.max-ref-age-ms": "1"})
+    raw().manage_snapshots().create_branch(staged.version, "theirs").commit()
+    expire(lake)
+    assert set(raw().metadata.refs) == {"main", STAGING}
+    assert lake.loaded().version == staged.version
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["staging = main", "staging is ahead"])
+@pytest.mark.parametrize("compactions", [0, 1, 3])
+@pytest.mark.parametrize("expired", [False, True])
+def test_where_staging_is_gone_the_table_goes_on_from_what_readers_see(
+    lake: Lake, raw: Raw, compact: Compact, compactions: int, *, ahead: bool, expired: bool
+) -> None:
+    """Main has all that was published, and the progress to merge again what was not."""
+    published = lake.publish(lake.merge(lake.published((1, "a")), (2, "b", False), pos=30))
+    before = progress_of(lake, published)
+    if ahead:
+        lake.merge(lake.loaded(), (3, "unpublished", False), pos=40)
+    for _ in range(compactions):
+        compact(lake)
+    drop_branch(raw)
+    if expired:
+        expire(lake)
+    main = raw().metadata.refs["main"].snapshot_id
+    assert lake.open().look(lake.table) == Staged(before, main, main)
+    assert STAGING not in raw().metadata.refs
+
+    loaded = lake.loaded()
+    assert (loaded.progress, loaded.published) == (before, main)
+    assert raw().metadata.refs[STAGING].snapshot_id == loaded.version
+    assert lake.loaded() == loaded
+    lake.publish(lake.merge(loaded, (3, "c", False), pos=40))
+    assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_foreign_write_is_named_also_where_staging_is_gone(lake: Lake, raw: Raw) -> None:
+    """The branch is not made anew on rows of someone else's."""
     lake.published((1, "a"))
-    raw().manage_snapshots().remove_branch(STAGING).commit()
-    with pytest.raises(ForeignWrite, match=f"{lake.table}: its branch {STAGING} is gone"):
+    insert(lake)
+    drop_branch(raw)
+    with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
         lake.open().load(lake.table)
+
+
+def test_staging_that_is_gone_in_mid_run_ends_the_run(lake: Lake, raw: Raw) -> None:
+    """The next one makes it anew; nothing lands anywhere else."""
+    staged = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
+    drop_branch(raw)
+    with pytest.raises(StaleWriter, match=f"{lake.table}: someone removed its branch {STAGING}; run the same"):
+        lake.merge(staged, (3, "c", False), pos=40)
+    assert lake.loaded().progress.position != staged.progress.position
+    assert lake.seen() == [(1, "a")]
+
+
+def test_a_table_that_nobody_has_seen_begins_again_where_staging_is_gone(lake: Lake, raw: Raw) -> None:
+    """Its rows and its progress were nowhere else; looking at it changes nothing."""
+    lake.wave(lake.created(), [(1, "a")], upper=(5,))
+    drop_branch(raw, BUILDING)
+    assert lake.open().look(lake.table) is None
+    assert raw(BUILDING)
+    assert lake.open().load(lake.table) is None
+    lake.published((1, "a"), (2, "b"))
+    assert lake.seen() == [(1, "a"), (2, "b")]
 
 
 def test_main_rolled_back_to_an_older_publish_goes_forward_again(lake: Lake, raw: Raw) -> None:
@@ -227,10 +294,40 @@ def test_expired_history_harms_nothing_that_is_needed(lake: Lake, compact: Compa
     assert lake.seen() == [(1, "a"), (2, "b"), (5, "e")]
 
 
-def test_a_compaction_whose_origin_is_expired_cannot_be_judged(lake: Lake, compact: Compact) -> None:
-    """When not even staging holds on to the commit below it, nobody knows that it was ours."""
+@pytest.mark.parametrize("compactions", [1, 3])
+def test_a_compaction_whose_origin_is_expired_is_built_on(
+    lake: Lake, raw: Raw, compact: Compact, compactions: int
+) -> None:
+    """Not even staging holds on to the commit below it; the table's older metadata files still have it."""
+    published = lake.published((1, "a"))
+    before = progress_of(lake, published)
+    lake.merge(published, (2, "unpublished", False), pos=30)
+    for _ in range(compactions):
+        compacted = compact(lake)
+    expire(lake)
+    assert raw().snapshot_by_id(published.version) is None
+    loaded = lake.loaded()
+    assert (loaded.progress, loaded.published) == (before, compacted)
+    lake.publish(lake.merge(loaded, (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_a_foreign_write_below_what_is_expired_is_named(lake: Lake, compact: Compact) -> None:
+    """Between our commit and the compaction that is left it is found, though it is expired."""
+    lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
+    insert(lake)
+    compact(lake)
+    expire(lake)
+    with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
+        lake.open().load(lake.table)
+
+
+def test_a_compaction_whose_origin_is_nowhere_cannot_be_judged(lake: Lake, raw: Raw, compact: Compact) -> None:
+    """When the older metadata files are gone too, nobody knows that it was ours."""
     lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
     compact(lake)
     expire(lake)
+    for entry in raw().metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file:")).unlink()
     with pytest.raises(StateUnreadable, match=f"{lake.table}: .* has been expired"):
         lake.open().load(lake.table)

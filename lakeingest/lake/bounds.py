@@ -1,0 +1,70 @@
+"""The bounds of long texts and bytes in the statistics of a data file, cut to a length that a manifest can hold.
+
+Source: Iceberg's table specification, "Data File Fields": a lower bound is at most the least value of the column in the
+file, an upper bound at least the greatest; a bound that is not there excludes nothing. PyIceberg's own cut fails where
+the last character that it keeps is U+D7FF: the code point that follows is half of a surrogate pair, and no text.
+"""
+
+from collections.abc import Mapping
+
+from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import sanitize_column_names
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import StringType
+
+_LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = 0x10FFFF, 0xD7FF, 0xE000
+_LAST_BYTE = 0xFF
+
+
+def cut_lengths(metadata: TableMetadata) -> dict[int, int]:
+    """By field id the length of a column's bounds, in characters or bytes, where the table has them cut."""
+    plan = compute_statistics_plan(sanitize_column_names(metadata.schema()), metadata.properties)
+    return {
+        number: one.mode.length
+        for number, one in plan.items()
+        if one.mode.type is MetricModeTypes.TRUNCATE and one.mode.length is not None
+    }
+
+
+def uncut(metadata: TableMetadata) -> Mapping[str, str]:
+    """The table properties with which a writer leaves these bounds whole: up to the 4 KB that Parquet keeps of them."""
+    written = sanitize_column_names(metadata.schema())
+    prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+    return {f"{prefix}.{written.find_column_name(number)}": "full" for number in cut_lengths(metadata)}
+
+
+def cut(file: DataFile, metadata: TableMetadata) -> DataFile:
+    """The file with its bounds cut; an upper bound that has no short form is left out."""
+    for number, length in cut_lengths(metadata).items():
+        is_text = isinstance(metadata.schema().find_type(number), StringType)
+        if number in file.lower_bounds:
+            least = file.lower_bounds[number]
+            file.lower_bounds[number] = least.decode()[:length].encode() if is_text else least[:length]
+        if number in file.upper_bounds:
+            greatest = file.upper_bounds.pop(number)
+            short = _above_text(greatest.decode(), length) if is_text else _above_bytes(greatest, length)
+            if short is not None:
+                file.upper_bounds[number] = short
+    return file
+
+
+def _above_text(value: str, length: int) -> bytes | None:
+    """The value, or a text of at most so many characters that is greater; None where there is none."""
+    if len(value) <= length:
+        return value.encode()
+    kept = value[:length].rstrip(chr(_LAST))
+    if not kept:
+        return None
+    last = ord(kept[-1])
+    following = _AFTER_SURROGATES if last == _BEFORE_SURROGATES else last + 1
+    return (kept[:-1] + chr(following)).encode()
+
+
+def _above_bytes(value: bytes, length: int) -> bytes | None:
+    """The value, or at most so many bytes that are greater; None where there are none."""
+    if len(value) <= length:
+        return value
+    kept = value[:length].rstrip(bytes([_LAST_BYTE]))
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

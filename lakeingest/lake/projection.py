@@ -1,0 +1,65 @@
+"""Columns of a data file as the table has them: found by their field ids, with the table's types.
+
+Source: Iceberg's table specification, "Column Projection" and "Parquet". Who writes a file chooses the order of its
+columns, their names and how a type is stored: others have `string` for our `large_string`, dictionaries, or INT96.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+_FIELD_ID = b"PARQUET:field_id"
+_TEXTS = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
+
+
+class NotProjectable(ValueError):
+    """The file does not hold what the table says that it holds."""
+
+
+def projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+    """These columns of the table's schema, of all rows of a file, in this order; one that it lacks is null.
+
+    NotProjectable when a required column is missing, or when the file has no field ids; an error of PyArrow's for a
+    value that the table's type cannot hold.
+    """
+    there = _by_id(parquet.schema_arrow)
+    targets = schema.as_arrow()
+    wanted = [(schema.find_field(name), targets.field(name)) for name in names]
+    read = parquet.read([there[field.field_id] for field, _ in wanted if field.field_id in there])
+    columns = []
+    for field, target in wanted:
+        if field.field_id in there:
+            columns.append(_cast(read[there[field.field_id]], target.type))
+        elif field.required:
+            raise NotProjectable(f"it lacks the required column {field.name} (field id {field.field_id})")
+        else:
+            columns.append(pa.chunked_array([pa.nulls(parquet.metadata.num_rows, target.type)]))
+    return pa.table(columns, names=list(names))
+
+
+def _by_id(schema: pa.Schema) -> Mapping[int, str]:
+    """The names of a file's columns by their field ids."""
+    found = {int(field.metadata[_FIELD_ID]): field.name for field in schema if _FIELD_ID in (field.metadata or {})}
+    if not found or len(set(schema.names)) != len(schema.names):
+        raise NotProjectable("its columns have no field ids, or two have one name")
+    return found
+
+
+def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.type == target:
+        return column
+    if _is_text(column.type) != _is_text(target):  # Arrow would read numbers out of texts
+        raise NotProjectable(f"it has {column.type} for {target}")
+    return column.cast(target)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether it has texts or bytes, which Parquet tells apart only by a note."""
+    return any(is_such(kind) for is_such in _TEXTS)

@@ -1,0 +1,31 @@
+"""Properties of an Iceberg table that users may set, as far as our own writes heed them.
+
+Where files lie, how they are compressed, and which bounds they have, is the user's to say. A value that PyIceberg
+cannot use, which Spark lets anyone set, must not end a run; sizes of files and pages are ours.
+"""
+
+import re
+from collections.abc import Mapping
+
+_OURS = re.compile(
+    r"write\.format\.default|write\.target-file-size-bytes|write\.summary\.partition-limit|schema\.name-mapping\.default"
+    r"|write\.parquet\.(?!compression-codec|compression-level|dict-size-bytes).*"
+)
+_USABLE = {
+    r"write\.parquet\.compression-codec": r"zstd|gzip|snappy|lz4|brotli|uncompressed",
+    r"write\.parquet\.compression-level": r"[1-9]",
+    r"write\.parquet\.dict-size-bytes": r"[1-9]\d{0,8}",
+    r"write\.avro\.compression-codec": r"deflate|gzip|zstd|uncompressed",
+    r"write\.metadata\.metrics\..*": r"none|counts|full|truncate\([1-9]\d{0,3}\)",
+    r"commit\..*": r"\d{1,9}|true|false",
+}
+
+
+def heeded(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that a writer of ours is given; where one is left out, PyIceberg's default holds."""
+    return {name: value for name, value in properties.items() if not _OURS.fullmatch(name) and _is_usable(name, value)}
+
+
+def _is_usable(name: str, value: str) -> bool:
+    known = next((values for names, values in _USABLE.items() if re.fullmatch(names, name)), None)
+    return known is None or re.fullmatch(known, value) is not None
