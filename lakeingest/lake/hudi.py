@@ -6,6 +6,7 @@ Properties of that commit (its metadata), always complete: `lakeingest.progress`
 A commit cannot be taken back unseen, so the gates run before it, on the rows that it will hold.
 """
 
+import errno
 import json
 import math
 import re
@@ -27,10 +28,10 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
-from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
+from lakeingest.lake.staging import Staging, StagingFolder, files_of
 from lakeingest.lake.statement import configured, effects_of, merge_folder
 from lakeingest.lake.storage import kept, stored
-from lakeingest.lake.target import Bounds, Effects, Staged
+from lakeingest.lake.target import Bounds, Effects, Staged, stale
 from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest
 from lakeingest.lake.types import hudi_type
 from lakeingest.wire.arrow import table_schema
@@ -373,6 +374,8 @@ class HudiTarget:
             if self._shown(table) is None:
                 raise stale(table) from None
         except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
+                raise
             raise NotOurTable(f"{self.settings.folder(table)} was made by someone else; rename it") from error
 
     def _staging(self, table: TableId) -> StagingFolder:

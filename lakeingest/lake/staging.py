@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.errors import StateUnreadable
+from lakeingest.lake.target import stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,10 @@ class StagingFolder:
                 file.flush()
                 os.fsync(file.fileno())
             os.link(new, path)
-        except (FileExistsError, FileNotFoundError) as error:  # made, or the folder was dropped, by another run
+        except FileExistsError as error:
+            if not path.samefile(new):  # else it was made, and a network file system lost the answer and asked again
+                raise stale(self.table) from error
+        except FileNotFoundError as error:  # the folder was dropped by another run
             raise stale(self.table) from error
         finally:
             new.unlink(missing_ok=True)
@@ -155,11 +159,6 @@ def files_of(commits: Iterable[Staging]) -> tuple[list[str], list[tuple[str, ...
     """The files of rows of these commits, and those of changes, merge by merge in the order of the commits."""
     rows = [name for commit in commits for name in commit.rows]
     return rows, [commit.changes for commit in commits if commit.changes]
-
-
-def stale(table: TableId) -> StaleWriter:
-    """Another writer was there first."""
-    return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
 
 
 def _new_version() -> int:
