@@ -28,10 +28,10 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
-from lakeingest.lake.staging import Staging, StagingFolder, files_of
+from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
 from lakeingest.lake.statement import configured, effects_of, merge_folder
 from lakeingest.lake.storage import kept, stored
-from lakeingest.lake.target import Bounds, Effects, Staged, stale
+from lakeingest.lake.target import Bounds, Effects, Staged
 from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest
 from lakeingest.lake.types import hudi_type
 from lakeingest.wire.arrow import table_schema

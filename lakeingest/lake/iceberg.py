@@ -29,14 +29,14 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
-from lakeingest.lake.commit import commit, until_known
+from lakeingest.lake.commit import commit, stale, until_known
 from lakeingest.lake.data_files import write_rows
 from lakeingest.lake.history import BUILDING, MAIN, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
 from lakeingest.lake.marks import mark, reset
 from lakeingest.lake.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.storage import kept, stored
-from lakeingest.lake.target import Bounds, Effects, Staged, stale
+from lakeingest.lake.target import Bounds, Effects, Staged
 from lakeingest.lake.tidying import tidied
 from lakeingest.lake.types import iceberg_schema, iceberg_type
 

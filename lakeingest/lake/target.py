@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import StaleWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,8 +146,3 @@ class Target(Protocol):
 
         UnsupportedTable where it cannot have such a column, or such a key.
         """
-
-
-def stale(table: TableId) -> StaleWriter:
-    """Another writer was there first."""
-    return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
