@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from lakeingest import config
@@ -19,6 +20,7 @@ from lakeingest.errors import CommitUnknown, ForeignWrite, StaleWriter
 from lakeingest.lake import commit, tidying
 from lakeingest.lake.history import BUILDING, MAIN, STAGING
 from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.marks import mark
 from lakeingest.lake.target import Staged, Target
 from tests.lake.steps import PLAIN, START, UUID, Lake, Row
 from tests.lake.unreliable import ANSWERS, FAULTS, SOUND, Fault, behind, done, not_done
@@ -269,6 +271,24 @@ def test_a_foreign_commit_right_before_ours_does_not_stop_it(
     step.act(lake, staged, target)
     assert not catalog.plan
     assert rows_of(lake) == step.staged
+
+
+def test_a_commit_is_not_made_on_a_table_that_was_defined_anew(lake: Lake) -> None:
+    """Its files were written for the columns that there were: it is for whoever builds it again to look at those."""
+    staged = changed(lake)
+    loaded, looked = table_of(lake), []
+    with table_of(lake).update_schema() as update:
+        update.add_column("theirs", StringType())
+
+    def build(found: Table) -> Transaction:
+        looked.append(found.schema().column_names)
+        transaction = found.transaction()
+        mark(transaction, staged.progress, staged.version)
+        return transaction
+
+    moved = commit.commit(lake.table, build(loaded), lambda: table_of(lake), build)
+    assert looked == [["id", "v"], ["id", "v", "theirs"]]
+    assert moved == {STAGING: table_of(lake).metadata.refs[STAGING].snapshot_id}
 
 
 @pytest.mark.parametrize("times", [5, 6])
