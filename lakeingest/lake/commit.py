@@ -3,7 +3,7 @@
 An answer can be lost or late, or be the refusal of a request that a client or a proxy has sent twice. So only the
 table tells whether a commit is there. For that every commit adds a snapshot of its own or moves main, and it asserts
 where each branch that it moves stands (Iceberg's REST specification, "TableRequirement"). Of all copies of such a
-request at most one takes effect. Once a branch has moved without it, none can.
+request at most one takes effect. Once a branch has moved without it, none can. It also asserts the table's schema.
 
 PyIceberg's own `commit_transaction` is not used. It retries as the table's property `commit.retry.num-retries` says,
 and then builds our changes on what another writer left; after a conflict it deletes manifests, which are live if the
@@ -21,6 +21,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCreate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
@@ -134,7 +136,7 @@ class _Request:
             # of each kind PyIceberg keeps one only, so of several branches the first
             others = (one for one in transaction._requirements if not isinstance(one, AssertRefSnapshotId))  # noqa: SLF001
             places = (_stands(one, _place(table.metadata, one)) for one in sorted(touched))
-            asserted = (*others, *places, AssertTableUUID(uuid=table.metadata.table_uuid))
+            asserted = (*others, *places, *_defined(table.metadata))
         return cls(table, updates, asserted, added, branches, creates)
 
     def send(self) -> None:
@@ -164,6 +166,15 @@ class _Request:
     def is_based_on(self, found: Table) -> bool:
         """Whether nobody committed since it was prepared."""
         return (found.name(), found.metadata_location) == (self.table.name(), self.table.metadata_location)
+
+
+def _defined(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+    """It is this table, and defined as it is: its files were written for that."""
+    return (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+    )
 
 
 def _stands(branch: str, snapshot: int | None) -> AssertRefSnapshotId:

@@ -6,6 +6,7 @@ Properties of that commit (its metadata), always complete: `lakeingest.progress`
 A commit cannot be taken back unseen, so the gates run before it, on the rows that it will hold.
 """
 
+import errno
 import json
 import math
 import re
@@ -373,6 +374,8 @@ class HudiTarget:
             if self._shown(table) is None:
                 raise stale(table) from None
         except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
+                raise
             raise NotOurTable(f"{self.settings.folder(table)} was made by someone else; rename it") from error
 
     def _staging(self, table: TableId) -> StagingFolder:

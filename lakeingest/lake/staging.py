@@ -136,7 +136,10 @@ class StagingFolder:
                 file.flush()
                 os.fsync(file.fileno())
             os.link(new, path)
-        except (FileExistsError, FileNotFoundError) as error:  # made, or the folder was dropped, by another run
+        except FileExistsError as error:
+            if not path.samefile(new):  # else it was made, and a network file system lost the answer and asked again
+                raise stale(self.table) from error
+        except FileNotFoundError as error:  # the folder was dropped by another run
             raise stale(self.table) from error
         finally:
             new.unlink(missing_ok=True)

@@ -1,21 +1,24 @@
 """What holds for Hudi alone: the commit's metadata, staging in a folder, the lock of a publish, what others do."""
 
 import datetime as dt
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.core.schema import Column, Kind
-from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
+from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
 from lakeingest.lake import hudi
 from lakeingest.lake.hudi import BUILDING, HudiTarget
 from lakeingest.lake.timeline import newest
@@ -163,6 +166,84 @@ def test_a_merge_that_was_broken_off_is_done_again(lake: Lake) -> None:
     assert lake.seen() == [(1, "a"), (2, "b")]
     lake.publish(lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30))
     assert lake.seen() == [(1, "a"), (2, "B"), (3, "c")]
+
+
+@contextmanager
+def failing(when: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A publish fails in Spark before its commit, or after it: then only the answer is lost."""
+    real = HudiTarget._write  # noqa: SLF001 - the job of Spark
+
+    def write(*given: Any) -> None:
+        if when == "after":
+            real(*given)
+        raise RuntimeError("the connection to Spark is broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HudiTarget, "_write", write)
+        yield
+
+
+def test_a_publish_whose_answer_is_lost_is_done(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeline tells: the first publish and a later one are there, once, and their staging is swept."""
+    with failing("after", monkeypatch):
+        published = lake.published((1, "a"))
+    assert lake.loaded() == replace(published, progress=lake.loaded().progress)
+    staged = lake.merge(lake.loaded(), (2, "b", False), pos=30)
+    with failing("after", monkeypatch):
+        published = lake.publish(staged)
+    assert lake.loaded() == replace(published, progress=lake.loaded().progress)
+    assert lake.loaded().visible
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_a_publish_that_failed_is_not_taken_for_done(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error passes as it is, readers keep what they see, and the same publish can be made again."""
+    staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
+    with failing("before", monkeypatch), pytest.raises(RuntimeError, match="connection to Spark"):
+        lake.publish(staged)
+    assert lake.loaded() == staged
+    assert not folder(lake).exists()
+    lake.publish(staged)
+    staged = lake.merge(lake.loaded(), (2, "b", False), pos=30)
+    with failing("before", monkeypatch), pytest.raises(RuntimeError, match="connection to Spark"):
+        lake.publish(staged)
+    assert lake.seen() == [(1, "a")]
+    assert lake.loaded() == staged
+    lake.publish(staged)
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_a_commit_of_staging_that_a_network_file_system_answers_twice_is_done(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the answer of link() is lost, NFS asks again and answers that the file exists: it is ours."""
+    staged, real = lake.copied((1, "a")), os.link
+
+    def link(*given: Any) -> None:
+        real(*given)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        marked = lake.open().mark(staged, lake.leveled(staged, 20))
+    assert lake.loaded() == marked
+
+
+def test_a_folder_that_cannot_be_renamed_is_no_table_of_someone_else(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that refuses the first publish its name is a matter of storage; the next run finishes it."""
+    staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)
+        with pytest.raises(StorageFailed, match="Read-only file system"):
+            lake.publish(staged)
+    assert lake.loaded().visible
+    assert lake.seen() == [(1, "a")]
 
 
 @pytest.fixture
