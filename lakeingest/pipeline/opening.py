@@ -26,7 +26,7 @@ from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.boundaries import noted
 from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
-from lakeingest.pipeline.events import Observer, Opened
+from lakeingest.pipeline.events import Observer, Opened, WentBack
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
 
@@ -52,6 +52,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             for table, staged in loaded.items():
                 if staged:
                     assert_unchanged(staged, schemas[table])
+                if staged and staged.lost:
+                    observe(WentBack(table, staged.lost))
             spool = _spool(config, connection, target, loaded)
             session = spark or (open_session(config) if is_due(config) else None)
             context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))

@@ -1,0 +1,115 @@
+"""Whether the files of a snapshot are what its manifests say: there, of the recorded length, each key in one of them.
+
+It is asked before each publish, and when a table is loaded. That takes one look at the size of each file. What a look
+at all files would cost is bounded: mostly those of the newest manifests are asked, all of them now and then.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from lakeingest.core.schema import TableId
+from lakeingest.errors import StateUnreadable
+from lakeingest.lake.data_files import alive, read_deletes, read_rows
+from lakeingest.lake.iceberg_merger import files_with
+
+NEWEST = 64  # manifests whose files are looked at each time
+EVERY = 16  # commits after which all files are looked at, and keys compared
+ROWS = 2_000_000  # whose keys are compared at once
+
+
+def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None) -> None:
+    """StateUnreadable unless the files of this snapshot are whole, and no key was found in it twice."""
+    thorough = published is None or _number(loaded, version) // EVERY > _number(loaded, published) // EVERY
+    if found := damaged(loaded, version, thorough=thorough):
+        raise StateUnreadable(
+            f"{table}: {found}; it was not published: run the same command again, which goes back to the newest commit"
+            " whose files are whole"
+        )
+    if thorough and (key := repeated(loaded, version)) is not None:
+        raise StateUnreadable(
+            f"{table}: the key {key} is in it twice; it was not published: drop the copy to copy it again"
+        )
+
+
+def damaged(loaded: Table, version: int, *, thorough: bool = False) -> str | None:
+    """What is wrong with a file of a snapshot, None where nothing is; `thorough` asks for all files."""
+    snapshot = loaded.metadata.snapshot_by_id(version)
+    assert snapshot is not None  # noqa: S101 - the table was loaded with it
+    path = snapshot.manifest_list
+    try:
+        manifests = sorted(snapshot.manifests(loaded.io), key=lambda one: one.sequence_number or 0, reverse=True)
+        for one in manifests if thorough else manifests[:NEWEST]:
+            path = one.manifest_path
+            if found := _damaged_file(loaded, one):
+                return found
+    except FileNotFoundError:
+        return f"{path} is gone"
+    except (EOFError, ValueError) as error:
+        return f"{path} is damaged: {error}"
+    return None
+
+
+def _damaged_file(loaded: Table, manifest: ManifestFile) -> str | None:
+    files = [entry.data_file for entry in manifest.fetch_manifest_entry(loaded.io)]
+    sizes = ExecutorFactory.get_or_create().map(lambda file: _size(loaded, file), files)
+    for file, size in zip(files, sizes, strict=True):
+        if size is None:
+            return f"{file.file_path} is gone"
+        if size != file.file_size_in_bytes:
+            return f"{file.file_path} has {size} bytes, not {file.file_size_in_bytes}"
+    return None
+
+
+def _size(loaded: Table, file: DataFile) -> int | None:
+    try:
+        return len(loaded.io.new_input(file.file_path))
+    except FileNotFoundError:
+        return None
+
+
+def repeated(loaded: Table, version: int) -> tuple[object, ...] | None:
+    """A key that two rows of a snapshot have, None where none was found.
+
+    All keys of a table of up to `ROWS` rows are compared; of a larger one those near a file that is chosen by chance.
+    """
+    key = [loaded.schema().find_column_name(number) for number in sorted(loaded.schema().identifier_field_ids)]
+    names = [name for name in key if name is not None]
+    tasks = list(_some(loaded, version, names[0]))
+    dead = read_deletes({one.file_path: one for task in tasks for one in task.delete_files}.values())
+    fields = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
+    parts = (alive(read_rows(loaded.metadata, task.file, names), task.file, dead) for task in tasks)
+    keys = pa.concat_tables([fields.empty_table(), *(part.cast(fields) for part in parts)])
+    counts = keys.group_by(names).aggregate([([], "count_all")])
+    if counts.num_rows == keys.num_rows:
+        return None
+    twice = counts.filter(pa.compute.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]
+    return tuple(twice[name] for name in names)
+
+
+def _some(loaded: Table, version: int, name: str) -> Iterator[FileScanTask]:
+    """All data files of a snapshot, or about `ROWS` rows of those whose keys are close together."""
+    tasks: Sequence[FileScanTask] = files_with(loaded, version, name, None)
+    if sum(task.file.record_count for task in tasks) > ROWS:
+        first = random.choice(tasks)  # noqa: S311 - another part of the table each time
+        field = loaded.schema().find_field(name)
+        ends = [(bounds or {}).get(field.field_id) for bounds in (first.file.lower_bounds, first.file.upper_bounds)]
+        if None not in ends:
+            least, greatest = (from_bytes(field.field_type, end) for end in ends)  # type: ignore[arg-type]
+            tasks = files_with(loaded, version, name, (least, greatest))
+        tasks = random.sample(tasks, len(tasks))
+    left = ROWS
+    for task in tasks:
+        if left > 0:
+            yield task
+        left -= task.file.record_count
+
+
+def _number(loaded: Table, version: int) -> int:
+    snapshot = loaded.metadata.snapshot_by_id(version)
+    return 0 if snapshot is None else snapshot.sequence_number or 0
