@@ -1,7 +1,7 @@
 """Whether the files of a snapshot are what its manifests say: there, of the recorded length, each key in one of them.
 
-It is asked before each publish, and when a table is loaded. That takes one look at the size of each file. What a look
-at all files would cost is bounded: mostly those of the newest manifests are asked, all of them now and then.
+It is asked when a table is loaded and before each publish: of the files of the newest manifests, of those that were not
+asked yet by this run, and now and then of all.
 """
 
 import random
@@ -23,10 +23,13 @@ EVERY = 16  # commits after which all files are looked at, and keys compared
 ROWS = 2_000_000  # whose keys are compared at once
 
 
-def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None) -> None:
-    """StateUnreadable unless the files of this snapshot are whole, and no key was found in it twice."""
+def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None, known: set[str]) -> None:
+    """StateUnreadable unless the files of this snapshot are whole, and no key was found in it twice.
+
+    `known` is as in `damaged`.
+    """
     thorough = published is None or _number(loaded, version) // EVERY > _number(loaded, published) // EVERY
-    if found := damaged(loaded, version, thorough=thorough):
+    if found := damaged(loaded, version, known, thorough=thorough):
         raise StateUnreadable(
             f"{table}: {found}; it was not published: run the same command again, which goes back to the newest commit"
             " whose files are whole"
@@ -37,21 +40,28 @@ def assert_publishable(table: TableId, loaded: Table, version: int, published: i
         )
 
 
-def damaged(loaded: Table, version: int, *, thorough: bool = False) -> str | None:
-    """What is wrong with a file of a snapshot, None where nothing is; `thorough` asks for all files."""
+def damaged(loaded: Table, version: int, known: set[str] | None = None, *, thorough: bool = False) -> str | None:
+    """What is wrong with a file of a snapshot, None where nothing is; `thorough` asks for all files.
+
+    `known` names the manifests whose files were found whole; they are passed over, and it is brought up to date.
+    """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
+    known = set() if known is None else known
     path = snapshot.manifest_list
     try:
         manifests = sorted(snapshot.manifests(loaded.io), key=lambda one: one.sequence_number or 0, reverse=True)
         for one in manifests if thorough else manifests[:NEWEST]:
             path = one.manifest_path
-            if found := _damaged_file(loaded, one):
-                return found
+            if thorough or path not in known:
+                if found := _damaged_file(loaded, one):
+                    return found
+                known.add(path)
     except FileNotFoundError:
         return f"{path} is gone"
     except (EOFError, ValueError) as error:
         return f"{path} is damaged: {error}"
+    known.intersection_update(one.manifest_path for one in manifests)
     return None
 
 

@@ -11,6 +11,7 @@ import json
 import pickle
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -76,6 +77,7 @@ class IcebergTarget:
 
     def __init__(self, settings: config.Target) -> None:
         self.settings = settings
+        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run looked for
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -113,7 +115,7 @@ class IcebergTarget:
         if loaded.name() == self._building(table) and staged.published is not None:
             self._show(table, loaded)
             return self.load(table)
-        if found := damaged(loaded, staged.version):
+        if found := damaged(loaded, staged.version, self._whole[table]):
             whole = newest_whole(loaded)
             if whole is None and staged.published is None:
                 self.discard(table)
@@ -233,7 +235,7 @@ class IcebergTarget:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""
         table = staged.progress.table
         loaded = self._with(table, staged.version)
-        assert_publishable(table, loaded, staged.version, staged.published)
+        assert_publishable(table, loaded, staged.version, staged.published, self._whole[table])
         position = staged.progress.position
         copy = "" if position is None else json.dumps(position.to_json())
 
