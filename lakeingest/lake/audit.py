@@ -5,18 +5,19 @@ asked yet by this run, and now and then of all.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import NestedField
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.data_files import alive, read_deletes, read_rows
-from lakeingest.lake.iceberg_merger import files_with
 
 NEWEST = 64  # manifests whose files are looked at each time
 EVERY = 16  # commits after which all files are looked at, and keys compared
@@ -88,8 +89,9 @@ def repeated(loaded: Table, version: int) -> tuple[object, ...] | None:
 
     All keys of a table of up to `ROWS` rows are compared; of a larger one those near a file that is chosen by chance.
     """
-    key = [loaded.schema().find_column_name(number) for number in sorted(loaded.schema().identifier_field_ids)]
-    names = [name for name in key if name is not None]
+    names = [loaded.schema().find_field(number).name for number in sorted(loaded.schema().identifier_field_ids)]
+    if not names:  # someone took the identifier from the table
+        return None
     tasks = list(_some(loaded, version, names[0]))
     dead = read_deletes({one.file_path: one for task in tasks for one in task.delete_files}.values())
     fields = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
@@ -104,20 +106,30 @@ def repeated(loaded: Table, version: int) -> tuple[object, ...] | None:
 
 def _some(loaded: Table, version: int, name: str) -> Iterator[FileScanTask]:
     """All data files of a snapshot, or about `ROWS` rows of those whose keys are close together."""
-    tasks: Sequence[FileScanTask] = files_with(loaded, version, name, None)
+    tasks = list(loaded.scan(snapshot_id=version).plan_files())
     if sum(task.file.record_count for task in tasks) > ROWS:
-        first = random.choice(tasks)  # noqa: S311 - another part of the table each time
         field = loaded.schema().find_field(name)
-        ends = [(bounds or {}).get(field.field_id) for bounds in (first.file.lower_bounds, first.file.upper_bounds)]
-        if None not in ends:
-            least, greatest = (from_bytes(field.field_type, end) for end in ends)  # type: ignore[arg-type]
-            tasks = files_with(loaded, version, name, (least, greatest))
-        tasks = random.sample(tasks, len(tasks))
+        chosen = _bounds(random.choice(tasks), field)  # noqa: S311 - another part of the table each time
+        near = [task for task in tasks if _overlap(_bounds(task, field), chosen)]
+        tasks = random.sample(near, len(near))
     left = ROWS
     for task in tasks:
         if left > 0:
             yield task
         left -= task.file.record_count
+
+
+def _bounds(task: FileScanTask, field: NestedField) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a column in a file, None where they are not recorded."""
+    recorded = (task.file.lower_bounds or {}).get(field.field_id), (task.file.upper_bounds or {}).get(field.field_id)
+    if recorded[0] is None or recorded[1] is None:
+        return None
+    return from_bytes(field.field_type, recorded[0]), from_bytes(field.field_type, recorded[1])  # type: ignore[arg-type]
+
+
+def _overlap(one: tuple[Any, Any] | None, other: tuple[Any, Any] | None) -> bool:
+    """Whether two files may have the same value; True where that is not known."""
+    return one is None or other is None or bool(one[0] <= other[1] and other[0] <= one[1])
 
 
 def _number(loaded: Table, version: int) -> int:

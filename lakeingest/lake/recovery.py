@@ -12,9 +12,9 @@ from urllib.parse import unquote, urlsplit
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from sqlalchemy import select, update
@@ -46,10 +46,14 @@ def _older(loaded: Table) -> Iterator[Snapshot]:
 
 
 def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
-    """Let staging stand at a commit of ours, and main too where that stands on one which is not whole."""
+    """Let staging stand at a commit of ours.
+
+    So does main where it stands on one that is not whole, and readers have seen this one: never one that they have not.
+    """
     progress, transaction = progress_of(table, snapshot), loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
-    if damaged(loaded, tip(loaded, MAIN).snapshot_id) is not None:
+    was_seen = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
+    if was_seen and damaged(loaded, tip(loaded, MAIN).snapshot_id) is not None:
         copy = "" if progress.position is None else json.dumps(progress.position.to_json())
         transaction.set_properties({"lakeingest.position": copy})
         branches.set_current_snapshot(snapshot_id=snapshot.snapshot_id)
@@ -61,7 +65,8 @@ def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
     """Point the catalog at the newest readable metadata.json where the one that it names is gone or damaged.
 
-    The path of the one that was lost; None where nothing was to do, or nothing could be done.
+    Only at one that was committed: others may be of a writer that was refused. That is the one before, or an entry in
+    the log of a readable one. The path of the one that was lost; None where nothing was to do, or could be done.
     """
     if not isinstance(catalog, SqlCatalog):
         return None
@@ -71,23 +76,32 @@ def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
         IcebergTables.table_name == name[1],
     )
     with catalog.engine.begin() as connection:
-        lost = connection.execute(select(IcebergTables.metadata_location).where(*row)).scalar()
-        if lost is None or _is_readable(lost, catalog._load_file_io(location=lost)):  # noqa: SLF001 - as PyIceberg does
+        named = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*row)
+        lost, previous = connection.execute(named).one_or_none() or (None, None)
+        if lost is None or _read(catalog, lost) is not None:
             return None
-        folder = Path(unquote(urlsplit(lost).path)).parent
-        # their names begin with a number that grows
-        others = sorted((one.as_uri() for one in folder.glob("*.metadata.json") if one.as_uri() < lost), reverse=True)
-        found = next((one for one in others if _is_readable(one, catalog._load_file_io(location=one))), None)  # noqa: SLF001
+        committed = [previous] if previous else []
+        found = next((one for one in (*committed, *_logged(catalog, lost)) if _read(catalog, one) is not None), None)
         if found is None:
             return None
         newer = update(IcebergTables).where(*row, IcebergTables.metadata_location == lost)
         connection.execute(newer.values(metadata_location=found, previous_metadata_location=None))
-        return lost
+        return str(lost)
 
 
-def _is_readable(location: str, io: FileIO) -> bool:
+def _logged(catalog: Catalog, lost: str) -> Iterator[str]:
+    """The log of the newest readable metadata.json, newest first."""
+    folder = Path(unquote(urlsplit(lost).path)).parent
+    # their names begin with a number that grows
+    for file in sorted(folder.glob("*.metadata.json"), reverse=True):
+        if (metadata := _read(catalog, file.as_uri())) is not None:
+            yield from (entry.metadata_file for entry in reversed(metadata.metadata_log))
+            return
+
+
+def _read(catalog: Catalog, location: str) -> TableMetadata | None:
     try:
-        FromInputFile.table_metadata(io.new_input(location))
+        io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
+        return FromInputFile.table_metadata(io.new_input(location))
     except UNREADABLE:
-        return False
-    return True
+        return None

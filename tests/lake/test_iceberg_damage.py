@@ -126,8 +126,24 @@ def test_a_damaged_metadata_json_is_gone_back_from(lake: Lake, raw: Raw, spoil: 
         spoil(file)
     again = lake.loaded()
     assert newest[-1].name in again.lost
-    lake.publish(lake.merge(again, (1, "A", False), pos=40))
+    assert again.progress.position is not None
+    behind = [(2, "B", False), (3, "c", False)] if again.progress.position.at.pos < 30 else []
+    lake.publish(lake.merge(again, *behind, (1, "A", False), pos=40))
     assert lake.seen() == [(1, "A"), (2, "B"), (3, "c")]
+
+
+def test_metadata_of_a_writer_that_was_refused_is_never_gone_back_to(lake: Lake, raw: Raw) -> None:
+    """It lies beside the one that was committed, and nobody but the log of the next one tells them apart."""
+    start(lake)
+    newest, before = sorted(local(raw().metadata_location).parent.glob("*.metadata.json"), reverse=True)[:2]
+    refused = before.read_text().replace("lakeingest.gate", "lakeingest.refused")
+    for number in (before.name[:5], newest.name[:5]):
+        (before.parent / f"{number}-00000000-refused.metadata.json").write_text(refused)
+        (before.parent / f"{number}-ffffffff-refused.metadata.json").write_text(refused)
+    remove(newest)
+    remove(before)
+    assert lake.loaded().lost
+    assert "lakeingest.refused" not in raw().properties
 
 
 def test_a_table_that_nobody_has_seen_is_made_again(lake: Lake, raw: Raw) -> None:
