@@ -23,6 +23,7 @@ from lakeingest.pipeline.events import (
     SourceLost,
     Spooled,
     WaveCommitted,
+    WentBack,
 )
 from lakeingest.pipeline.plan import TablePlan
 from lakeingest.pipeline.run import RunResult
@@ -60,6 +61,8 @@ def line(event: Event) -> str | None:
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
         case Following():
             return f"caught up with the source in {event.seconds:.1f} s; from here on each publish is a line"
+        case WentBack():
+            return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case SourceLost():
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None

@@ -35,6 +35,7 @@ target:
   format: iceberg
   catalog: {type: sql}
   warehouse: ./warehouse
+  history: {keep: 5d, least: 20}
   table: "{database}.{table}"
 state: ./state
 quality: {suites: ./quality, on_failure: stop}
@@ -82,6 +83,15 @@ def test_the_whole_example_is_understood(tmp_path: Path) -> None:
     assert (config.target.format, config.target.catalog.type) == ("iceberg", "sql")
     assert (config.spark.jars, config.spark.conf) == ("auto", {})
     assert (config.quality.suites, config.quality.on_failure) == (tmp_path / "quality", "stop")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("15m", 900), ("12h", 43_200), ("5d", 432_000), ("2w", 1_209_600), ("0s", 0)]
+)
+def test_a_duration_is_a_number_and_its_unit(text: str, seconds: int) -> None:
+    """As in `target.history.keep`."""
+    history = parsed(f"target/history/keep={text}").target.history
+    assert (history.keep.total_seconds(), history.least) == (seconds, 20)
 
 
 def test_all_but_name_source_and_include_has_a_default(tmp_path: Path) -> None:
@@ -145,6 +155,7 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
         ("tables/options/shop.*/chunk_row=5", "unknown key tables.options.shop.*.chunk_row; did you mean chunk_rows?"),
         ("target/warehose=a", "unknown key target.warehose; did you mean warehouse?"),
         ("target/catalog/typ=sql", "unknown key target.catalog.typ; did you mean type?"),
+        ("target/history/kep=5d", "unknown key target.history.kep; did you mean keep?"),
         ("spark/jar=auto", "unknown key spark.jar; did you mean jars?"),
         ("quality/suite=a", "unknown key quality.suite; did you mean suites?"),
         ("zzz=1", "unknown key zzz; known are name, quality, source, spark, state, submit, tables, target, version"),
@@ -186,6 +197,14 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("source/max_connections=1", "source.max_connections: "),
         ("source/tls/mode=perhaps", "source.tls.mode: "),
         ("tables/include=[]", "tables.include: "),
+        ("target/history/keep=5", "target.history.keep: "),
+        ("target/history/keep=5 days", "target.history.keep: "),
+        ("target/history/keep=-5d", "target.history.keep: "),
+        ("target/history/keep=1.5d", "target.history.keep: "),
+        ("target/history/keep=99999999999d", "target.history.keep: "),
+        ("target/history/keep=", "target.history.keep: "),
+        ("target/history/least=0", "target.history.least: "),
+        ("target/history=5d", "target.history: "),
         ("tables/include=shop.orders", "tables.include: "),
         ("tables/include=['re:(']", "tables.include.0: "),
         ("tables/exclude=['re:shop.[']", "tables.exclude.0: "),

@@ -69,6 +69,13 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_tree(folder: Path, since: float) -> None:
+    """Bring the files of a folder that were changed since then (seconds since 1970), and all names, to the disk."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() or path.stat().st_mtime >= since:
+            sync(path)
+
+
 def sync_commits(engine: Engine) -> None:
     """Let SQLite bring a commit to the disk before it answers.
 

@@ -10,7 +10,7 @@ lists, so that a removal that was interrupted is finished by the next one.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -60,9 +60,8 @@ def trim(loaded: Table) -> None:
         return
     log = loaded.metadata.metadata_log
     # the commit has added an entry, for the version that was loaded
-    for entry in log[: max(0, len(log) + 1 - max(1, int(properties[_VERSIONS])))]:
-        with suppress(OSError):
-            loaded.io.delete(entry.metadata_file)
+    gone = log[: max(0, len(log) + 1 - max(1, int(properties[_VERSIONS])))]
+    delete(loaded.io, [entry.metadata_file for entry in gone])
 
 
 def expire(transaction: Transaction, loaded: Table, history: History) -> int:
@@ -151,9 +150,15 @@ def sweep(loaded: Table) -> None:
         return
     with suppress(OSError, ValueError):
         gone = unfinished(loaded)
-        for path in [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)]:
+        delete(loaded.io, [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)])
+
+
+def delete(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files that nothing refers to, in this order, as far as that succeeds."""
+    with suppress(OSError):
+        for path in paths:
             with suppress(FileNotFoundError):
-                loaded.io.delete(path)
+                io.delete(path)
 
 
 def _unneeded(loaded: Table, gone: Sequence[Snapshot]) -> list[str]:

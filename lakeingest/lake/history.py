@@ -37,8 +37,8 @@ def standing(table: TableId, loaded: Table) -> Staged | None:
     newest = next((one for one in ancestors_of(branch, loaded.metadata) if is_marked(one)), None)
     behind = {one.snapshot_id for one in ancestors_of(newest, loaded.metadata)}
     if newest is not None and (main in behind or published is None):
-        return Staged(_progress(table, newest), newest.snapshot_id, published)
-    return Staged(_progress(table, source_of(table, loaded)), main, published)
+        return Staged(progress_of(table, newest), newest.snapshot_id, published)
+    return Staged(progress_of(table, source_of(table, loaded)), main, published)
 
 
 def source_of(table: TableId, loaded: Table) -> Snapshot:
@@ -110,7 +110,8 @@ def is_marked(snapshot: Snapshot | None) -> bool:
     return snapshot is not None and snapshot.summary is not None and PROGRESS in snapshot.summary.additional_properties
 
 
-def _progress(table: TableId, snapshot: Snapshot) -> Progress:
+def progress_of(table: TableId, snapshot: Snapshot) -> Progress:
+    """What a marked commit carries; StateUnreadable when it is none."""
     assert snapshot.summary is not None  # noqa: S101 - it is marked
     try:
         return Progress.from_json(json.loads(snapshot.summary.additional_properties[PROGRESS]))

@@ -28,11 +28,12 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
+from lakeingest.lake.durable import sync, sync_tree
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
 from lakeingest.lake.statement import configured, effects_of, merge_folder
 from lakeingest.lake.storage import kept, stored
 from lakeingest.lake.target import Bounds, Effects, Staged
-from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest
+from lakeingest.lake.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest, retention
 from lakeingest.lake.types import hudi_type
 from lakeingest.wire.arrow import table_schema
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
+CLOCK_SECONDS = 2.0  # that a file's time may be before the time of a clock
 LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
 _NAME = re.compile(r"[\w$][\w$ -]*")
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
@@ -217,6 +219,9 @@ class HudiTarget:
             if staged.published != (None if shown is None else shown.version):
                 raise StaleWriter(f"{table}: another writer published it; run the same command again")
             commits = self._since(table, shown, staged.version)
+            names, merges = files_of(commits)
+            self._staging(table).assert_whole([*names, *(name for merge in merges for name in merge)])
+            began = time.time()
             try:
                 self._write(table, shown, commits, spark, properties)
             except Exception:
@@ -226,6 +231,9 @@ class HudiTarget:
                 raise stale(table)
             if shown is None:
                 self._show(table)
+            # readers see it before it is safe; until it is, staging is kept, and the spool
+            sync_tree(self.settings.folder(table), began - CLOCK_SECONDS)
+            sync(self.settings.folder(table).parent)
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -333,7 +341,11 @@ class HudiTarget:
             "lakeingest.position": "" if position is None else str(position.place),
             **properties,
         }
-        options = _OPTIONS | {"hoodie.bucket.index.num.buckets": buckets}
+        options = (
+            _OPTIONS
+            | retention(self._place(table), self.settings.history)
+            | {"hoodie.bucket.index.num.buckets": buckets}
+        )
         options |= {PREFIX + name: value for name, value in marks.items()}
         if shown is None:
             rmtree(self._building(table), ignore_errors=True)  # of a first publish that was broken off

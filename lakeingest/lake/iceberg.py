@@ -11,9 +11,10 @@ import json
 import pickle
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,17 +30,19 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
+from lakeingest.lake.audit import assert_publishable, damaged
 from lakeingest.lake.commit import commit, stale, until_known
 from lakeingest.lake.data_files import write_rows
 from lakeingest.lake.durable import IO, make_folder, sync_commits
-from lakeingest.lake.expiry import expire, limits, sweep, trim
+from lakeingest.lake.expiry import delete, expire, limits, sweep, trim
 from lakeingest.lake.history import BUILDING, MAIN, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written
 from lakeingest.lake.marks import mark, reset
 from lakeingest.lake.properties import heeded
+from lakeingest.lake.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.shape import assert_ours, assert_whole
-from lakeingest.lake.storage import kept, stored
+from lakeingest.lake.storage import kept, stored, unreadable
 from lakeingest.lake.target import Bounds, Effects, Staged
 from lakeingest.lake.tidying import tidied
 from lakeingest.lake.transaction import OneTransaction
@@ -76,6 +79,7 @@ class IcebergTarget:
 
     def __init__(self, settings: config.Target) -> None:
         self.settings = settings
+        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run looked for
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -100,7 +104,14 @@ class IcebergTarget:
         Where someone's compaction is on main, staging is branched again from that, with the progress it had there; so
         it is where someone removed the branch. A table that nobody has seen is dropped then, to be copied again.
         """
-        loaded = self._find(table)
+        try:
+            loaded = self._find(table)
+        except UNREADABLE:
+            names = (self._name(table), self._building(table))
+            lost = next(filter(None, (restore_metadata(self._catalog, name) for name in names)), None)
+            if lost is None:
+                raise
+            return self._went_back(table, lost)
         if loaded is None:
             return None
         staged = standing(table, loaded)
@@ -111,6 +122,15 @@ class IcebergTarget:
         if loaded.name() == self._building(table) and staged.published is not None:
             self._show(table, loaded)
             return self.load(table)
+        if found := damaged(loaded, staged.version, self._whole[table]):
+            whole = newest_whole(loaded)
+            if whole is None and staged.published is None:
+                self.discard(table)
+                return None
+            if whole is None:
+                raise unreadable(str(table), found)
+            self._finish(table, loaded, lambda current: back_to(table, current, whole))
+            return self._went_back(table, found)
         has_branch = STAGING in loaded.metadata.refs
         marked = has_branch and is_marked(loaded.metadata.snapshot_by_id(staged.version))
         if marked and staged.version == tip(loaded, STAGING).snapshot_id:
@@ -192,6 +212,7 @@ class IcebergTarget:
         files, effects = written(merged)
         loaded = self._with(staged.progress.table, staged.version)
         changes = tidied(loaded, staged.version, files)
+        delete(loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added})  # put together
         return self._commit(loaded, staged, after(effects), changes), effects
 
     @kept
@@ -225,6 +246,7 @@ class IcebergTarget:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""
         table = staged.progress.table
         loaded = self._with(table, staged.version)
+        assert_publishable(table, loaded, staged.version, staged.published, self._whole[table])
         position = staged.progress.position
         copy = "" if position is None else json.dumps(position.to_json())
 
@@ -311,6 +333,10 @@ class IcebergTarget:
             sweep(self._table(table))
         # main is where it was when the table was loaded, or the publish is refused: never what it is by now
         return Staged(progress, version, staged.published)
+
+    def _went_back(self, table: TableId, lost: str) -> Staged | None:
+        staged = self.load(table)
+        return staged and replace(staged, lost=lost)
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
         """Commit what is built on the table; where the branches stand that it moved."""

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.lake.durable import make_folder, sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,12 @@ class StagingFolder:
 
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> Staging:
         """The first commit of a new table; its one file has no rows, but their columns."""
-        (self.path / "data").mkdir(parents=True, exist_ok=True)
+        make_folder(self.path / "data")
         return self._create(Staging(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
     def resume(self, progress: Progress, key: Sequence[str], version: int) -> Staging:
         """The first commit of a folder that has none: it stands for the version that readers see."""
-        (self.path / "data").mkdir(parents=True, exist_ok=True)
+        make_folder(self.path / "data")
         return self._create(Staging(1, version, version, progress, tuple(key)))
 
     def append(self, base: int, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()) -> Staging:
@@ -96,10 +97,23 @@ class StagingFolder:
         )
 
     def write(self, rows: pa.Table) -> str:
-        """Write rows to a file of its own name, which counts once a commit has it."""
+        """Write rows to a file of its own name, which counts once a commit has it; it is durable then."""
         name = self.new_file(".parquet")
         pq.write_table(rows, self.path / name, compression="zstd")
+        sync(self.path / name)
+        sync(self.path / "data")
         return name
+
+    def assert_whole(self, names: Iterable[str]) -> None:
+        """StateUnreadable unless these files are there, and none is cut short: it has lost its footer then."""
+        for name in names:
+            try:
+                pq.read_metadata(self.path / name)
+            except (OSError, pa.ArrowException) as error:
+                raise StateUnreadable(
+                    f"{self.table}: {self.path / name} is gone or damaged: {error}; it was not published: remove"
+                    f" {self.path} and run again, which merges anew what readers do not see yet"
+                ) from error
 
     def new_file(self, suffix: str = "") -> str:
         """A name of its own in the folder."""
@@ -136,6 +150,7 @@ class StagingFolder:
                 file.flush()
                 os.fsync(file.fileno())
             os.link(new, path)
+            sync(self.path)
         except FileExistsError as error:
             if not path.samefile(new):  # else it was made, and a network file system lost the answer and asked again
                 raise stale(self.table) from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -19,12 +19,14 @@ class Staged:
     """A table of the lake as its last marked staging commit left it.
 
     `version` names that commit; `published` is the version that readers see, None before the first publish. Where
-    someone's compaction is what readers see, and staging was not yet built on it, `version` is that.
+    someone's compaction is what readers see, and staging was not yet built on it, `version` is that. `lost` says which
+    file was gone or damaged where `load` went back to an older commit, whose files are whole.
     """
 
     progress: Progress
     version: int
     published: int | None
+    lost: str = field(default="", compare=False)
 
     @property
     def visible(self) -> bool:
@@ -87,7 +89,8 @@ class Target(Protocol):
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
 
         What readers see is in its history: where someone compacted that, staging is built on it anew, with the progress
-        that it had. NotOurTable and ForeignWrite when someone else made the table, or changed its rows.
+        that it had. NotOurTable and ForeignWrite when someone else made the table, or changed its rows. Where files of
+        the last commits are gone or damaged, staging, and main if it must, go back to the newest commit that is whole.
         """
 
     def look(self, table: TableId) -> Staged | None:
@@ -134,6 +137,7 @@ class Target(Protocol):
     ) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically; `open_spark` as in `commit_merge`.
 
+        StateUnreadable when a file of the commit is gone or damaged, or a key is in it twice.
         Refused when they no longer see `staged.published`: MainMoved when someone compacted it, ForeignWrite when
         someone changed its rows, StaleWriter when another run of ours published.
         """

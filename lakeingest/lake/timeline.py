@@ -7,11 +7,13 @@ neither: it changes no row, but leaves files that no bucket knows.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import fastavro
 
+from lakeingest.config import History
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
@@ -20,6 +22,7 @@ PREFIX = "hoodie."  # Hudi keeps only such keys in a commit's metadata
 OWNER = "lakeingest.table"
 PROGRESS = "lakeingest.progress"
 VERSION = "lakeingest.version"
+MOST = 500  # commits that are kept for readers
 _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 
@@ -67,16 +70,40 @@ def newest(table: TableId, folder: Path) -> Instant | None:
     return None
 
 
+def retention(folder: Path, history: History) -> dict[str, str]:
+    """The settings for the next write that keep the history, of which Hudi knows only a number of commits.
+
+    A publish writes the files anew that it touches, so `keep` counts only where a user wrote it.
+    """
+    young = 0
+    if "keep" in history.model_fields_set:
+        oldest = datetime.now(UTC) - history.keep
+        moment = f"{oldest:%Y%m%d%H%M%S%f}"[:17]
+        young = sum(completed >= moment for completed, _, _ in _writes(folder)) + 1  # the one that is replaced now
+    retained = min(max(history.least, young), MOST)
+    return {
+        "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+        "hoodie.clean.commits.retained": str(retained),
+        "hoodie.keep.min.commits": str(retained + 1),  # of its timeline, before it is put into an archive
+        "hoodie.keep.max.commits": str(retained + 10),
+    }
+
+
 def _completed(folder: Path) -> Iterator[Instant]:
-    """The completed writes, the last one first; their files are `<begun>_<completed>.<kind>`."""
+    """The completed writes, the last one first."""
+    for _, begun, file in sorted(_writes(folder), reverse=True):
+        yield _read(begun, file)
+
+
+def _writes(folder: Path) -> list[tuple[str, str, Path]]:
+    """When each write of the timeline was completed and begun, in UTC, and its file: `<begun>_<completed>.<kind>`."""
     found = []
     for file in (folder / ".hoodie" / "timeline").glob("*_*.*"):
         times, _, kind = file.name.partition(".")
         if kind in _WRITES:
             begun, _, completed = times.partition("_")
             found.append((completed, begun, file))
-    for _, begun, file in sorted(found, reverse=True):
-        yield _read(begun, file)
+    return found
 
 
 def _read(begun: str, file: Path) -> Instant:

@@ -100,7 +100,15 @@ class SourceLost:
     pause: float
 
 
-Event = Opened | Planned | WaveCommitted | Spooled | Merged | GateRun | Published | Following | SourceLost
+@dataclass(frozen=True, slots=True)
+class WentBack:
+    """Files of a table's last commits are lost: it goes on from an older one, and merges again what came after."""
+
+    table: TableId
+    reason: str
+
+
+Event = WentBack | Opened | Planned | WaveCommitted | Spooled | Merged | GateRun | Published | Following | SourceLost
 Observer = Callable[[Event], None]
 
 

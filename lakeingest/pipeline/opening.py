@@ -31,7 +31,7 @@ from lakeingest.pipeline.binlog_ingest import SpoolSegment
 from lakeingest.pipeline.boundaries import check_boundaries, noted
 from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
-from lakeingest.pipeline.events import Observer, Opened
+from lakeingest.pipeline.events import Observer, Opened, WentBack
 from lakeingest.pipeline.resume import owner, resumption
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
@@ -62,6 +62,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             for table, staged in loaded.items():
                 if staged:
                     assert_unchanged(staged, schemas[table])
+                if staged and staged.lost:
+                    observe(WentBack(table, staged.lost))
             spool = _spool(config, connection, target, loaded)
             joining = {table: schemas[table] for table, staged in loaded.items() if staged is None}
             spool, watched_from = _watched_from(config, connection, spool, joining)

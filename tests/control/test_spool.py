@@ -171,6 +171,30 @@ def test_only_the_files_of_the_wanted_changes_are_given(spool: Spool) -> None:
     assert all(Path(file).exists() for file in spool.files(ORDERS, place(4), place(300)))
 
 
+def test_the_names_of_a_segments_files_are_on_the_disk_before_its_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss leaves no manifest without its files; those of a new spool's folders are safe too."""
+    synced: dict[int, int] = {}
+    real, link = os.fsync, os.link
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        status = os.fstat(descriptor)
+        synced[status.st_ino] = status.st_mtime_ns
+
+    def look(new: Path, path: Path) -> None:
+        for folder in (tmp_path, tmp_path / "spool", tmp_path / "spool" / "data"):
+            status = folder.stat()
+            assert synced.get(status.st_ino) == status.st_mtime_ns, f"{folder} was not synced"
+        link(new, path)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "link", look)
+    spool = Spool.open(tmp_path / "spool", OPENED)
+    spool.append([segment(spool.folder, 4, 100, range(11, 15), orders=5)])
+
+
 @pytest.mark.parametrize(
     ("table", "after", "stop", "why"),
     [

@@ -21,6 +21,7 @@ from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
 from lakeingest.lake import hudi
 from lakeingest.lake.hudi import BUILDING, HudiTarget
+from lakeingest.lake.staging import StagingFolder
 from lakeingest.lake.timeline import newest
 from tests.lake.steps import Crash, Lake
 
@@ -396,3 +397,52 @@ def test_values_are_exact_through_every_step(lake_of: Callable[..., Lake], spark
     assert lake.rows(merged) == sorted([*expected, *again])
     lake.publish(merged)
     assert lake.seen() == sorted([*expected, *again])
+
+
+def test_a_publish_with_a_damaged_staged_file_does_nothing(lake: Lake) -> None:
+    """Readers keep what they see; without staging the changes are merged again."""
+    lake.published((1, "a"))
+    there = set((staging(lake) / "data").iterdir())
+    staged = lake.merge(lake.loaded(), (2, "b", False), pos=30)
+    (new,) = set((staging(lake) / "data").iterdir()) - there
+    new.write_bytes(b"")
+    with pytest.raises(StateUnreadable, match=f"{new.name} is gone or damaged.* not published: remove"):
+        lake.publish(staged)
+    assert lake.seen() == [(1, "a")]
+    shutil.rmtree(staging(lake))
+    lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_a_table_does_not_grow_with_its_publishes(lake: Lake) -> None:
+    """Hudi keeps the last commits that the history names, and their files."""
+    history = lake.settings.history.model_validate({"keep": "0s", "least": 2})
+    settings = lake.settings.model_copy(update={"history": history})
+    short = replace(lake, settings=settings, open=lambda: HudiTarget(settings, staging(lake).parent))
+    short.published((1, "a"))
+    for number in range(6):
+        short.publish(short.merge(short.loaded(), (1, f"n{number}", False), pos=30 + number))
+    assert len(list(folder(short).glob("*.parquet"))) <= 2 + 2
+    assert short.seen() == [(1, "n5")]
+
+
+def test_all_files_are_on_the_disk_before_staging_is_swept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the table, which Hudi does not sync, and those of staging before a commit names them."""
+    synced: dict[int, int] = {}
+    real, sweep = os.fsync, StagingFolder.sweep
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        status = os.fstat(descriptor)
+        synced[status.st_ino] = status.st_mtime_ns
+
+    def look(self: StagingFolder, version: int) -> None:
+        for path in (*folder(lake).rglob("*"), *staging(lake).rglob("*.*")):
+            status = path.stat()
+            assert synced.get(status.st_ino) == status.st_mtime_ns, f"{path} was not synced"
+        sweep(self, version)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(StagingFolder, "sweep", look)
+    lake.published((1, "a"))
+    lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
