@@ -66,7 +66,7 @@ def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[N
         ) from error
     except Exception as error:
         if _is_of_avro(error):
-            raise unreadable(where, f"{type(error).__name__}: {error}") from error
+            raise unreadable(where, f"a manifest: {type(error).__name__}: {error}") from error
         # what PySpark did not translate, and what it did
         java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         named = None if java is None else _of_jvm(_causes(java), where, catalog)

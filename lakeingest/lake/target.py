@@ -88,9 +88,10 @@ class Target(Protocol):
     def load(self, table: TableId) -> Staged | None:
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
 
-        What readers see is in its history: where someone compacted that, staging is built on it anew, with the progress
-        that it had. NotOurTable and ForeignWrite when someone else made the table, or changed its rows. Where files of
-        the last commits are gone or damaged, staging, and main if it must, go back to the newest commit that is whole.
+        What readers see is in its history: where someone compacted that, or removed staging, staging is built on it
+        anew, with the progress that it had; a table that nobody has seen is dropped then. Where files of the last
+        commits are gone or damaged, staging, and main if it must, go back to the newest commit that is whole.
+        NotOurTable and ForeignWrite when someone else made the table, or changed its rows, columns or partitions.
         """
 
     def look(self, table: TableId) -> Staged | None:

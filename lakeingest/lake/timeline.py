@@ -63,6 +63,11 @@ def newest(table: TableId, folder: Path) -> Instant | None:
             raise _not_ours(table, folder)
         elif above is not None:
             raise ForeignWrite(f"{table}: someone else wrote commit {above.time} to it; restore the table to ours")
+        elif planned := _planned_clustering(folder):
+            raise ForeignWrite(
+                f"{table}: someone else scheduled a clustering of it, {planned.stem}; its rows cannot be changed"
+                f" meanwhile: remove {planned}"
+            )
         else:
             return instant
     if above is not None:
@@ -104,6 +109,16 @@ def _writes(folder: Path) -> list[tuple[str, str, Path]]:
             begun, _, completed = times.partition("_")
             found.append((completed, begun, file))
     return found
+
+
+def _planned_clustering(folder: Path) -> Path | None:
+    """The file of a clustering that is scheduled and not completed: Hudi refuses each change of its rows."""
+    timeline = folder / ".hoodie" / "timeline"
+    done = {file.name.partition("_")[0] for file in timeline.glob("*_*.replacecommit")}
+    planned = (
+        file for kind in ("clustering", "replacecommit") for file in sorted(timeline.glob(f"*.{kind}.requested"))
+    )
+    return next((file for file in planned if file.name.partition(".")[0] not in done), None)
 
 
 def _read(begun: str, file: Path) -> Instant:

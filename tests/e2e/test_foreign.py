@@ -11,8 +11,10 @@ from lakeingest.config import CATALOG
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
+from lakeingest.lake.history import BUILDING, STAGING
 from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
+from lakeingest.pipeline.check import check
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted
 from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
@@ -51,6 +53,17 @@ def stop_after_merge(pipe: Pipe) -> None:
         pipe.run(observe=stop)
 
 
+def stop_after_wave(pipe: Pipe) -> None:
+    """A run that ends in mid-copy."""
+
+    def stop(event: Event) -> None:
+        if isinstance(event, WaveCommitted):
+            raise Stop
+
+    with pytest.raises(Stop):
+        pipe.run(observe=stop)
+
+
 def files_of(pipe: Pipe, pattern: str) -> list[Path]:
     """Files of the table that readers see."""
     [location] = {
@@ -78,6 +91,52 @@ def test_a_compaction_between_runs_is_built_on(pipe: Pipe) -> None:
     pipe.run()
     pipe.assert_equal()
     assert len(pipe.seen(WaveCommitted)) == waves
+
+
+def drop_branch(pipe: Pipe, suffix: str = "") -> None:
+    """Someone's retention removes our staging."""
+    pipe.spark.sql(f"ALTER TABLE {CATALOG}.{pipe.database}.orders{suffix} DROP BRANCH {STAGING}")
+
+
+def test_a_branch_that_is_gone_is_made_anew(pipe: Pipe) -> None:
+    """What was merged and not published is merged again from the spool, though the binlog has moved on."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    waves, merged = len(pipe.seen(WaveCommitted)), len(pipe.seen(Merged))
+    pipe.sql(*CHANGES)
+    stop_after_merge(pipe)
+    drop_branch(pipe)
+    pipe.run()
+    pipe.assert_equal()
+    assert (len(pipe.seen(WaveCommitted)), len(pipe.seen(Merged))) == (waves, merged + 2)
+    drop_branch(pipe)
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_copy_that_nobody_has_seen_is_made_anew_without_its_branch(pipe: Pipe) -> None:
+    """Its rows were nowhere else: they are read again."""
+    pipe.sql(ORDERS, ROWS)
+    stop_after_wave(pipe)
+    drop_branch(pipe, BUILDING)
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_dropped_column_stops_the_run_and_check_says_so(pipe: Pipe) -> None:
+    """Nothing is published on it; with the copy dropped, the table is copied again."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    name = f"{CATALOG}.{pipe.database}.orders"
+    pipe.spark.sql(f"ALTER TABLE {name} DROP COLUMN v")
+    pipe.sql(CHANGES[1])
+    found = f"{pipe.database}.orders: someone else changed its columns: v was dropped; drop the copy"
+    with pytest.raises(ForeignWrite, match=re.escape(found)):
+        pipe.run()
+    assert any(found in (one.finding or "") for one in check(pipe.config, pipe.spark).problems)
+    pipe.spark.sql(f"DROP TABLE {name}")
+    pipe.run()
+    pipe.assert_equal()
 
 
 def test_a_compaction_in_mid_run_is_built_on(pipe: Pipe) -> None:

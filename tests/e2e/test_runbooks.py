@@ -146,10 +146,11 @@ def truncate_spool(pipe: Pipe) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def lose_branch(pipe: Pipe) -> None:
-    """Someone has removed our branch."""
-    with SqlCatalog(CATALOG, **pipe.config.target.pyiceberg_properties()) as catalog:
-        catalog.load_table(f"{pipe.database}.orders").manage_snapshots().remove_branch("lakeingest").commit()
+def change_columns(pipe: Pipe) -> None:
+    """Someone adds a column, gives another one a name that they like better, and divides the table."""
+    name = f"{CATALOG}.{pipe.database}.orders"
+    for change in ("ADD COLUMN note string", "RENAME COLUMN v TO value", "ADD PARTITION FIELD id"):
+        pipe.spark.sql(f"ALTER TABLE {name} {change}")
 
 
 def miscount(pipe: Pipe) -> None:
@@ -226,7 +227,7 @@ TROUBLES: dict[str, Trouble] = {
     "zero date": ("UnsupportedValue", on_source(*ZERO, "DELETE FROM items"), UnsupportedValue, "column d"),
     "damaged spool": ("StateUnreadable", truncate_spool, StateUnreadable, "the spool in"),
     "foreign row": ("ForeignWrite", write_a_row, ForeignWrite, "roll main back"),
-    "lost branch": ("ForeignWrite", lose_branch, ForeignWrite, "branch lakeingest is gone"),
+    "changed columns": ("ForeignWrite", change_columns, ForeignWrite, "v was renamed value"),
     "name that is taken": ("NotOurTable", take_name, PreflightFailed, "is no copy of"),
     "rows that are not whole": ("GateFailed", miscount, GateFailed, "3 rows are staged, 4 were written"),
     "difference": ("VerificationFailed", change_unlogged, None, ""),

@@ -304,6 +304,19 @@ def test_someones_clustering_is_a_foreign_write(lake: Lake, spark: SparkSession)
         lake.open().load(lake.table)
 
 
+def test_a_clustering_that_is_only_scheduled_is_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
+    """Hudi would refuse the next MERGE INTO in words of its own; with the plan removed the table goes on."""
+    lake.published((1, "a"))
+    spark.sql(f"CALL run_clustering(path => '{folder(lake)}', op => 'schedule')").collect()
+    [planned] = (folder(lake) / ".hoodie" / "timeline").glob("*.clustering.requested")
+    for step in (lake.open().load, lake.open().look):
+        with pytest.raises(ForeignWrite, match=rf"{lake.table}: someone else scheduled a clustering .* {planned}"):
+            step(lake.table)
+    planned.unlink()
+    lake.publish(lake.merge(lake.loaded(), (1, "A", False), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "A"), (2, "b")]
+
+
 def test_a_folder_of_someone_else_is_not_ours(lake: Lake, spark: SparkSession) -> None:
     """Whatever is in it, it is refused and stays as it is."""
     folder(lake).mkdir(parents=True)

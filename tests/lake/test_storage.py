@@ -1,6 +1,7 @@
 """What the lake is kept on fails: one line that names it, nothing half done, and it goes on when that is mended."""
 
 import os
+import random
 import resource
 import shutil
 import socket
@@ -10,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,9 +20,9 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
 from lakeingest.lake.history import BUILDING
 from lakeingest.lake.iceberg import IcebergTarget
-from lakeingest.lake.storage import stored
+from lakeingest.lake.storage import parsed, stored
 from lakeingest.lake.target import Staged
-from tests.lake.steps import Lake, Raw
+from tests.lake.steps import Crash, Lake, Raw
 
 pytestmark = pytest.mark.spark
 
@@ -46,6 +48,12 @@ def files_up_to(size: int, pid: int = 0) -> Iterator[None]:
         yield
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, kept)
+
+
+def is_of_arrow(one: object) -> bool:
+    """Whether it is an error of PyArrow's, but for a lack of memory."""
+    kinds = (pa.ArrowException, pa.lib.ArrowIOError)
+    return isinstance(one, type) and issubclass(one, kinds) and not issubclass(one, MemoryError)
 
 
 @contextmanager
@@ -206,6 +214,58 @@ def test_a_file_whose_names_are_no_text_is_named(lake: Lake, raw: Raw) -> None:
         damaged.write_bytes(b"Obj\x01\x04\x1e" + b"\xc8" * 100)
         named(StateUnreadable, "gone or damaged", lambda: lake.merge(staged, (1, "b", False)))
         damaged.unlink()
+
+
+@pytest.mark.parametrize("pattern", ["metadata/snap-*.avro", "metadata/*-m0.avro"])
+def test_whatever_is_damaged_in_a_manifest_is_named(own: Lake, pattern: str, tmp_path: Path) -> None:
+    """PyIceberg has almost any error for it: of JSON, of zlib, of a key; of a bug of ours it would be exit 70."""
+    staged = own.copied((1, "a"))
+    chance = random.Random(1)
+    [folder] = (tmp_path / "warehouse" / own.table.database).iterdir()
+    damaged = max(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+    whole = damaged.read_bytes()
+    named = 0
+    for number in range(40):
+        content = bytearray(whole)
+        start = chance.randrange(len(whole))
+        if number % 2:
+            content[start : start + 20] = bytes(len(content[start : start + 20]))
+        else:
+            content[start] ^= 1 << chance.randrange(8)
+        damaged.write_bytes(content)
+        try:
+            own.merge(staged, (1, "b", False), target=own.dying_before("commit"))
+        except StateUnreadable:
+            named += 1
+        except Crash:
+            pass
+    damaged.write_bytes(whole)
+    assert named > 10
+    assert own.loaded() == staged
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), pa.ArrowMemoryError("malloc of size 64 failed")])
+def test_a_lack_of_memory_is_tried_again_later(error: Exception, tmp_path: Path) -> None:
+    """Exit 75: another job may have had it, and nothing is half done."""
+
+    def fail() -> None:
+        with stored(tmp_path), parsed("file:/data.parquet"):
+            raise error
+
+    named(Retryable, f"^{tmp_path}: memory is short: ", fail)
+
+
+@pytest.mark.parametrize(
+    "kind", [one for one in vars(pa.lib).values() if is_of_arrow(one)], ids=lambda one: one.__name__
+)
+def test_what_arrow_says_of_a_files_contents_is_no_bug_of_ours(kind: type[Exception]) -> None:
+    """Whatever class it has: the line names the file."""
+
+    def fail() -> None:
+        with stored("/warehouse"), parsed("file:/warehouse/data.parquet"):
+            raise kind("Couldn't deserialize thrift")
+
+    named(StateUnreadable, r"^file:/warehouse/data\.parquet: a file is gone or damaged: ", fail)
 
 
 def test_reads_that_spark_puts_off_are_named_where_they_happen(lake: Lake, raw: Raw, lake_config: Config) -> None:
