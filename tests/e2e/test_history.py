@@ -63,7 +63,7 @@ def stops(pipe: Pipe) -> None:
     """A run stops, `check` and `verify` say the same, and readers keep what they had."""
     [before], rows = status(pipe.config), pipe.rows("orders")
     for ask in (pipe.run, pipe.verify):
-        with pytest.raises(BinlogGone, match="is not the one that our position .* was read from.*copy the tables again"):
+        with pytest.raises(BinlogGone, match=r"is not the one that our position .* was read from.*copy the tables"):
             ask()
     [finding] = [one.finding for one in check(pipe.config, pipe.spark).problems]
     assert finding is not None
