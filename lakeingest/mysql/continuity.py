@@ -14,7 +14,7 @@ from lakeingest.core.position import FilePosition, Position
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql.binlog_reader import DUMP_POS_MAX, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
-from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, written_position
+from lakeingest.mysql.connection import FILE_START, beside, file_sizes, free_server_id, written_position
 from lakeingest.wire.events import ACTIONS, Action, Event, digest, read_gtid
 from lakeingest.wire.grammar import other_history
 
@@ -83,7 +83,7 @@ def _same_file(at: FilePosition, known: int | None, began: int) -> None:
 
 
 def _event(source: Source, begins: FilePosition, at: FilePosition) -> tuple[int, Event, bytes]:
-    with connect(source) as connection:
+    with beside(source) as connection:
         try:
             return read_event(connection, begins, free_server_id(connection, source))
         except BinlogGone as error:
