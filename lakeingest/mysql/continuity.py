@@ -29,8 +29,10 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
     if position.at.file not in sizes:
         raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
     written = written_position(connection)
-    if written.place(0) < position.at.place(0) or sizes[position.at.file] < position.at.pos:
+    if written.place(0) < position.at.place(0):
         raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
+    if written.file != position.at.file and sizes[position.at.file] < position.at.pos:
+        raise BinlogGone(f"the source's {position.at.file} ends before our position {position.at}: its end was lost")
     prove(source, position, sizes)
 
 
