@@ -10,6 +10,7 @@ from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone
+from lakeingest.mysql import binlog_reader
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import FILE_START, connect
@@ -116,6 +117,28 @@ def test_both_decoders_see_the_same(db: Db, monkeypatch: pytest.MonkeyPatch) -> 
     for other in others(replace(position.history, last=None)):
         with pytest.raises(BinlogGone):
             read_on(db, replace(position, history=other), schema)
+
+
+@pytest.mark.parametrize("wire", ["fast", "reference"])
+def test_a_position_beyond_four_gibibytes_is_proven_while_it_is_read(
+    db: Db, monkeypatch: pytest.MonkeyPatch, wire: str
+) -> None:
+    """The event that ends there comes after all others of its file, and is looked at all the same."""
+    schema = db.table("t", "id INT PRIMARY KEY, v VARCHAR(10)")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 'a')")
+    position = seen(db, start, schema)
+    db.run("INSERT INTO t VALUES (2, 'b')")
+    monkeypatch.setenv("LAKEINGEST_WIRE", wire)
+    monkeypatch.setattr(binlog_reader, "_DUMP_POS_MAX", 4)
+    still_there(db.source, db.connection, position)
+    read_on(db, position, schema)
+    history = position.history
+    assert history is not None
+    assert history.event is not None
+    other = replace(history, event=LastEvent(history.event.pos, "0" * 24))
+    with pytest.raises(BinlogGone, match="another event ends there"):
+        read_on(db, replace(position, history=other), schema)
 
 
 def test_a_purged_file_disproves_nothing(db: Db) -> None:
