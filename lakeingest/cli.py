@@ -15,7 +15,15 @@ from rich.console import Console
 
 from lakeingest import __version__, console
 from lakeingest.config import Config, load_config
-from lakeingest.errors import CheckFailed, LakeIngestError, NotBuiltYet, Retryable, UsageError, VerificationFailed
+from lakeingest.errors import (
+    CheckFailed,
+    LakeIngestError,
+    NotBuiltYet,
+    NotOurState,
+    Retryable,
+    UsageError,
+    VerificationFailed,
+)
 
 EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
 _TERMINATED = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
@@ -162,7 +170,8 @@ def run(
     except BaseException as error:
         stopped = _stopped(error, committed)
         failed = {"exit": exit_code(stopped), "error": message(stopped), "caught_up": False}
-        _record(loaded, {**failed, "tables": _plain(committed.tables)})
+        if not isinstance(stopped, NotOurState):  # the folder, and the record in it, are another pipeline's
+            _record(loaded, {**failed, "tables": _plain(committed.tables)})
         if stopped is error:
             raise
         raise stopped from error

@@ -26,7 +26,7 @@ def owner_of(folder: Path) -> StateOwner | None:
     try:
         doc = json.loads(path.read_text())
         return StateOwner(str(doc["pipeline"]), str(doc["server"]))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StateUnreadable(f"{path} cannot be read: {error}; remove it if nobody else uses the folder") from error

@@ -69,7 +69,8 @@ class Progress:
 
     `covered_from` is the place from which on the spool watched this table. `rows` counts the staged rows as the commits
     so far must have left them. `position` is the stop of the last merge. `nulled` counts values that are NULL only
-    because the user chose so, of all rows that were copied or changed.
+    because the user chose so, of all rows that were copied or changed. `read_to` is the greatest high watermark of the
+    chunks, with the history of the binlog that it stands in; None where that was not noted.
     """
 
     table: TableId
@@ -83,6 +84,7 @@ class Progress:
     splits: Splits = field(default_factory=Splits)
     position: Position | None = None
     nulled: int = 0
+    read_to: Position | None = None
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
@@ -108,11 +110,24 @@ class Progress:
         """The empty target exists."""
         return self._after(Step.CREATED)
 
-    def wave_committed(self, wave: tuple[Split, ...], rows: int, nulled: int = 0) -> Self:
-        """One more wave is on staging: these splits, `rows` rows in all, with so many values made NULL."""
+    def wave_committed(
+        self, wave: tuple[Split, ...], rows: int, nulled: int = 0, read_to: Position | None = None
+    ) -> Self:
+        """One more wave is on staging: these splits, `rows` rows in all, with so many values made NULL.
+
+        `read_to` is the greatest high watermark of the wave.
+        """
         splits = self.splits.finish(wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
-        return self._after(step, splits=splits, wave=self.wave + 1, rows=self.rows + rows, nulled=self.nulled + nulled)
+        marks = [position for position in (self.read_to, read_to) if position is not None]
+        return self._after(
+            step,
+            splits=splits,
+            wave=self.wave + 1,
+            rows=self.rows + rows,
+            nulled=self.nulled + nulled,
+            read_to=max(marks, key=lambda position: position.place, default=None),
+        )
 
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
         """A merge to `position` is on staging; it inserted and deleted this many keys, and made values NULL."""
@@ -133,7 +148,7 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
-        return {
+        doc = {
             "format": FORMAT,
             "table": str(self.table),
             "fingerprint": self.fingerprint,
@@ -147,6 +162,7 @@ class Progress:
             "splits": self.splits.to_json(),
             "position": None if self.position is None else self.position.to_json(),
         }
+        return doc if self.read_to is None else doc | {"read_to": self.read_to.to_json()}
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -166,6 +182,7 @@ class Progress:
                 splits=Splits.from_json(doc["splits"]),
                 position=None if doc["position"] is None else Position.from_json(doc["position"]),
                 nulled=int(doc.get("nulled", 0)),
+                read_to=None if doc.get("read_to") is None else Position.from_json(doc["read_to"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's progress: {error}") from error

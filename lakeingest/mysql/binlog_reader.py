@@ -22,9 +22,9 @@ from lakeingest.wire.arrow import Part
 from lakeingest.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
 from lakeingest.wire.grammar import other_history
 
-__all__ = ["Part", "SegmentFacts", "read_event", "read_segment"]
+__all__ = ["Part", "SegmentFacts", "can_begin_at", "read_event", "read_segment"]
 
-DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
+_DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # of MariaDB: leave no event out, or positions do not add up
 _GTIDS_KNOWN = 4  # to MariaDB: send GTIDs as they are
@@ -67,7 +67,7 @@ def read_segment(
     if segment.empty:
         return
     begin, facts = _begin(segment), facts or SegmentFacts()
-    if begin.pos > DUMP_POS_MAX:
+    if not can_begin_at(begin):
         begin = FilePosition(begin.file, FILE_START)
     try:
         [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
@@ -106,6 +106,11 @@ def _parts(
             pymysql.err.raise_mysql_exception(decoder.error)
     facts.nulled.update(decoder.nulled)
     facts.history = decoder.history
+
+
+def can_begin_at(at: FilePosition) -> bool:
+    """Whether a dump can begin at a position: one behind 4 GiB cannot be named."""
+    return at.pos <= _DUMP_POS_MAX
 
 
 def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int) -> tuple[int, Event, bytes]:

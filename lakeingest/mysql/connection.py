@@ -3,6 +3,7 @@
 import functools
 import random
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ _INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 GREETING_SECONDS = 10  # to connect, and for each answer until the session is open
 READ_SECONDS = 600  # for an answer: a query on a busy server, the next packet of a long result
 OPEN_VIEW = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+_BESIDE = threading.Lock()
 FILE_START = 4  # the position of the first event of every binlog file
 
 
@@ -77,6 +79,13 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
                 connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
             else:
                 connection.close()
+
+
+@contextmanager
+def beside(source: Source) -> Iterator[pymysql.Connection]:
+    """As `connect`, for a moment, beside a run's own connection; of its threads one at a time may have it."""
+    with _BESIDE, connect(source) as connection:
+        yield connection
 
 
 def reopen(connection: pymysql.Connection) -> None:

@@ -12,9 +12,9 @@ from lakeingest.config import Source
 from lakeingest.core.history import Committed
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.errors import BinlogGone
-from lakeingest.mysql.binlog_reader import DUMP_POS_MAX, read_event
+from lakeingest.mysql.binlog_reader import can_begin_at, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
-from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, written_position
+from lakeingest.mysql.connection import FILE_START, beside, file_sizes, free_server_id, written_position
 from lakeingest.wire.events import ACTIONS, Action, Event, digest, read_gtid
 from lakeingest.wire.grammar import other_history
 
@@ -29,8 +29,10 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
     if position.at.file not in sizes:
         raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
     written = written_position(connection)
-    if written.place(0) < position.at.place(0) or sizes[position.at.file] < position.at.pos:
+    if written.place(0) < position.at.place(0):
         raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
+    if written.file != position.at.file and sizes[position.at.file] < position.at.pos:
+        raise BinlogGone(f"the source's {position.at.file} ends before our position {position.at}: its end was lost")
     prove(source, position, sizes)
 
 
@@ -57,15 +59,14 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     if history is None or at.file not in files:
         return
     event, last = history.event, history.last
-    if event is not None and event.pos <= DUMP_POS_MAX:
-        began, _, raw = _event(source, FilePosition(at.file, event.pos), at)
-        if digest(raw) != event.digest:
+    begins = FilePosition(at.file, FILE_START if event is None else event.pos)
+    if history.began is not None and can_begin_at(begins):
+        began, _, raw = _event(source, begins, at)
+        if event is not None and digest(raw) != event.digest:
             raise other_history(at, "another event ends there")
-        _same_file(at, history.began, began)
-    elif history.began is not None:
-        began, *_ = _event(source, FilePosition(at.file, FILE_START), at)
-        _same_file(at, history.began, began)
-    if last is not None and last.file in files and last.pos <= DUMP_POS_MAX:
+        if began != history.began:
+            raise other_history(at, f"{at.file} was begun at another time")
+    if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
         _, found, _ = _event(source, FilePosition(last.file, last.pos), at)
         if not _begins(found, last):
             raise other_history(at, f"another transaction begins at {last.file}:{last.pos}")
@@ -77,13 +78,8 @@ def file_began(source: Source, file: str) -> int:
     return _event(source, start, start)[0]
 
 
-def _same_file(at: FilePosition, known: int | None, began: int) -> None:
-    if known not in {None, began}:
-        raise other_history(at, f"{at.file} was begun at another time")
-
-
 def _event(source: Source, begins: FilePosition, at: FilePosition) -> tuple[int, Event, bytes]:
-    with connect(source) as connection:
+    with beside(source) as connection:
         try:
             return read_event(connection, begins, free_server_id(connection, source))
         except BinlogGone as error:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from lakeingest.config import Source
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk, Cost
+from lakeingest.core.history import History
 from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import FilePosition
+from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
 from lakeingest.lake.target import Writer
 from lakeingest.mysql.chunk_reader import Cap, read_chunk
+from lakeingest.mysql.continuity import file_began
 from lakeingest.pipeline.binlog_ingest import Decoded, SpoolSegment, append_segments, are_small, next_segments
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Planned, WaveCommitted
@@ -156,7 +158,8 @@ def _commit(context: Context, table: TableId, wave: Wave, copied: list[Copied]) 
     staged, schema = context.tables[table], context.schemas[table]
     rows = sum(one.cost.rows for one in copied)
     nulled = sum(one.nulled for one in copied)
-    progress = staged.progress.wave_committed(tuple(one.split for one in copied), rows, nulled)
+    read_to = _read_to(context, max((one.high for one in copied), key=lambda high: high.place(0)))
+    progress = staged.progress.wave_committed(tuple(one.split for one in copied), rows, nulled, read_to)
     context.lease.assert_held()
     sound = all(one.sound for one in copied)
     with context.profile.stage("waves: commit"):
@@ -176,6 +179,15 @@ def _commit(context: Context, table: TableId, wave: Wave, copied: list[Copied]) 
             return staged.where(asked.predicate(schema.key))
 
         gate(context, table, f"after wave {progress.wave}", staged_rows, rows, known=sound)
+
+
+def _read_to(context: Context, high: FilePosition) -> Position:
+    """The greatest high watermark of a wave, and in which second its file was begun."""
+    if high.file not in context.began:
+        context.began[high.file] = file_began(context.config.source, high.file)
+    position = context.spool.position
+    gtids = None if position.gtids is None else GtidSet()  # they are in the lows
+    return Position(position.server_uuid, position.epoch, high, gtids, History(context.began[high.file]))
 
 
 def _run(task: CopyChunk | SpoolSegment) -> Copied | Decoded:

@@ -15,7 +15,7 @@ from lakeingest.control.lease import Lease
 from lakeingest.control.spool import Spool
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import GREETING_SECONDS, connect, file_sizes, written_position
+from lakeingest.mysql.connection import GREETING_SECONDS, beside, file_sizes, written_position
 from lakeingest.mysql.continuity import file_began
 
 EVERY_SECONDS = 10.0
@@ -23,7 +23,7 @@ EVERY_SECONDS = 10.0
 
 @contextmanager
 def noted(source: Source, lease: Lease, spool: Spool) -> Iterator[None]:
-    """Note the written position in the spool every 10 s while the block runs, on a connection of its own each time.
+    """Note the written position in the spool every 10 s while the block runs, on a connection for a moment each time.
 
     Nothing depends on it: where it fails, the binlog is cut at fewer places.
     """
@@ -46,13 +46,14 @@ def noted(source: Source, lease: Lease, spool: Spool) -> Iterator[None]:
 
 
 def _note(source: Source, lease: Lease, spool: Spool, began: dict[str, int]) -> None:
-    with connect(source) as connection:
-        if server_state(connection).uuid == spool.position.server_uuid:
-            at = written_position(connection)
-            if at.file not in began:
-                began[at.file] = file_began(source, at.file)
-            lease.assert_held()
-            spool.note(at, began[at.file])
+    with beside(source) as connection:
+        if server_state(connection).uuid != spool.position.server_uuid:
+            return
+        at = written_position(connection)
+    if at.file not in began:
+        began[at.file] = file_began(source, at.file)
+    lease.assert_held()
+    spool.note(at, began[at.file])
 
 
 def check_boundaries(source: Source, connection: pymysql.Connection, spool: Spool) -> None:

@@ -18,6 +18,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import (
     LakeIngestError,
+    NotOurState,
     NotOurTable,
     OperatorNeeded,
     PreflightFailed,
@@ -170,8 +171,10 @@ def _saved(config: Config, connection: pymysql.Connection, copied: Mapping[Table
             ask(config, connection, copied)
         except StateUnreadable:  # told of as the spool
             continue
-        except (RestartNeeded, OperatorNeeded) as error:
+        except (RestartNeeded, NotOurState) as error:
             yield Checked(name, str(error))
+        except OperatorNeeded:  # told of as a setting of the server, or as the state folder
+            continue
         else:
             yield Checked(name, None)
 

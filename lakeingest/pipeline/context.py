@@ -18,7 +18,7 @@ from lakeingest.spark.session import local_slots, open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OURS = 2  # connections of the driver: a run's own, and one from time to time that notes where the binlog ends
+OURS = 2  # connections of the driver: a run's own, and one from time to time that looks at the binlog
 
 
 def tasks_at_once(source: Source, slots: int | None = None) -> int:
@@ -46,6 +46,7 @@ class Context:
     profile: Profile = field(default_factory=Profile)
     _sound: dict[TableId, int] = field(default_factory=dict)
     boundaries: list[FilePosition] = field(default_factory=list)  # ends of transactions, where the binlog may be cut
+    began: dict[str, int] = field(default_factory=dict)  # of binlog files, the second in which each was begun
 
     @property
     def at_once(self) -> int:

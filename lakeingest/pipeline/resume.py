@@ -1,6 +1,6 @@
 """How a run goes on from what is saved: decided before anything is changed, so that `check` asks the very same."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import pymysql
@@ -41,7 +41,7 @@ def owner(config: Config, connection: pymysql.Connection, tables: Collection[Tab
     ours, found = StateOwner(config.name, state.uuid), owner_of(folder)
     if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version named no owner
         found = StateOwner(config.name, spool.opened.server_uuid)
-    if found is not None and found == StateOwner(config.name, found.server) != ours:
+    if found is not None and found.pipeline == ours.pipeline and found.server != ours.server:
         for staged in copies(open_target(config), tables).there.values():
             if staged.progress.position is not None:
                 same_history(state, staged.progress.position)
@@ -67,10 +67,23 @@ def resumption(config: Config, connection: pymysql.Connection, copied: Mapping[T
             if all(position.place >= spool.position.place for position in kept):
                 raise
         else:
-            return Resumption(spool)
+            return Resumption(spool, None, tuple(_lost(config, connection, spool, copied)))
     for position in dict.fromkeys(kept):
         still_there(config.source, connection, position)
     return Resumption(None, min(kept, key=lambda position: position.place, default=None), again)
+
+
+def _lost(
+    config: Config, connection: pymysql.Connection, spool: Spool, copied: Mapping[TableId, Progress]
+) -> Iterator[TableId]:
+    """The tables of which a chunk was read behind the spool's position, in a part of the binlog that is gone since."""
+    for table, progress in copied.items():
+        mark = progress.read_to
+        if progress.splits.stop is None and mark is not None and mark.place > spool.position.place:
+            try:
+                still_there(config.source, connection, mark)
+            except BinlogGone:
+                yield table
 
 
 def _prove_spool(

@@ -3,6 +3,7 @@
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from lakeingest.core.history import History
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
@@ -77,7 +78,14 @@ st.register_type_strategy(Splits, tilings())
 st.register_type_strategy(FilePosition, file_positions())
 st.register_type_strategy(
     Position,
-    st.builds(Position, st.sampled_from(UUIDS), st.integers(0, 3), file_positions(), st.none() | gtid_sets()),
+    st.builds(
+        Position,
+        st.sampled_from(UUIDS),
+        st.integers(0, 3),
+        file_positions(),
+        st.none() | gtid_sets(),
+        st.none() | st.from_type(History),
+    ),
 )
 st.register_type_strategy(
     TableId, st.builds(TableId, st.sampled_from(["shop", "Läden"]), st.sampled_from(["orders", "a b", "x.y"]))

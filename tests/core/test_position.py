@@ -1,11 +1,13 @@
 import json
 import re
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position, file_number
 from lakeingest.errors import StateUnreadable
 
@@ -219,3 +221,39 @@ def test_a_damaged_position_is_unreadable(position: Position, part: str, damage:
     del doc[part]
     with pytest.raises(StateUnreadable, match="not a saved position"):
         Position.from_json(doc)
+
+
+@given(st.from_type(Position))
+def test_a_position_of_the_previous_version_has_no_history(position: Position) -> None:
+    """Where none was noted the document is as it always was, and is read as such."""
+    doc = replace(position, history=None).to_json()
+    assert doc.keys() == {"server_uuid", "epoch", "at", "gtids"}
+    assert Position.from_json(doc) == replace(position, history=None)
+
+
+@given(st.from_type(Position), st.sampled_from(["began", "event", "last"]), JSON)
+def test_a_damaged_history_is_unreadable(position: Position, part: str, damage: object) -> None:
+    """A part that is missing or wrong is refused: it must not pass for a binlog of which nothing is known."""
+    history = (position.history or History()).to_json()
+    with suppress(StateUnreadable):
+        Position.from_json(position.to_json() | {"history": history | {part: damage}})
+    del history[part]
+    with pytest.raises(StateUnreadable, match="not a saved position"):
+        Position.from_json(position.to_json() | {"history": history})
+
+
+def test_a_position_moves_to_the_end_of_a_segment() -> None:
+    """What was seen of the binlog at the new stop counts; the last transaction stays it where none came since."""
+    last, later = Committed("b.000001", 200, f"{ONE}:3", 7), Committed("b.000002", 300, f"{ONE}:4", 9)
+    begins = Position(ONE, 1, FilePosition("b.000001", 400), GtidSet.parse(f"{ONE}:1-3"), History(5, None, last))
+    stop, event = FilePosition("b.000002", 157), LastEvent(126, "ab")
+    quiet = begins.moved(stop, GtidSet(), History(8, event))
+    assert quiet == replace(begins, at=stop, history=History(8, event, last))
+    busy = quiet.moved(
+        FilePosition("b.000002", 500), GtidSet.parse(f"{ONE}:4"), History(8, LastEvent(469, "cd"), later)
+    )
+    assert (busy.history, str(busy.gtids)) == (History(8, LastEvent(469, "cd"), later), f"{ONE}:1-4")
+    unseen = busy.moved(FilePosition("b.000003", 4), GtidSet(), None)
+    assert unseen.history == History(last=later)
+    unknown = replace(begins, gtids=None, history=None).moved(stop, GtidSet(), None)
+    assert (unknown.history, unknown.gtids) == (None, None)

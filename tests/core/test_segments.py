@@ -1,13 +1,16 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.history import History, LastEvent
+from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.segments import Segment, bytes_between, cut
 
 SKIP = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
+SEEN = History(1_700_000_000, LastEvent(126, "ab"))
 FILE_BYTES = 100
 SIZES = {f"binlog.{number:06d}": FILE_BYTES for number in (1_000_001, 1_000_000, 999_999, 999_998)}
 POSITIONS = st.builds(
@@ -111,3 +114,29 @@ def test_a_segment_that_ends_before_it_begins_cannot_be_built() -> None:
     """A stop behind the start would read nothing and report success."""
     with pytest.raises(ValueError, match="ends before it begins"):
         segment(FilePosition("binlog.000002", 4), FilePosition("binlog.000001", 900))
+
+
+@given(*CUTS)
+def test_the_first_piece_proves_where_the_whole_begins(
+    whole: Segment, ends: list[FilePosition], pieces: int, least: int
+) -> None:
+    """What was seen of the binlog at the start is of no other piece."""
+    parts = cut(replace(whole, history=SEEN), ends, SIZES, pieces, least)
+    assert [part.history for part in parts] == [SEEN, *[None] * (len(parts) - 1)][: len(parts)]
+
+
+def test_a_boundary_behind_the_end_of_its_file_is_no_boundary() -> None:
+    """A source that lost the end of its binlog in a crash goes on in a new file; what was noted before is gone."""
+    whole = segment(FilePosition("binlog.000001", 4), FilePosition("binlog.000002", 90))
+    sizes = {"binlog.000001": 60, "binlog.000002": 90}
+    lost, there = FilePosition("binlog.000001", 70), FilePosition("binlog.000001", 60)
+    assert [part.stop for part in cut(whole, [lost], sizes, 2, 1)] == [whole.stop]
+    assert [part.stop for part in cut(whole, [lost, there], sizes, 2, 1)] == [there, whole.stop]
+
+
+def test_a_segment_comes_after_a_position() -> None:
+    """It has the position's server, epoch and history, and passes over what was executed before."""
+    at, stop = FilePosition("binlog.000001", 4), FilePosition("binlog.000002", 90)
+    after = Segment.after(Position("uuid", 3, at, SKIP, SEEN), stop)
+    assert after == Segment("uuid", 3, at, stop, SKIP, SEEN)
+    assert Segment.after(Position("uuid", 3, at, None), stop) == Segment("uuid", 3, at, stop, GtidSet())

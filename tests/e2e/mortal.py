@@ -37,15 +37,20 @@ class Mortal:
         self._again = subprocess.Popen(
             self._command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        server, deadline = self.server, time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while True:
             try:
-                return pymysql.connect(
-                    host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
-                )
+                return self.connect()
             except pymysql.err.OperationalError:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
+
+    def connect(self) -> pymysql.Connection:
+        """A connection to it."""
+        server = self.server
+        return pymysql.connect(
+            host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+        )
 
     def end(self) -> None:
         """Nothing runs any more."""

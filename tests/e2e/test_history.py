@@ -1,5 +1,8 @@
 """A source whose binlog is another one under the same names: reset, or restored, and grown past our position again."""
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from lakeingest.control.spool import Spool
+from lakeingest.core.position import FilePosition
 from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql.connection import written_position
+from lakeingest.pipeline import binlog_ingest, boundaries
 from lakeingest.pipeline.check import check
-from lakeingest.pipeline.events import Event, Opened
+from lakeingest.pipeline.events import Event, Opened, WaveCommitted
+from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.status import status
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
@@ -63,7 +69,7 @@ def stops(pipe: Pipe) -> None:
     """A run stops, `check` and `verify` say the same, and readers keep what they had."""
     [before], rows = status(pipe.config), pipe.rows("orders")
     for ask in (pipe.run, pipe.verify):
-        with pytest.raises(BinlogGone, match="is not the one that our position .* was read from.*copy the tables again"):
+        with pytest.raises(BinlogGone, match=r"is not the one that our position .* was read from.*copy the tables"):
             ask()
     [finding] = [one.finding for one in check(pipe.config, pipe.spark).problems]
     assert finding is not None
@@ -177,3 +183,71 @@ def test_a_server_that_is_restored_from_an_older_image_is_noticed(
     pipe.sql(f"USE {pipe.database}")
     insert(pipe, range(20, 60))
     stops(pipe)
+
+
+def truncate(mortal: Mortal, at: FilePosition) -> None:
+    """Kill the server, and take the end of its binlog away, as a crash of its machine may without sync_binlog."""
+    mortal.die()
+    os.truncate(mortal.data / at.file, at.pos)
+
+
+def test_a_boundary_in_a_lost_end_of_the_binlog_stops_nothing(
+    mortal: Mortal, pipe_on: Callable[..., Pipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy has lost nothing, so the run goes on; the binlog is not cut where nothing ends any more."""
+    monkeypatch.setattr(boundaries, "EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(binlog_ingest, "LEAST_BYTES", 1)
+    pipe = pipe_on(mortal.server)
+    pipe.sql(ORDERS, "CREATE DATABASE elsewhere", "CREATE TABLE elsewhere.t (id INT PRIMARY KEY)")
+    pipe.run()
+    with opened(pipe.config, (), pipe.events.append, pipe.spark) as context:
+        end = context.spool.position.at
+        pipe.sql(*(f"INSERT INTO elsewhere.t VALUES ({i})" for i in range(20)))
+        deadline = time.monotonic() + 20
+        while not context.spool.boundaries:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    truncate(mortal, end)
+    pipe.connection = mortal.rise()
+    pipe.sql(f"USE {pipe.database}")
+    insert(pipe, range(40))
+    pipe.run()
+    pipe.assert_equal()
+
+
+def test_a_chunk_that_saw_a_lost_end_of_the_binlog_is_read_again(mortal: Mortal, pipe_on: Callable[..., Pipe]) -> None:
+    """Its high watermark is behind the end of its file now, where nobody can read the changes up to it."""
+    pipe = pipe_on(mortal.server, chunk_rows=10)
+    pipe.sql(ORDERS, "CREATE TABLE beside (id INT PRIMARY KEY AUTO_INCREMENT)")
+    insert(pipe, range(300))
+
+    class Stop(Exception):
+        """Ends a run where a crash could."""
+
+    def stop(event: Event) -> None:
+        if isinstance(event, WaveCommitted):
+            raise Stop
+
+    def write() -> None:
+        with mortal.connect() as connection, connection.cursor() as cursor:
+            while not done.is_set():
+                cursor.execute(f"INSERT INTO {pipe.database}.beside VALUES ()")
+
+    done = threading.Event()
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with pytest.raises(Stop):
+            pipe.run("orders", observe=stop)
+    finally:
+        done.set()
+        writer.join()
+    spool = Spool.load(pipe.config.state / "spool")
+    assert spool is not None
+    truncate(mortal, spool.position.at)
+    pipe.connection = mortal.rise()
+    pipe.sql(f"USE {pipe.database}", "DELETE FROM orders WHERE id % 3 = 0")
+    pipe.run("orders")
+    waves = [event.wave for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)]
+    assert waves.count(1) == 2
+    pipe.assert_equal("orders")

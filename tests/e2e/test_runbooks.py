@@ -117,7 +117,7 @@ def place(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalSe
     pipe.config = pipe.config.model_copy(update={"state": folder / "state"})
     source, target = pipe.config.source, pipe.config.target
     doc = {
-        "name": "runbooks",
+        "name": pipe.config.name,
         "source": {"host": source.host, "port": source.port, "user": source.user, "password": "${MYSQL_PASSWORD}"},
         "tables": {"include": list(pipe.config.tables.include)},
         "target": {"warehouse": str(target.warehouse)},

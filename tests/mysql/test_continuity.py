@@ -1,0 +1,160 @@
+"""What a reader saw of the binlog at its end is proven there later, and nothing else is."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from lakeingest.core.history import Committed, History, LastEvent
+from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import BinlogGone
+from lakeingest.mysql import binlog_reader
+from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
+from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.connection import FILE_START, connect
+from lakeingest.mysql.continuity import file_began, prove, still_there
+from lakeingest.mysql.dialect import MARIADB, dialect
+from tests.mysql.database import EPOCH, SERVER_IDS, Db
+
+pytestmark = pytest.mark.mysql
+
+LAST_STATEMENTS = {
+    "a row": ["INSERT INTO t VALUES (2, 'b')"],
+    "rows of one transaction": ["BEGIN", "INSERT INTO t VALUES (2, 'b')", "UPDATE t SET v = 'c'", "COMMIT"],
+    "a statement": ["CREATE TABLE beside (id INT PRIMARY KEY)"],
+    "a rotation": ["INSERT INTO t VALUES (2, 'b')", "FLUSH BINARY LOGS"],
+    "two rotations": ["INSERT INTO t VALUES (2, 'b')", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"],
+}
+
+
+def seen(db: Db, start: FilePosition, schema: TableSchema, history: History | None = None) -> Position:
+    """The position that a reader of the binlog from `start` to now ends at."""
+    segment, facts = replace(db.segment(start), history=history), SegmentFacts()
+    with connect(db.source) as connection:
+        list(read_segment(connection, segment, {schema.table: schema}, next(SERVER_IDS), facts))
+    state = server_state(db.connection)
+    return Position(state.uuid, EPOCH, segment.stop, state.executed, facts.history)
+
+
+def read_on(db: Db, position: Position, schema: TableSchema) -> None:
+    """Read the binlog from a position to now."""
+    with connect(db.source) as connection:
+        list(read_segment(connection, Segment.after(position, db.here()), {schema.table: schema}, next(SERVER_IDS)))
+
+
+def others(history: History) -> list[History]:
+    """Histories of other binlogs, each with one difference."""
+    found: list[History] = []
+    if history.began is not None:
+        found.append(replace(history, began=history.began + 1))
+    if history.event is not None:
+        found += [
+            replace(history, event=LastEvent(history.event.pos, "0" * 24)),
+            replace(history, event=LastEvent(history.event.pos - 1, history.event.digest)),
+        ]
+    if history.last is not None:
+        last = history.last
+        found += [
+            replace(history, last=replace(last, committed_at=last.committed_at + 1)),
+            replace(history, last=replace(last, gtid="00000000-0000-0000-0000-000000000001:1")),
+            replace(history, last=replace(last, pos=last.pos + 1)),
+        ]
+    return found
+
+
+@pytest.mark.parametrize("statements", LAST_STATEMENTS.values(), ids=LAST_STATEMENTS.keys())
+def test_what_a_reader_saw_is_proven(any_db: Db, statements: Sequence[str]) -> None:
+    """Whatever the binlog ends with; with any other begin of the file, last event or last transaction it is not."""
+    db = any_db
+    schema = db.table("t", "id INT PRIMARY KEY, v VARCHAR(10)")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 'a')", *statements)
+    position = seen(db, start, schema)
+    history = position.history
+    assert history is not None
+    assert None not in {history.began, history.event, history.last}
+    assert isinstance(history.last, Committed)
+    assert (history.last.gtid is None) == (position.gtids is None and dialect(db.connection) is not MARIADB)
+    still_there(db.source, db.connection, position)
+    db.run("INSERT INTO t VALUES (9, 'z')")
+    read_on(db, position, schema)
+    for other in others(history):
+        with pytest.raises(BinlogGone, match="is not the one that our position"):
+            still_there(db.source, db.connection, replace(position, history=other))
+    for other in others(replace(history, last=None)):
+        with pytest.raises(BinlogGone):
+            read_on(db, replace(position, history=other), schema)
+
+
+def test_a_compressed_transaction_is_proven(db: Db) -> None:
+    """Its last event in the file is its payload."""
+    schema = db.table("t", "id INT PRIMARY KEY, v TEXT")
+    start = db.here()
+    db.run("SET binlog_transaction_compression = ON", "INSERT INTO t VALUES (1, REPEAT('a', 5000))")
+    position = seen(db, start, schema)
+    still_there(db.source, db.connection, position)
+    db.run("INSERT INTO t VALUES (2, REPEAT('b', 5000))", "SET binlog_transaction_compression = OFF")
+    read_on(db, position, schema)
+    assert position.history is not None
+    for other in others(position.history):
+        with pytest.raises(BinlogGone):
+            still_there(db.source, db.connection, replace(position, history=other))
+
+
+def test_both_decoders_see_the_same(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a position of one is proven by the other."""
+    schema = db.table("t", "id INT PRIMARY KEY, v VARCHAR(10)")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 'a')", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 'b'), (3, 'c')")
+    position = seen(db, start, schema)
+    monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
+    assert seen(db, start, schema) == position
+    db.run("INSERT INTO t VALUES (4, 'd')")
+    read_on(db, position, schema)
+    assert position.history is not None
+    for other in others(replace(position.history, last=None)):
+        with pytest.raises(BinlogGone):
+            read_on(db, replace(position, history=other), schema)
+
+
+@pytest.mark.parametrize("wire", ["fast", "reference"])
+def test_a_position_beyond_four_gibibytes_is_proven_while_it_is_read(
+    db: Db, monkeypatch: pytest.MonkeyPatch, wire: str
+) -> None:
+    """The event that ends there comes after all others of its file, and is looked at all the same."""
+    schema = db.table("t", "id INT PRIMARY KEY, v VARCHAR(10)")
+    start = db.here()
+    db.run("INSERT INTO t VALUES (1, 'a')")
+    position = seen(db, start, schema)
+    db.run("INSERT INTO t VALUES (2, 'b')")
+    monkeypatch.setenv("LAKEINGEST_WIRE", wire)
+    monkeypatch.setattr(binlog_reader, "_DUMP_POS_MAX", 4)
+    still_there(db.source, db.connection, position)
+    read_on(db, position, schema)
+    history = position.history
+    assert history is not None
+    assert history.event is not None
+    other = replace(history, event=LastEvent(history.event.pos, "0" * 24))
+    with pytest.raises(BinlogGone, match="another event ends there"):
+        read_on(db, replace(position, history=other), schema)
+
+
+def test_a_purged_file_disproves_nothing(db: Db) -> None:
+    """What the source no longer has cannot be compared; whether that is too much is asked elsewhere."""
+    at = db.here()
+    history = History(1, LastEvent(4, "0"), Committed("binlog.999999", 4, None, 0))
+    state = server_state(db.connection)
+    prove(db.source, Position(state.uuid, EPOCH, at, state.executed, history), ())
+    began = History(file_began(db.source, at.file), None, history.last)
+    prove(db.source, Position(state.uuid, EPOCH, FilePosition(at.file, FILE_START), state.executed, began), {at.file})
+
+
+def test_a_position_behind_the_end_of_an_older_file_is_gone(db: Db) -> None:
+    """The server lost the end of that file in a crash, and went on in a new one."""
+    at = db.here()
+    db.run("FLUSH BINARY LOGS")
+    state = server_state(db.connection)
+    with pytest.raises(BinlogGone, match=f"{at.file} ends before our position"):
+        still_there(db.source, db.connection, Position(state.uuid, EPOCH, replace(at, pos=1 << 30), state.executed))
