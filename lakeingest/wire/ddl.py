@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 from lakeingest.core.schema import PRIMARY, TableId, TableSchema
-from lakeingest.wire.events import Query
+from lakeingest.wire.query import Query
 from lakeingest.wire.tokens import Sort, Token, Unclear, is_in_utf8, readings
 
 # Table options that change no row, each with one value

@@ -68,20 +68,6 @@ class Type(enum.IntEnum):
 _HEARTBEATS = frozenset({Type.HEARTBEAT, Type.HEARTBEAT_V2})
 
 
-class _Status(enum.IntEnum):
-    """The first status variables of a QUERY event."""
-
-    FLAGS = 0
-    SQL_MODE = 1
-    AUTO_INCREMENT = 3
-    CHARSET = 4
-    CATALOG = 6
-
-
-_STATUS_BYTES = {_Status.FLAGS: 4, _Status.SQL_MODE: 8, _Status.AUTO_INCREMENT: 4, _Status.CHARSET: 6}
-_STATUS_READ = {_Status.SQL_MODE: 8, _Status.CHARSET: 2}  # the client's collation is the first of three
-
-
 class Action(enum.Enum):
     """What the decoder does with an event."""
 
@@ -358,43 +344,6 @@ def _read_domain_gtid(event: Event) -> Beginning:
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
     return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=not flags & STANDALONE)
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A statement with its default database; bytes of both that are not UTF-8 are lone surrogates.
-
-    `sql_mode` and `collation`, the client's, are the session's; None where the event does not say.
-    """
-
-    database: str
-    text: str
-    sql_mode: int | None = None
-    collation: int | None = None
-
-
-def read_query(event: Event) -> Query:
-    """The statement of a QUERY event."""
-    body = event.body
-    body.take(8)
-    database_length = body.number(1)
-    body.take(2)
-    sql_mode, collation = _read_status(Cursor(body.take(body.number(2))))
-    database = body.take(database_length).decode(errors="surrogateescape")
-    body.take(1)
-    return Query(database, body.take(body.left).decode(errors="surrogateescape"), sql_mode, collation)
-
-
-def _read_status(body: Cursor) -> tuple[int | None, int | None]:
-    """The sql_mode and the client's collation. They come in the order of `_STATUS_BYTES`, others after them."""
-    found: dict[int, int] = {}
-    while body.left:
-        variable = body.number(1)
-        size = body.number(1) if variable == _Status.CATALOG else _STATUS_BYTES.get(variable)
-        if size is None:
-            break
-        found[variable] = Cursor(body.take(size)).number(min(size, _STATUS_READ.get(variable, 0)))
-    return found.get(_Status.SQL_MODE), found.get(_Status.CHARSET)
 
 
 def read_table_id(event: Event) -> int:

@@ -7,7 +7,8 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.wire.ddl import may_change
-from lakeingest.wire.events import Damaged, Event, read_query
+from lakeingest.wire.events import Damaged, Event
+from lakeingest.wire.query import read_query
 from lakeingest.wire.statements import REFUSED, Statement, classify
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lakeingest.wire.charsets import texts
 from lakeingest.wire.collations import UnknownCharset, charset_of
-from lakeingest.wire.events import Query
+from lakeingest.wire.query import Query
 from lakeingest.wire.values import Values
 
 _ANSI_QUOTES, _NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20  # of sql_mode

@@ -4,7 +4,7 @@ import pytest
 
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.wire.ddl import may_change
-from lakeingest.wire.events import Query
+from lakeingest.wire.query import Query
 
 UTF8, LATIN1, CP932, SWE7 = 33, 8, 95, 10  # collations
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
