@@ -77,6 +77,9 @@ NULL_DATES = "null dates"  # zero and partial dates are NULL
 EWKB = "ewkb"  # a geometry keeps its SRID, as PostGIS has it
 
 
+PRIMARY = "PRIMARY"  # the index of a primary key
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What the user chose for a table: a key where no index is one, and forms of types that are not the usual ones.
@@ -132,7 +135,8 @@ class Column:
 class TableSchema:
     """A table's columns in MySQL's order, and the names of its key columns in key order.
 
-    `skipped` are the names of columns that the user left out: rows in the binlog have them, too.
+    `skipped` are the names of columns that the user left out: rows in the binlog have them, too. `index` is the name
+    of the unique index that is the key, '' where it is not known or the user named the columns.
     """
 
     table: TableId
@@ -140,6 +144,7 @@ class TableSchema:
     key: tuple[str, ...]
     choices: Choices = USUAL
     skipped: tuple[str, ...] = ()
+    index: str = ""
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]

@@ -8,9 +8,8 @@ only few values are concerned, each such value where it is read (`wire.encodings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lakeingest.core.schema import INTEGERS, Column, Kind
+from lakeingest.core.schema import INTEGERS, PRIMARY, Column, Kind
 
-PRIMARY = "PRIMARY"
 _OPTION = "tables.options → key"
 _UNFIT = {
     Kind.FLOAT: "no comparison finds its values exactly",
@@ -26,8 +25,8 @@ class NoKey(ValueError):
 
 def choose_key(
     columns: Sequence[Column], statistics: Iterable[Mapping[str, Any]], declared: Sequence[str]
-) -> tuple[str, ...]:
-    """The names of the key's columns, in order; NoKey.
+) -> tuple[tuple[str, ...], str]:
+    """The names of the key's columns, in order, and of its index ('' for columns that are `declared`); NoKey.
 
     `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. Of several
     unique keys one of integers is preferred, then one of few columns; a name decides at last.
@@ -39,7 +38,7 @@ def choose_key(
                 raise NoKey(f"{_OPTION} names {name}, which is no column of it")
             if reason := _unfit(by_name[name]):
                 raise NoKey(f"{_OPTION} names {name}: {reason}")
-        return tuple(declared)
+        return tuple(declared), ""
     indexes: dict[str, list[Mapping[str, Any]]] = {}
     for row in statistics:
         if not int(row["non_unique"]):
@@ -47,7 +46,8 @@ def choose_key(
     refused = {name: _refusal(name, parts, by_name) for name, parts in indexes.items()}
     usable = {name: tuple(str(part["column_name"]) for part in indexes[name]) for name in indexes if not refused[name]}
     if usable:
-        return usable[min(usable, key=lambda name: _rank(name, [by_name[part] for part in usable[name]]))]
+        best = min(usable, key=lambda name: _rank(name, [by_name[part] for part in usable[name]]))
+        return usable[best], best
     if PRIMARY in refused:
         raise NoKey(f"{refused[PRIMARY]}; name other columns that are unique with {_OPTION}")
     raise NoKey(

@@ -99,8 +99,9 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
         reasons.append("two columns differ only by case")
     indexes = query_dicts(connection, f"SELECT * FROM information_schema.STATISTICS {where} ORDER BY SEQ_IN_INDEX")
     key: tuple[str, ...] = ()
+    index = ""
     try:
-        key = choose_key(columns, indexes, choices.key)
+        key, index = choose_key(columns, indexes, choices.key)
     except NoKey as error:
         reasons.append(str(error))
     reasons += [
@@ -110,7 +111,7 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     ]
     if reasons:
         raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-    return TableSchema(table, columns, key, choices, skipped)
+    return TableSchema(table, columns, key, choices, skipped, index)
 
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:

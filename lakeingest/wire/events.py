@@ -352,18 +352,6 @@ def _read_domain_gtid(event: Event) -> Beginning:
     return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=not flags & STANDALONE)
 
 
-def read_query(event: Event) -> tuple[str, str]:
-    """The default database and the text of a statement; bytes that are not UTF-8 come as lone surrogates."""
-    body = event.body
-    body.take(8)
-    database_length = body.number(1)
-    body.take(2)
-    body.take(body.number(2))
-    database = body.take(database_length).decode(errors="surrogateescape")
-    body.take(1)
-    return database, body.take(body.left).decode(errors="surrogateescape")
-
-
 def read_table_id(event: Event) -> int:
     """The table id of a TABLE_MAP or row event."""
     return event.body.number(6)

@@ -8,8 +8,10 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, UnsupportedEvent
-from lakeingest.wire.events import Damaged, Event, read_query
-from lakeingest.wire.statements import REFUSED, Statement, classify, is_harmful
+from lakeingest.wire.ddl import may_change
+from lakeingest.wire.events import Damaged, Event
+from lakeingest.wire.query import read_query
+from lakeingest.wire.statements import REFUSED, Statement, classify
 
 
 class State(enum.IntEnum):
@@ -81,13 +83,14 @@ def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePo
 
     `has_rows`: whether rows of a copied table came before it in its transaction.
     """
-    database, text = read_query(event)
+    query = read_query(event)
+    database, text = query.database, query.text
     meaning = classify(text)
     if meaning in REFUSED:
         what, fix = REFUSED[meaning]
         first = "".join(text.split(maxsplit=1)[:1])  # the rest may hold values, which are no business of a log
         raise refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
-    if meaning in {Statement.DDL, Statement.CREATE_TABLE} and is_harmful(text, database, schemas):
+    if meaning is Statement.DDL and may_change(query, schemas):
         shown = " ".join(text.partition("'")[0].split())[:200]
         what = f"DDL that may change a copied table ({shown}, in database {database or '-'})"
         raise refusal(what, "let it end", begins)

@@ -12,6 +12,7 @@ from lakeingest.errors import (
     UnsupportedEvent,
     UnsupportedValue,
 )
+from lakeingest.pipeline.events import Event, WaveCommitted
 from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 
@@ -23,7 +24,7 @@ MINIMAL = ("SET GLOBAL binlog_row_metadata = MINIMAL", "DELETE FROM orders", "SE
 STREAM = {
     "XA": XA,
     "TRUNCATE": ("TRUNCATE orders",),
-    "DDL": ("DROP TABLE beside",),
+    "DDL": ("CREATE TABLE others LIKE orders", "RENAME TABLE orders TO kept, others TO orders"),
     "metadata": MINIMAL,
     "image": ("SET binlog_row_image = MINIMAL", "UPDATE orders SET v = 'x'"),
     "INSERT": ("SET binlog_format = STATEMENT", "INSERT INTO beside VALUES (1, '{}')"),
@@ -33,6 +34,32 @@ STREAM = {
         "UPDATE beside SET j = JSON_SET(j, '$.a', 7)",
     ),
 }
+
+
+# What is done to a server all the time, and changes no row, column or key of a copied table
+HARMLESS = (
+    "CREATE INDEX by_v ON orders (v)",
+    "ALTER TABLE orders ADD INDEX by_d (d), COMMENT 'orders of the shop'",
+    "ALTER TABLE orders ADD UNIQUE u (v, id), DROP INDEX by_d",
+    "ALTER TABLE orders FORCE",
+    "ALTER TABLE orders ENGINE = InnoDB, AUTO_INCREMENT = 1000",
+    "DROP INDEX by_v ON orders",
+    "ANALYZE TABLE orders",
+    "OPTIMIZE TABLE orders",
+    "CREATE TRIGGER tr BEFORE INSERT ON orders FOR EACH ROW SET NEW.v = UPPER(NEW.v)",
+    "CREATE VIEW shown AS SELECT * FROM orders",
+    "CREATE TABLE beside LIKE orders",
+    "ALTER TABLE beside ADD COLUMN c INT, DROP COLUMN d",
+    "INSERT INTO beside (id) VALUES (1)",
+    "TRUNCATE beside",
+    "RENAME TABLE beside TO others",
+    "ALTER TABLE others RENAME TO beside",
+    "CREATE TABLE filled AS SELECT * FROM orders",
+    "RENAME TABLE beside TO x, filled TO beside, x TO filled",
+    "DROP TABLE beside, filled",
+    "DROP VIEW shown",
+    "DROP TRIGGER tr",
+)
 
 
 def stops(pipe: Pipe, error: type[LakeIngestError], named: str) -> None:
@@ -59,6 +86,29 @@ def test_the_stream_stops_by_name(
     pipe.run("orders")
     pipe.sql(*STREAM[named])
     stops(pipe, UnsupportedEvent, named)
+
+
+def test_ddl_that_changes_no_copied_table_stops_nothing(any_pipe: Pipe) -> None:
+    """Indexes and comments of a copied one, anything done to others: while it is copied, and when it is caught up."""
+    pipe = any_pipe
+    pipe.sql(ORDERS[0], f"INSERT INTO orders VALUES {', '.join(f'({n}, NULL, NULL)' for n in range(100))}")
+    left = list(HARMLESS)
+
+    def go_on(event: Event) -> None:
+        """One after each wave."""
+        if isinstance(event, WaveCommitted) and left:
+            pipe.sql(left.pop(0), f"UPDATE orders SET v = 'wave' WHERE id IN ({len(left)}, {100 - len(left)})")
+
+    pipe.run("orders", observe=go_on)
+    assert len(left) < len(HARMLESS)
+    for number, statement in enumerate(left):
+        pipe.sql(
+            f"UPDATE orders SET v = 'a' WHERE id = {number}", statement, f"DELETE FROM orders WHERE id = {number + 50}"
+        )
+    pipe.run("orders")
+    assert pipe.run("orders").caught_up
+    pipe.assert_equal("orders")
+    assert len(pipe.rows("orders")) == 100 - len(left)
 
 
 def test_a_changed_definition_stops_the_run(pipe: Pipe) -> None:

@@ -62,7 +62,7 @@ def domain_gtid_body(number: int, domain: int = 0, *, is_standalone: bool = Fals
 
 def query_body(text: str, database: str = "elsewhere") -> bytes:
     """The body of a QUERY event with status variables."""
-    status = bytes(11)
+    status = bytes(5) + b"\1" + bytes(8) + b"\6\3std" + b"\4" + struct.pack("<HHH", 33, 33, 8) + b"\5\0"
     fixed = struct.pack("<IIBHH", 1, 0, len(database), 0, len(status))
     return fixed + status + database.encode() + b"\0" + text.encode()
 
