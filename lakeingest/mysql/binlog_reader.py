@@ -18,7 +18,7 @@ from lakeingest.mysql.reference.segment_decoder import decode
 from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.wire.arrow import Part
 
-__all__ = ["Part", "read_segment"]
+__all__ = ["Part", "dumped", "read_segment"]
 
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
@@ -105,14 +105,25 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
     wire._execute_command(COMMAND.COM_BINLOG_DUMP, request)  # noqa: SLF001
 
 
+def dumped(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
+    """The events that the server sends from `begin` on, up to the end of its binlog, with their headers.
+
+    The connection must be fresh and is of no use afterwards. No replica has `server_id`.
+    """
+    _start_dump(connection, begin, server_id)
+    return _packets(connection)
+
+
 def _events(connection: pymysql.Connection, segment: Segment) -> Iterator[bytes]:
-    """The events that the server sends, up to the end of its binlog."""
+    """The events of a dump that was started; SourceAway when they end."""
+    yield from _packets(connection)
+    # Between the flush and the sync of a commit group its end is written, but not sent yet.
+    raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
+
+
+def _packets(connection: pymysql.Connection) -> Iterator[bytes]:
     wire: Any = connection  # nor to read a packet
-    while True:
-        packet = wire._read_packet()  # noqa: SLF001
-        if packet.is_eof_packet():
-            # Between the flush and the sync of a commit group its end is written, but not sent yet.
-            raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
+    while not (packet := wire._read_packet()).is_eof_packet():  # noqa: SLF001
         yield packet.get_all_data()[1:]
 
 
