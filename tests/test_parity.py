@@ -51,6 +51,7 @@ def kill_readers(db: Db) -> None:
 
 
 @pytest.mark.mysql
+@pytest.mark.newest
 def test_every_type_is_read_alike_on_both_paths(any_server: LocalServer, db: Db) -> None:
     """Rows that were inserted, updated or moved lately; the columns without a value are told."""
     values = values_of(any_server)
