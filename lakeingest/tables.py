@@ -32,6 +32,7 @@ class Types(BaseModel):
     time: Literal["text", "micros"] = "text"
     geometry: Literal["wkb", "ewkb"] = "wkb"
     virtual: Literal["keep", "skip"] = "keep"
+    generated: Literal["keep", "skip"] = "keep"
 
 
 class TableOptions(BaseModel):
@@ -47,7 +48,15 @@ class TableOptions(BaseModel):
     def choices(self) -> Choices:
         """What of it decides how rows are mapped."""
         types = self.types
-        return Choices(self.key, types.zero_dates or "null", types.tinyint1, types.time, types.geometry, types.virtual)
+        return Choices(
+            self.key,
+            types.zero_dates or "null",
+            types.tinyint1,
+            types.time,
+            types.geometry,
+            types.virtual,
+            types.generated,
+        )
 
 
 class Tables(BaseModel):

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
 
@@ -11,9 +11,10 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, parse_config
-from lakeingest.demo.flavor import FLAVORS, MYSQL, Flavor
+from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
+from tests import lanes, pinned
 from tests.quick import QUICK
 
 FORMATS = ("iceberg", "hudi")
@@ -35,7 +36,8 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
             wanted = flavor, frozenset(settings.items())
             if wanted not in servers:
                 folder = tmp_path_factory.mktemp("server")
-                servers[wanted] = running.enter_context(local_server(folder, settings, flavor=flavor))
+                program = pinned.program(flavor)
+                servers[wanted] = running.enter_context(local_server(folder, settings, flavor=flavor, program=program))
             return servers[wanted]
 
         yield start
@@ -47,10 +49,18 @@ def mysql_server_with(server_of: Callable[..., LocalServer]) -> Callable[..., Lo
     return partial(server_of, MYSQL)
 
 
-@pytest.fixture(scope="session", params=FLAVORS, ids=[flavor.name for flavor in FLAVORS])
+@pytest.fixture(scope="session")
 def any_server(request: pytest.FixtureRequest, server_of: Callable[..., LocalServer]) -> LocalServer:
-    """A server of each flavor, one after the other, with default settings."""
+    """A server of each flavor that `lanes` names, one after the other, with default settings."""
     return server_of(request.param)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Servers that move block only where the pinned one fails, too."""
+    report = yield
+    lanes.judge(item, report)
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     Those marked `any_format` depend little on it: they run on each where LAKEINGEST_FORMATS is `all`.
     """
+    lanes.parametrize(metafunc)
     if "lake_format" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("formats")
         each = os.environ.get("LAKEINGEST_FORMATS") == "all" and metafunc.definition.get_closest_marker("any_format")

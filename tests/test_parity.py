@@ -51,9 +51,10 @@ def kill_readers(db: Db) -> None:
 
 
 @pytest.mark.mysql
+@pytest.mark.newest
 def test_every_type_is_read_alike_on_both_paths(any_server: LocalServer, db: Db) -> None:
     """Rows that were inserted, updated or moved lately; the columns without a value are told."""
-    values = values_of(any_server.flavor)
+    values = values_of(any_server)
     columns = ", ".join(f"c{number} {source_type}" for number, source_type in enumerate(values))
     schema = db.table("t", f"id INT PRIMARY KEY, {columns}, idle INT")
     for row in range(4):

@@ -85,7 +85,8 @@ class Choices:
     """What the user chose for a table: a key where no index is one, and forms of types that are not the usual ones.
 
     `zero_dates`, and partial ones: error | null (counted) | string. `tinyint1`: int | boolean. `time`: text | micros.
-    `geometry`: wkb | ewkb. `virtual`, of columns that are made when they are read: keep | skip.
+    `geometry`: wkb | ewkb. `virtual`, of generated columns that are not stored, and `generated`, of all generated
+    columns: keep | skip.
     """
 
     key: tuple[str, ...] = ()
@@ -94,6 +95,7 @@ class Choices:
     time: str = "text"
     geometry: str = "wkb"
     virtual: str = "keep"
+    generated: str = "keep"
 
 
 USUAL = Choices()
@@ -135,8 +137,9 @@ class Column:
 class TableSchema:
     """A table's columns in MySQL's order, and the names of its key columns in key order.
 
-    `skipped` are the names of columns that the user left out: rows in the binlog have them, too. `index` is the name
-    of the unique index that is the key, '' where it is not known or the user named the columns.
+    `skipped` are the names of generated columns that the user left out: rows in the binlog may have them, too.
+    `generated` are the names of those that are copied. `index` is the name of the unique index that is the key, ''
+    where it is not known or the user named the columns.
     """
 
     table: TableId
@@ -144,6 +147,7 @@ class TableSchema:
     key: tuple[str, ...]
     choices: Choices = USUAL
     skipped: tuple[str, ...] = ()
+    generated: tuple[str, ...] = ()
     index: str = ""
 
     def __post_init__(self) -> None:

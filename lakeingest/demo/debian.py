@@ -82,7 +82,7 @@ def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[s
     The cache is in the user's cache folder, or under `folder` where that cannot be written.
     """
     kind = flavor.name.lower().replace(" ", "-")
-    places = [cache / f"{kind}-{platform.machine()}" for cache in _caches(folder)]
+    places = [cache / f"{kind}-{platform.machine()}" for cache in caches(folder)]
     for place in places:
         if _runs(flavor, place):
             return _command(flavor, place)
@@ -90,7 +90,7 @@ def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[s
     for place in places:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(place.parent / "mysql.lock"):
+            with locked(place.parent / "mysql.lock"):
                 if not _runs(flavor, place):
                     _install(flavor, place, say)
             return _command(flavor, place)
@@ -99,7 +99,7 @@ def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[s
     raise OperatorNeeded("; ".join(reasons))
 
 
-def _caches(folder: Path) -> list[Path]:
+def caches(folder: Path) -> list[Path]:
     """The folders that may hold the cache, the best first. A HOME that we cannot enter is none."""
     fallback = folder / "cache"
     if own := os.environ.get("LAKEINGEST_CACHE"):
@@ -114,7 +114,7 @@ def _caches(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold a lock among processes; it is free again when its holder dies."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""The servers that can be had here: MySQL, and MariaDB in two versions."""
+"""The servers that can be had here: MySQL, and MariaDB in three versions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -82,8 +82,8 @@ MARIADB_10_11 = Flavor(
     settings=_SETTINGS,
 )
 
-MARIADB_11 = replace(
-    MARIADB_10_11, name="MariaDB 11", oldest=(11, 4), before=(12, 0), suite="trixie", image="mariadb:11.8"
+MARIADB_11_4 = replace(
+    MARIADB_10_11, name="MariaDB 11.4", oldest=(11, 4), before=(11, 5), suite="trixie", image="mariadb:11.4"
 )
 
-FLAVORS = (MYSQL, MARIADB_10_11, MARIADB_11)
+MARIADB_11_8 = replace(MARIADB_11_4, name="MariaDB 11.8", oldest=(11, 8), before=(11, 9), image="mariadb:11.8")

@@ -11,7 +11,7 @@ _SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.s
 def share(command: Sequence[str]) -> Path:
     """The folder of what comes with the server of the command."""
     usr = next(Path(part).parents[1] for part in command if part.endswith("mariadbd"))
-    for folder in (usr / "share" / "mariadb", usr / "share" / "mysql"):
+    for folder in (usr / "share" / "mariadb", usr / "share" / "mysql", usr / "share"):
         if any(folder.glob("*_system_tables.sql")):
             return folder
     raise OperatorNeeded("its system tables' statements are missing")

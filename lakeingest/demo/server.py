@@ -65,8 +65,11 @@ def local_server(
     port: int | None = None,
     say: Say = lambda _: None,
     flavor: Flavor = MYSQL,
+    program: Path | None = None,
 ) -> Iterator[LocalServer]:
     """A fresh server with a binlog, its data under `folder`; at the end both are gone.
+
+    It is `program` where that is given, a server with its own folder; else one is looked for.
 
     `settings` add to the flavor's or replace them; an empty value is an option without one (`skip_log_bin`).
     `say` gets a line before anything slow. The server dies with the thread that entered the context, however
@@ -89,6 +92,8 @@ def local_server(
             flavor, debian.unpacked(flavor, folder, say), how, folder, options, port
         ),
     }
+    if program is not None:
+        ways = {str(program): lambda how: _program(flavor, _given(flavor, program), how, folder, options, port)}
     reasons = []
     with ExitStack() as stack:
         for how, way in ways.items():
@@ -103,6 +108,12 @@ def local_server(
                 "Docker, or run on Debian with its package archive in reach"
             )
         yield server
+
+
+def _given(flavor: Flavor, program: Path) -> list[str]:
+    command = [str(program), "--no-defaults"]
+    debian.require(flavor, command)
+    return [*command, f"--basedir={program.parents[1]}"]
 
 
 def _installed(flavor: Flavor) -> list[str]:

@@ -22,7 +22,7 @@ from lakeingest.wire.arrow import Part
 from lakeingest.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
 from lakeingest.wire.grammar import other_history
 
-__all__ = ["Part", "SegmentFacts", "can_begin_at", "read_event", "read_segment"]
+__all__ = ["Part", "SegmentFacts", "can_begin_at", "dumped", "read_event", "read_segment"]
 
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
@@ -155,6 +155,15 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
     request = _DUMP.pack(begin.pos, flags, server_id) + begin.file.encode()
     wire: Any = connection  # the driver has no public way to send a command
     wire._execute_command(COMMAND.COM_BINLOG_DUMP, request)  # noqa: SLF001
+
+
+def dumped(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
+    """The events that the server sends from `begin` on, up to the end of its binlog, with their headers.
+
+    The connection must be fresh and is of no use afterwards. No replica has `server_id`.
+    """
+    _start_dump(connection, begin, server_id)
+    return _packets(connection)
 
 
 def _events(connection: pymysql.Connection, segment: Segment) -> Iterator[bytes]:

@@ -35,7 +35,7 @@ def choose_key(
     if declared:
         for name in declared:
             if name not in by_name:
-                raise NoKey(f"{_OPTION} names {name}, which is no column of it")
+                raise NoKey(f"{_OPTION} names {name}, which is no column of it, or is left out")
             if reason := _unfit(by_name[name]):
                 raise NoKey(f"{_OPTION} names {name}: {reason}")
         return tuple(declared), ""

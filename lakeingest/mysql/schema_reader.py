@@ -13,6 +13,7 @@ from lakeingest.mysql.key_choice import NoKey, choose_key
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
 _OURS = "_lakeingest_"
+GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # what information_schema says of a generated column
 _VERSIONED = "SYSTEM VERSIONED"  # of MariaDB
 # How MariaDB ends the type of a column that is stored in another form
 _OTHER_FORMS = {
@@ -92,8 +93,9 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     versioned = f"SELECT 1 FROM information_schema.TABLES {where} AND TABLE_TYPE = {literal(_VERSIONED)}"
     if dialect(connection) is MARIADB and query(connection, versioned):
         reasons.append("it is versioned by the system, and its rows of the past are in the binlog, too")
-    virtual = tuple(str(row["column_name"]) for row in rows if "VIRTUAL" in str(row["extra"]).upper())
-    skipped = virtual if choices.virtual == "skip" else ()
+    generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
+    left_out = GENERATED if choices.generated == "skip" else GENERATED[:1] if choices.virtual == "skip" else ()
+    skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in left_out))
     columns = tuple(_column(row, choices, reasons) for row in rows if row["column_name"] not in skipped)
     if len({column.name.lower() for column in columns}) < len(columns):
         reasons.append("two columns differ only by case")
@@ -111,7 +113,12 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     ]
     if reasons:
         raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-    return TableSchema(table, columns, key, choices, skipped, index)
+    copied = tuple(name for name in generated if name not in skipped)
+    return TableSchema(table, columns, key, choices, skipped, copied, index)
+
+
+def _is_generated(row: dict[str, Any]) -> bool:
+    return any(kind in str(row["extra"]).upper() for kind in GENERATED)
 
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:

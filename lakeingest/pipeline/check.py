@@ -32,6 +32,7 @@ from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.connection import connect
+from lakeingest.mysql.generated_columns import GeneratedColumns
 from lakeingest.mysql.key_space import estimated_bytes
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline.context import tasks_at_once
@@ -160,7 +161,8 @@ def _tables(
     """The server and its tables, and the definitions of those that can be copied."""
     schemas, usable = table_preflight.read_schemas(server.connection, server.tables, config.tables)
     checked = preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
-    return [*checked, usable, _typed(target, schemas.values())], schemas
+    logged = GeneratedColumns(config.source, server.connection).checked(schemas.values())
+    return [*checked, usable, logged, _typed(target, schemas.values())], schemas
 
 
 def _saved(config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress]) -> Iterator[Checked]:

@@ -19,6 +19,7 @@ from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, named_errors
+from lakeingest.mysql.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.context import tasks_at_once
@@ -111,11 +112,18 @@ def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
         target = open_target(config)
         held = copies(target, chosen)
         retention = Server.of(connection).retention_seconds
-        return Plans(_plan(config, connection, target, table, held, retention) for table in chosen)
+        generated = GeneratedColumns(config.source, connection)
+        return Plans(_plan(config, connection, target, table, held, retention, generated) for table in chosen)
 
 
 def _plan(
-    config: Config, connection: pymysql.Connection, target: Target, table: TableId, held: Copies, retention: int | None
+    config: Config,
+    connection: pymysql.Connection,
+    target: Target,
+    table: TableId,
+    held: Copies,
+    retention: int | None,
+    generated: GeneratedColumns,
 ) -> TablePlan:
     name, staged = config.target.name(table), held.there.get(table)
     refusal = held.unopened or held.refused.get(table)
@@ -125,6 +133,8 @@ def _plan(
     try:
         with named_errors(config.source):
             schema = read_schema(connection, table, config.tables.of(table).choices)
+            images = generated.checked([schema])
+            reasons += [str(images.finding)] if images.finding and images.fatal else []
             if staged:
                 assert_unchanged(staged, schema)
             planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))

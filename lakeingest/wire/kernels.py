@@ -49,7 +49,7 @@ def _compile_segments() -> None:
     places, bytes_, cells = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty((0, 0), np.int32)
     frame_bare_events(bytes_, 0, 0, places, places)
     events, rows, kinds = np.empty(0, np.int32), np.empty((0, len(Row)), np.int64), np.empty(0, np.int8)
-    walk_rows(bytes_, rows, places, np.zeros(3, np.int64), places, cells, cells, events, events, kinds)
+    walk_rows(bytes_, rows, places, np.zeros(3, np.int64), places, bytes_, cells, cells, events, events, kinds)
     numbers.packed_decimals(_ANY, 9, 0)
     temporals.dates(_ANY, _AT)
     temporals.datetimes(_ANY, 0, _AT)

@@ -15,11 +15,12 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.wire import arrow
-from lakeingest.wire.compiled import int64, kernel, number
+from lakeingest.wire.compiled import int64, kernel, number, step
 from lakeingest.wire.encodings import Encoding, Mismatch, event_width, of_event
 from lakeingest.wire.events import Type
 from lakeingest.wire.follow import Row
 from lakeingest.wire.framing import HEADER
+from lakeingest.wire.images import missing, not_full
 from lakeingest.wire.table_map import TableMap
 from lakeingest.wire.temporals import NotADay
 from lakeingest.wire.values import Values
@@ -64,6 +65,7 @@ class RowReader:
         self.nulled: Counter[TableId] = Counter()  # values of new rows that are NULL only because the user chose so
         self._encodings: list[list[tuple[int, Encoding]]] = []  # of each column that is copied, with its place
         self._widths: list[np.ndarray] = []  # of all columns
+        self._optional: list[np.ndarray] = []  # 1 for columns that are left out: an image need not have them
         self._start = np.empty(_CELLS, np.int32)
         self._size = np.empty(_CELLS, np.int32)
         self._event = np.empty(_ROWS_MAX, np.int32)
@@ -103,13 +105,14 @@ class RowReader:
         self._tables.append((schema, found))
         self._encodings.append(encodings)
         self._widths.append(np.array([event_width(sent) for sent in found.columns], np.int64))
+        self._optional.append(np.array([name in schema.skipped for name in found.names], np.uint8))
         return len(self._tables) - 1
 
     def read(self, data: np.ndarray, rows: np.ndarray, file: str) -> Iterator[Halves]:
         """The halves of row events (`follow.Row`), table by table, in order within each.
 
-        UnsupportedEvent when a row image is not FULL or the bytes are damaged, UnsupportedValue when a value is not
-        to be had exactly; both name the place.
+        UnsupportedEvent when a row image lacks a column that is copied or the bytes are damaged, UnsupportedValue when
+        a value is not to be had exactly; both name the place.
         """
         for table in np.unique(rows[:, Row.TABLE]).tolist():
             chosen = np.flatnonzero(rows[:, Row.TABLE] == table)
@@ -125,10 +128,21 @@ class RowReader:
         status = _FULL
         while status == _FULL:
             status, found = walk_rows(
-                data, rows, chosen, place, widths, start, size, self._event[:capacity], self._within, self._kind
+                data,
+                rows,
+                chosen,
+                place,
+                widths,
+                self._optional[table],
+                start,
+                size,
+                self._event[:capacity],
+                self._within,
+                self._kind,
             )
             if status not in {_DONE, _FULL}:
-                raise self._refused(_Status(status), table, f"{file}:{rows[chosen[place[0]], Row.POS]}")
+                event = rows[chosen[place[0]]]
+                raise self._refused(_Status(status), table, data[event[0] : event[1]], f"{file}:{event[Row.POS]}")
             if found:
                 event = self._event[:found].copy()
                 columns = []
@@ -157,16 +171,27 @@ class RowReader:
                 "correct the row, then copy the table again"
             ) from error
 
-    def _refused(self, status: _Status, table: int, at: str) -> UnsupportedEvent:
-        where = f"{self.schema(table).table} at {at}"
+    def _refused(self, status: _Status, table: int, event: np.ndarray, at: str) -> UnsupportedEvent:
+        schema, found = self._tables[table]
+        where = f"{schema.table} at {at}"
         if status is _Status.IMAGE:
-            return UnsupportedEvent(
-                f"{where}: row image not FULL; set binlog_row_image=FULL in every session, then copy the table again"
-            )
+            return UnsupportedEvent(f"{where}: {not_full(schema, missing(event.tobytes(), found.names))}")
         what = "has another number of columns than its table" if status is _Status.WIDTH else "ends within a row"
         return UnsupportedEvent(
             f"{where}: the binlog is damaged, a row event {what}; run again, and if it stays, copy the table again"
         )
+
+
+@step
+def _present(data: np.ndarray, at: int, optional: np.ndarray) -> int:
+    """How many columns the row image has whose bitmap is at `at`; −1 if it lacks one that it has to have."""
+    count = 0
+    for column in range(len(optional)):
+        if data[at + (column >> 3)] >> (column & 7) & 1:
+            count += 1
+        elif not optional[column]:
+            return -1
+    return count
 
 
 @kernel
@@ -176,6 +201,7 @@ def walk_rows(
     chosen: np.ndarray,
     place: np.ndarray,
     widths: np.ndarray,
+    optional: np.ndarray,
     start: np.ndarray,
     size: np.ndarray,
     event_of: np.ndarray,
@@ -185,7 +211,8 @@ def walk_rows(
     """Find the values of the row halves of the chosen row events, as many as there is room for.
 
     A status and how many halves were found. `place` is where to go on: the event (its order in `chosen`), where in
-    it (0: at its beginning), and how many of its halves were found before.
+    it (0: at its beginning), and how many of its halves were found before. A row image may lack columns
+    that are `optional`.
     """
     found = 0
     while place[0] < len(chosen):
@@ -207,11 +234,12 @@ def walk_rows(
         images = 2 if type_ == version + _UPDATE else 1
         if at + bitmap * images > stop or columns != len(widths):
             return _WIDTH, found
-        for _ in range(images):
-            for column in range(len(widths)):
-                if not data[at + (column >> 3)] >> (column & 7) & 1:
-                    return _IMAGE, found
-            at += bitmap
+        first = _present(data, at, optional)
+        second = _present(data, at + bitmap, optional) if images == 2 else first
+        if first < 0 or second < 0:
+            return _IMAGE, found
+        present = at
+        at += bitmap * images
         if place[1]:
             at = place[1]
         while at < stop:
@@ -219,7 +247,9 @@ def walk_rows(
                 place[1] = at
                 return _FULL, found
             for image in range(images):
-                at = walk_row(data, at, stop, 0, widths, start, size, found)
+                columns = second if image else first
+                told = -1 if columns == len(widths) else present + image * bitmap
+                at = walk_row(data, at, stop, 0, columns, told, widths, start, size, found)
                 if at < 0:
                     return _CUT, found
                 event_of[found] = event

@@ -25,6 +25,8 @@ def walk_row(
     at: int,
     end: int,
     first_bit: int,
+    columns: int,
+    present: int,
     widths: np.ndarray,
     start: np.ndarray,
     size: np.ndarray,
@@ -32,16 +34,21 @@ def walk_row(
 ) -> int:
     """Find the values of one row that begins at `at` with its bitmap; where it ends, or −1 if that is after `end`.
 
-    `first_bit` is the bit of the first column in the bitmap. `start` and `size` (columns × rows) get where each value
-    begins and how many bytes it has; −1 and 0 for NULL.
+    `first_bit` is the bit of the first column in the bitmap. The row has values of `columns` columns: of those whose
+    bits are set in the bitmap that stands at `present`, or of all where that is −1. `start` and `size` (columns × rows)
+    get where each value begins and how many bytes it has; −1 and 0 for NULL, and for columns that the row lacks.
     """
     nulls = at
-    at += (len(widths) + first_bit + 7) >> 3
+    at += (columns + first_bit + 7) >> 3
+    bit = first_bit
     for column in range(len(widths)):
-        bit = column + first_bit
         if at > end:
             return -1
-        if data[nulls + (bit >> 3)] >> (bit & 7) & 1:
+        is_null = present >= 0 and not data[present + (column >> 3)] >> (column & 7) & 1
+        if not is_null:
+            is_null = data[nulls + (bit >> 3)] >> (bit & 7) & 1 == 1
+            bit += 1
+        if is_null:
             start[column, row] = -1
             size[column, row] = 0
             continue
@@ -76,6 +83,14 @@ def packed(data: np.ndarray, at: int) -> tuple[int, int]:
     return 1, int64(-1)
 
 
+@step
+def _is_row(
+    data: np.ndarray, at: int, end: int, widths: np.ndarray, start: np.ndarray, size: np.ndarray, row: int
+) -> bool:
+    """Find the values of a row of a result set; whether it ends at `end`."""
+    return walk_row(data, at, end, _RESERVED_BITS, len(widths), -1, widths, start, size, row) == end
+
+
 @kernel
 def walk_result(
     data: np.ndarray,
@@ -95,7 +110,7 @@ def walk_result(
         status, begin, stop, after, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
             status = payload_kind(data, begin, stop)
-        if status == _FULL and walk_row(data, begin + 1, stop, _RESERVED_BITS, widths, start, size, row) != stop:
+        if status == _FULL and not _is_row(data, begin + 1, stop, widths, start, size, row):
             status = _MALFORMED
         if status != _FULL:
             return status, at, sequence, row

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
-from lakeingest.demo.flavor import MARIADB_11, MYSQL, Flavor
+from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.run import run
 from tests.beside import beside
@@ -144,7 +144,7 @@ def finish(job: Job, spark: SparkSession) -> None:
     assert len({row[0] for row in published}) == len(published)
 
 
-@pytest.mark.parametrize("flavor", [MYSQL, MARIADB_11], ids=["MySQL", "MariaDB"], indirect=True)
+@pytest.mark.parametrize("flavor", [MYSQL, MARIADB_11_4], ids=["MySQL", "MariaDB"], indirect=True)
 def test_kills_in_a_bootstrap(
     job_in: Callable[[str], Job], spark: SparkSession, record_property: Callable[[str, object], None]
 ) -> None:

@@ -4,7 +4,8 @@ import datetime as dt
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from lakeingest.demo.flavor import FLAVORS, MARIADB_10_11, MARIADB_11, MYSQL, Flavor
+from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MARIADB_11_8, MYSQL, Flavor
+from tests.lanes import FLAVORS
 
 FIRST_DAY = dt.date(1000, 1, 1)
 EPOCH = dt.datetime(1970, 1, 2)
@@ -111,11 +112,15 @@ _MARIADB_KEYS = {
     "inet6": Keyed("k INET6", one(lambda n: f"'2001:db8:{n % 7:x}::{n % 5:x}:{n:x}'")),
     "inet4": Keyed("k INET4", one(lambda n: f"'{n % 256}.{n >> 8 & 255}.{n >> 16}.1'"), 2**16),
 }
+_MARIADB_11_KEYS = _MARIADB_KEYS | {
+    "ai_ci": text("utf8mb4", "uca1400_ai_ci"),
+    "as_cs": text("utf8mb4", "uca1400_as_cs", same=""),
+}
 _OF_FLAVORS = {
     MYSQL: KEYS,
     MARIADB_10_11: _MARIADB_KEYS,
-    MARIADB_11: _MARIADB_KEYS
-    | {"ai_ci": text("utf8mb4", "uca1400_ai_ci"), "as_cs": text("utf8mb4", "uca1400_as_cs", same="")},
+    MARIADB_11_4: _MARIADB_11_KEYS,
+    MARIADB_11_8: _MARIADB_11_KEYS,
 }
 EACH = [(flavor, name) for flavor in FLAVORS for name in _OF_FLAVORS[flavor]]  # for any_server, and a name of its keys
 

@@ -12,7 +12,7 @@ from lakeingest.core.chunks import Chunk
 from lakeingest.core.condition import Checked
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import Kind, TableId
-from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11
+from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4
 from lakeingest.errors import UnsupportedEvent, UnsupportedTable
 from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.chunk_reader import Hooks, read_chunk, server_state
@@ -22,7 +22,7 @@ from lakeingest.mysql.schema_reader import list_tables, read_schema
 from tests.mysql.database import EPOCH, Db
 from tests.mysql.test_insert_loss import race
 
-BOTH = (MARIADB_10_11, MARIADB_11)
+BOTH = (MARIADB_11_4, MARIADB_10_11)
 pytestmark = [
     pytest.mark.mysql,
     pytest.mark.parametrize("any_server", BOTH, ids=[one.name for one in BOTH], indirect=True),

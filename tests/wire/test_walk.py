@@ -57,14 +57,36 @@ def test_the_values_of_a_row_are_found(columns: int, first_bit: int) -> None:
         raw = row(values, widths, first_bit)
         start, size = np.zeros((columns, 2), np.int32), np.zeros((columns, 2), np.int32)
         data = array(b"before" + raw)
-        assert walk_row(data, 6, 6 + len(raw), first_bit, np.array(widths), start, size, 1) == 6 + len(raw)
+        assert walk_row(data, 6, 6 + len(raw), first_bit, columns, -1, np.array(widths), start, size, 1) == 6 + len(raw)
         found = [
             None if at < 0 else data[at : at + count].tobytes()
             for at, count in zip(start[:, 1], size[:, 1], strict=True)
         ]
         assert found == values
         for cut in {1, 2, 3, 9, len(raw)} & set(range(len(raw) + 1)):
-            assert walk_row(data, 6, 6 + len(raw) - cut, first_bit, np.array(widths), start, size, 0) == -1
+            assert walk_row(data, 6, 6 + len(raw) - cut, first_bit, columns, -1, np.array(widths), start, size, 0) == -1
+
+
+@pytest.mark.parametrize("columns", [1, 8, 9, 40])
+def test_columns_that_a_row_lacks_are_passed_over(columns: int) -> None:
+    """The bitmap of NULLs has no bit of theirs, and no value stands for them."""
+    for seed in range(20):
+        chance = random.Random(seed)
+        values, widths = any_row(chance, columns)
+        present = [chance.random() < 0.6 for _ in range(columns)]
+        told = sum(1 << place for place, is_there in enumerate(present) if is_there).to_bytes(
+            (columns + 7) // 8, "little"
+        )
+        there = [place for place in range(columns) if present[place]]
+        raw = row([values[place] for place in there], [widths[place] for place in there], 0)
+        start, size = np.zeros((columns, 1), np.int32), np.zeros((columns, 1), np.int32)
+        data = array(told + raw)
+        end = len(told) + len(raw)
+        assert walk_row(data, len(told), end, 0, len(there), 0, np.array(widths), start, size, 0) == end
+        for place in range(columns):
+            at, count = start[place, 0], size[place, 0]
+            wanted = values[place] if present[place] else None
+            assert (None if at < 0 else data[at : at + count].tobytes()) == wanted
 
 
 @pytest.mark.parametrize("number", [0, 1, 250, 251, 65_535, 65_536, (1 << 24) - 1, 1 << 24, (1 << 63) - 1])

@@ -5,7 +5,7 @@ None, strings that it leaves as bytes or the reverse, long names and enum member
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -20,8 +20,9 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.wire import arrow
-from lakeingest.wire.encodings import FieldType
+from lakeingest.wire.encodings import FieldType, Sent
 from lakeingest.wire.events import Event, read_table_id
+from lakeingest.wire.images import missing, not_full
 from lakeingest.wire.table_map import TableMap, read_table_map
 
 Half = tuple[RowKind, tuple[Any, ...]]  # a row half: its kind, and its values in column order
@@ -34,7 +35,6 @@ _HALVES: dict[type, tuple[tuple[RowKind, str], ...]] = {
 }
 _EVENTS = frozenset({row_event.TableMapEvent, *_HALVES})
 _KNOWN_MAX = 1000
-_BITMAPS = ("columns_present_bitmap", "columns_present_bitmap2")
 
 _PYTHON: dict[Kind, type] = {
     Kind.INT32: int,
@@ -88,8 +88,8 @@ class RowDecoder:
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
         self._schemas = schemas
         self._library_tables: dict[int, Any] = {}
-        self._tables: dict[int, TableSchema] = {}
-        self._known: dict[bytes, tuple[int, TableSchema, Any]] = {}  # by the TABLE_MAP's bytes
+        self._tables: dict[int, tuple[TableSchema, TableMap]] = {}
+        self._known: dict[bytes, tuple[TableSchema, TableMap, Any]] = {}  # by the TABLE_MAP's bytes
 
     def add_table(self, event: Event, where: str) -> None:
         """Take a TABLE_MAP event of a table in `schemas`.
@@ -102,10 +102,10 @@ class RowDecoder:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[event.payload] = self._read_table(event, where)
-        table_id, schema, library_table = self._known[event.payload]
-        self._tables[table_id], self._library_tables[table_id] = schema, library_table
+        schema, found, library_table = self._known[event.payload]
+        self._tables[found.id], self._library_tables[found.id] = (schema, found), library_table
 
-    def _read_table(self, event: Event, where: str) -> tuple[int, TableSchema, Any]:
+    def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
         found = read_table_map(event)
         schema = self._schemas[found.table]
         where = f"{schema.table} {where}"
@@ -113,43 +113,43 @@ class RowDecoder:
             raise UnsupportedEvent(
                 f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
             )
-        if found.names != schema.names:
+        kept = [place for place, name in enumerate(found.names) if name not in schema.skipped]
+        if tuple(found.names[place] for place in kept) != schema.names:
             raise SchemaChanged(
                 f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
                 f"{', '.join(schema.names)}; copy the table again"
             )
-        _require_readable(found, schema, where)
+        _require_readable([found.columns[place] for place in kept], schema, where)
         table = self._library(event, where).table_obj
-        _same_columns(found, table.columns, schema, where)
-        return found.id, schema, table
+        _same_columns([table.columns[place] for place in kept], schema, where)
+        _same_names(found, table.columns, where)
+        return schema, found, table
 
     def halves(self, event: Event, where: str) -> tuple[TableId, Iterator[Half]]:
         """The table of a row event, and its row halves in order.
 
-        UnsupportedEvent when a row image is not FULL; UnsupportedValue when a value is not to be had exactly.
+        UnsupportedEvent when a row image lacks a column that is copied; UnsupportedValue when a value is not to be had
+        exactly.
         """
-        schema = self._tables[read_table_id(event)]
-        return schema.table, self._halves(event, schema, f"{schema.table} {where}")
+        schema, found = self._tables[read_table_id(event)]
+        return schema.table, self._halves(event, schema, found, f"{schema.table} {where}")
 
     def forget(self) -> None:
         """Forget all tables: an id is valid within its transaction."""
         self._library_tables.clear()
         self._tables.clear()
 
-    def _halves(self, event: Event, schema: TableSchema, where: str) -> Iterator[Half]:
+    def _halves(self, event: Event, schema: TableSchema, found: TableMap, where: str) -> Iterator[Half]:
         rows = self._library(event, where)
-        width = len(schema.columns)
-        present = [_count(getattr(rows, name), width) for name in _BITMAPS if hasattr(rows, name)]
-        if {rows.number_of_columns, *present} != {width}:
-            raise UnsupportedEvent(
-                f"{where}: row image not FULL; set binlog_row_image=FULL in every session, then copy the table again"
-            )
+        lacking = missing(event.data, found.names)
+        if rows.number_of_columns != len(found.names) or not lacking <= set(schema.skipped):
+            raise UnsupportedEvent(f"{where}: {not_full(schema, lacking)}")
         parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _HALVES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):
             for kind, values, sources in parts:
                 if row[sources]:
                     _refuse_lost(row[sources], schema, where)
-                yield kind, tuple(row[values].values())
+                yield kind, tuple(row[values][name] for name in schema.names)
         if rows.packet.read_bytes != rows.event_size:
             raise UnsupportedEvent(f"{where}: mysql-replication misread a row event; please report it")
 
@@ -216,16 +216,16 @@ def _decoded(decode: Callable[[], Any], where: str) -> Any:
         ) from error
 
 
-def _require_readable(found: TableMap, schema: TableSchema, where: str) -> None:
+def _require_readable(found: Iterable[Sent], schema: TableSchema, where: str) -> None:
     """UnsupportedValue unless the library reads every column exactly."""
-    for column, sent in zip(schema.columns, found.columns, strict=True):
+    for column, sent in zip(schema.columns, found, strict=True):
         try:
             arrow.require_reference(column, sent.charset if column.kind is Kind.STRING else "ascii")
         except UnsupportedValue as error:
             raise UnsupportedValue(f"{where}: {error}") from error
 
 
-def _same_columns(found: TableMap, columns: list[Any], schema: TableSchema, where: str) -> None:
+def _same_columns(columns: list[Any], schema: TableSchema, where: str) -> None:
     """SchemaChanged unless the library's `columns` are of the schema's kinds."""
     for column, other in zip(schema.columns, columns, strict=True):
         types = _TYPES[column.kind]
@@ -234,6 +234,10 @@ def _same_columns(found: TableMap, columns: list[Any], schema: TableSchema, wher
             _PYTHON[column.kind] is Decimal and (other.precision, other.decimals) != digits
         ):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
+
+
+def _same_names(found: TableMap, columns: list[Any], where: str) -> None:
+    """UnsupportedEvent unless the library has the columns' names, and the members of enums, as the event has them."""
     names = tuple(other.name for other in columns)
     members = tuple(tuple(other.enum_values[1:]) for other in columns if other.type == FIELD_TYPE.ENUM)
     said = tuple(sent.members for sent in found.columns if sent.type is FieldType.ENUM)
@@ -249,7 +253,3 @@ def _refuse_lost(sources: Mapping[str, str], schema: TableSchema, where: str) ->
     for column in schema.columns:
         if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:
             raise UnsupportedValue(f"{where}: {arrow.refused(column, 'a zero or partial date')}")
-
-
-def _count(bitmap: bytes, width: int) -> int:
-    return (int.from_bytes(bitmap, "little") & ((1 << width) - 1)).bit_count()

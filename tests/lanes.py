@@ -1,0 +1,49 @@
+"""Which servers tests run on, and which of their failures block.
+
+MySQL and a pinned MariaDB block. The newest MariaDB of Debian's suites moves, and may break tests that nobody touched:
+a failure there is reported and named, and blocks only where the test did not pass on the pinned one.
+"""
+
+import pytest
+
+from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MARIADB_11_8, MYSQL, Flavor
+
+FLAVORS = (MYSQL, MARIADB_11_4, MARIADB_10_11)  # the pinned one before those that are compared with it
+NEWEST = MARIADB_11_8  # only for tests that are marked `newest`
+MOVING = {MARIADB_10_11, MARIADB_11_8}
+PINNED = MARIADB_11_4
+
+PASSED = pytest.StashKey[set[str]]()
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Let a test that takes any server run on each, if it does not say itself on which."""
+    own = {name for mark in metafunc.definition.iter_markers("parametrize") for name in _names(mark.args[0])}
+    if "any_server" in metafunc.fixturenames and "any_server" not in own:
+        is_newest = metafunc.definition.get_closest_marker("newest") is not None
+        flavors = (*FLAVORS, *[NEWEST] * is_newest)
+        ids = [flavor.name for flavor in flavors]
+        metafunc.parametrize("any_server", flavors, ids=ids, indirect=True, scope="session")
+
+
+def judge(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Make a failure on a moving server an expected one, if the same test passed on the pinned one."""
+    passed = item.config.stash.setdefault(PASSED, set())
+    if report.when == "call" and report.passed:
+        passed.add(item.nodeid)
+    call = getattr(item, "callspec", None)
+    flavor = call.params.get("any_server") if call else None
+    if not report.failed or not isinstance(flavor, Flavor) or flavor not in MOVING:
+        return
+    if item.nodeid.replace(flavor.name, PINNED.name) in passed:
+        report.outcome = "skipped"
+        report.wasxfail = f"fails on the newest {flavor.name}, passes on the pinned {PINNED.name}: {_reason(report)}"
+
+
+def _names(named: object) -> list[str]:
+    return [name.strip() for name in named.split(",")] if isinstance(named, str) else list(named)  # type: ignore[call-overload]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return " ".join(str(crash.message if crash else report.longrepr).split())[:300]

