@@ -22,6 +22,7 @@ from lakeingest.pipeline.events import (
     Published,
     SourceLost,
     Spooled,
+    TableStopped,
     WaveCommitted,
 )
 from lakeingest.pipeline.plan import TablePlan
@@ -60,6 +61,8 @@ def line(event: Event) -> str | None:
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
         case Following():
             return f"caught up with the source in {event.seconds:.1f} s; from here on each publish is a line"
+        case TableStopped():
+            return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
         case SourceLost():
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None
@@ -71,7 +74,7 @@ def lines() -> Callable[[Event], str | None]:
 
     def say(event: Event) -> str | None:
         nonlocal following
-        told = not following or isinstance(event, Published | SourceLost)
+        told = not following or isinstance(event, Published | SourceLost | TableStopped)
         following |= isinstance(event, Following)
         return line(event) if told else None
 

@@ -1,7 +1,7 @@
 """Preflight of the server: the conditions without which the result could be wrong, each a function; all are asked."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import pymysql
@@ -28,6 +28,10 @@ class Server:
         """The server at the other end of a connection, as it is set now."""
         rows = query(connection, "SHOW GLOBAL VARIABLES")
         return cls(connection, {str(name).lower(): str(value) for name, value in rows}, tuple(tables))
+
+    def watching(self, tables: Iterable[TableId]) -> Self:
+        """The same server, asked about these tables."""
+        return replace(self, tables=tuple(tables))
 
     @property
     def version(self) -> tuple[int, ...]:

@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 LEAST_FREE = 1 << 30  # Spark's own files and a few waves
 BYTES_PER_SECOND = 2 << 20  # of one slot: what the reference decoder reads at least; `plan` measures it
+# These conditions are asked of each table: where one is not met, the other tables can be copied.
+OF_ONE_TABLE = {
+    *table_preflight.CONDITIONS,
+    "keys and types",
+    "columns in the target",
+    "keys that are named",
+    "target tables",
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -92,10 +100,11 @@ def require(
     chosen: Collection[TableId],
     *,
     spark: bool,
-) -> dict[TableId, TableSchema]:
+) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
     """The definitions of the tables that a run watches: those it is to bring up to date, and all that have a copy.
 
-    PreflightFailed with every precondition that is not met, Retryable when another process holds the catalog. `spark`
+    Beside them, why some of the chosen tables cannot be copied. PreflightFailed with every precondition that is not met
+    where one concerns all tables, or no chosen table is left; Retryable when another process holds the catalog. `spark`
     says whether a session has to be started.
     """
     target = open_target(config)
@@ -105,15 +114,39 @@ def require(
     foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
     copied = {*held.there, *held.refused} - foreign
     watched = [table for table in known if table in chosen or table in copied]
-    checked, schemas = _tables(config, preflight.Server.of(connection, watched), target)
+    server = preflight.Server.of(connection, watched)
+    checked, schemas = _tables(config, server, target)
     new = [schema for table, schema in schemas.items() if table not in copied]
     checked.append(table_preflight.declared_keys(connection, new))
     checked += [*_target(held, foreign.intersection(chosen)), *folders(config), _suites(config, known, schemas)]
     if spark:
         checked.append(Checked("Java and PySpark", lacking(config)))
-    if problems := CheckResult(tuple(checked)).problems:
+    problems = CheckResult(tuple(checked)).problems
+    refused = {} if not problems else _refused(config, server, target, held, copied)
+    shared = [one for one in problems if one.name not in OF_ONE_TABLE]
+    if problems and (shared or refused.keys() >= set(chosen) or _lacks(server)):
         raise PreflightFailed(f"not ready: {' | '.join(one.finding or '' for one in problems)}")
-    return schemas
+    return {table: one for table, one in schemas.items() if table in copied or table not in refused}, refused
+
+
+def _lacks(server: preflight.Server) -> bool:
+    """Whether a condition that is asked table by table is not met without any table."""
+    return any(one.finding for one in preflight.ask(server.watching(()), table_preflight.CONDITIONS))
+
+
+def _refused(
+    config: Config, server: preflight.Server, target: Target, held: Copies, copied: Collection[TableId]
+) -> dict[TableId, PreflightFailed]:
+    """The tables that cannot be copied by themselves, each with all that stands against it."""
+    refused = {}
+    for table in server.tables:
+        checked, schemas = _tables(config, server.watching((table,)), target)
+        if table not in copied:
+            checked.append(table_preflight.declared_keys(server.connection, schemas.values()))
+            checked += _target(held, [table] if table in held.refused else [])
+        if problems := [one.finding or "" for one in CheckResult(tuple(checked)).problems]:
+            refused[table] = PreflightFailed(f"{table} is not ready: {' | '.join(problems)}")
+    return refused
 
 
 def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> tuple[list[Checked], int]:

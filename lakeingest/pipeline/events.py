@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,23 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class SourceLost:
-    """The source is away; a run that follows it tries again after a pause."""
+    """The source is away, or Spark's JVM ended; a run that follows tries again after a pause."""
 
     reason: str
     pause: float
 
 
-Event = Opened | Planned | WaveCommitted | Spooled | Merged | GateRun | Published | Following | SourceLost
+@dataclass(frozen=True, slots=True)
+class TableStopped:
+    """A table stays where it is, with this error; the other tables go on."""
+
+    table: TableId
+    error: LakeIngestError
+
+
+Event = (
+    Opened | Planned | WaveCommitted | Spooled | Merged | GateRun | Published | Following | SourceLost | TableStopped
+)
 Observer = Callable[[Event], None]
 
 
