@@ -36,7 +36,7 @@ class ConfigError(UsageError):
     """pipeline.yml is missing, unreadable or wrong; the message names the key."""
 
 
-class NotBuiltYet(UsageError):
+class NotBuiltYet(UsageError, ValueError):  # what validates pipeline.yml collects ValueErrors
     """A command, option or key of the interface that this version refuses rather than ignores."""
 
 

@@ -1,22 +1,24 @@
-"""Status: where each table stands, from the target's own properties; no Spark."""
+"""Status: where each table stands, from the target's own properties; no Spark, and no source where that is away."""
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.segments import bytes_between
-from lakeingest.errors import LakeIngestError
+from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.preflight import copied, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.opening import choose
 from lakeingest.pipeline.publish import GATE
 from lakeingest.pipeline.report import Report
+from lakeingest.pipeline.stopped import Stopped, last
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class TableStatus:
     """A table's state; `lag_bytes` is the binlog between its position and the source's, None when unknown.
 
     `nulled` counts values, of rows that were copied or changed, which are NULL only because the user chose so.
+    `gate` is what the gate of the last publish asked. `stopped` is why the last attempt failed, None where it did not.
+    `in_source` is None when the source cannot be asked.
     """
 
     table: TableId
@@ -35,12 +39,22 @@ class TableStatus:
     lag_bytes: int | None
     gate: dict[str, Any] | None
     nulled: int = 0
+    stopped: Stopped | None = None
+    in_source: bool | None = True
+
+    @property
+    def last_gate(self) -> str | None:
+        """What came of the last gate, of a publish or of a wave."""
+        if self.stopped is not None and self.stopped.error == GateFailed.__name__:
+            return "failed"
+        return None if self.gate is None else "passed"
 
 
-class Statuses(Report, tuple[TableStatus, ...]):
-    """The states of some tables."""
+class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with attributes
+    """The states of some tables. `source_error` is why the source could not be asked, None where it was."""
 
-    __slots__ = ()
+    source_error: LakeIngestError | None = None
+    last_run = ""
 
     headers = ("table", "target", "state", "rows", "position", "lag, bytes", "made NULL", "last gate")
 
@@ -48,21 +62,82 @@ class Statuses(Report, tuple[TableStatus, ...]):
         """A row a table."""
         for one in self:
             position = None if one.position is None else str(one.position.at)
-            gate = None if one.gate is None else "passed"
-            yield str(one.table), one.target, one.state, one.rows, position, one.lag_bytes, one.nulled, gate
+            state = one.state if one.stopped is None else f"{one.state}, {one.stopped.error}"
+            if one.in_source is False:
+                state += ", gone from the source"
+            yield str(one.table), one.target, state, one.rows, position, one.lag_bytes, one.nulled, one.last_gate
+
+    @property
+    def note(self) -> str:
+        """Why tables stopped, how the last run failed, and why the source cannot be asked; a line each."""
+        told = [f"{one.table}: {one.stopped}" for one in self if one.stopped is not None]
+        told += [
+            f"{one.table}: the source no longer has it, or the user may not see it; {one.target} stays as it is"
+            for one in self
+            if one.in_source is False
+        ]
+        told += [self.last_run] if self.last_run else []
+        if self.source_error is not None:
+            told.append(f"only what the lake says; lag and new tables are unknown: {self.source_error}")
+        return "\n".join(told)
 
 
 def status(config: Config, tables: Sequence[str] = ()) -> Statuses:
-    """The state of the given tables, or of all that the config includes."""
+    """The state of the given tables, or of all that the config includes and all that have a copy.
+
+    Where the source cannot be asked, the states are what the lake alone says, and `source_error` says why; it is raised
+    where the lake has no copy either.
+    """
     target = open_target(config)
-    with connect(config.source) as connection:
-        chosen = choose(config, config.tables.select(list_tables(connection)), tables)
-        written = written_position(connection)
-        sizes = file_sizes(connection)
-    return Statuses(_status(target, table, config.target.name(table), written, sizes) for table in chosen)
+    error, there, written, sizes = _asked(config)
+    kept = [table for table in config.tables.select(copied(target, config.target)) if _is_ours(target, table)]
+    if error is not None and not kept:
+        raise error
+    known = sorted({*kept, *(there or ())})
+    chosen = choose(config, known, tables)
+    gone = set[TableId]() if there is None else set(known) - set(there)
+    statuses = (
+        replace(
+            _status(target, table, config.target.name(table), written, sizes),
+            stopped=last(config.state, table),
+            in_source=None if there is None else table not in gone,
+        )
+        for table in chosen
+    )
+    told = Statuses(statuses)
+    told.source_error, told.last_run = error, _last_run(config)
+    return told
 
 
-def _status(target: Target, table: TableId, name: str, written: FilePosition, sizes: dict[str, int]) -> TableStatus:
+def _is_ours(target: Target, table: TableId) -> bool:
+    """Whether what has the table's name in the lake is no one else's."""
+    return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
+
+
+def _asked(
+    config: Config,
+) -> tuple[LakeIngestError | None, list[TableId] | None, FilePosition | None, dict[str, int]]:
+    """The included tables of the source, the end of its binlog and its files; before them why it cannot tell."""
+    try:
+        with connect(config.source) as connection:
+            there = config.tables.select(list_tables(connection))
+            return None, there, written_position(connection), file_sizes(connection)
+    except LakeIngestError as error:
+        return error, None, None, {}
+
+
+def _last_run(config: Config) -> str:
+    """How the last run ended where it failed; empty otherwise, and where no run wrote it down."""
+    try:
+        told = json.loads((config.state / "last_run.json").read_text())
+        return f"the last run failed at {told['at']}: {told['error']}" if told["error"] else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _status(
+    target: Target, table: TableId, name: str, written: FilePosition | None, sizes: dict[str, int]
+) -> TableStatus:
     try:
         staged = target.look(table)
     except LakeIngestError as error:
@@ -73,7 +148,7 @@ def _status(target: Target, table: TableId, name: str, written: FilePosition, si
     state = "published" if staged.visible else progress.phase.value
     gate = target.properties(table).get(GATE)
     at = None if progress.position is None else progress.position.at
-    lag = None if at is None or at.file not in sizes else bytes_between(at, written, sizes)
+    lag = None if at is None or written is None or at.file not in sizes else bytes_between(at, written, sizes)
     return TableStatus(
         table,
         name,
