@@ -10,15 +10,11 @@ from typing import Any
 
 
 class LakeIngestError(Exception):
-    """An error that users see as one line; `exit_code` is what the command ends with.
-
-    `of_table`: raised while a run works on a table, it stops that table alone and the others go on. `result` is what
-    the run came to, where it went on with other tables and raised this at its end.
-    """
+    """An error that users see as one line; `exit_code` is what the command ends with."""
 
     exit_code = 70
-    of_table = False
-    result: Any = None
+    of_table = False  # whether, raised while a run works on a table, it stops that table alone and the others go on
+    result: Any = None  # what the run came to that went on with other tables, and raised this at its end
 
     @property
     def runbook(self) -> str:
