@@ -17,17 +17,27 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the conditions look at: the server's variables by lower-case name, and the tables to be copied."""
+    """What the conditions look at: the server's variables by lower-case name, and the tables to be copied.
+
+    In the copies of the tables in `cascades_missing` changes by foreign keys may be missing: the user chose so.
+    """
 
     connection: pymysql.Connection
     variables: Mapping[str, str]
     tables: tuple[TableId, ...]
+    cascades_missing: frozenset[TableId] = frozenset()
 
     @classmethod
-    def of(cls, connection: pymysql.Connection, tables: Iterable[TableId] = ()) -> Self:
+    def of(
+        cls,
+        connection: pymysql.Connection,
+        tables: Iterable[TableId] = (),
+        cascades_missing: Iterable[TableId] = (),
+    ) -> Self:
         """The server at the other end of a connection, as it is set now."""
         rows = query(connection, "SHOW GLOBAL VARIABLES")
-        return cls(connection, {str(name).lower(): str(value) for name, value in rows}, tuple(tables))
+        variables = {str(name).lower(): str(value) for name, value in rows}
+        return cls(connection, variables, tuple(tables), frozenset(cascades_missing))
 
     def watching(self, tables: Iterable[TableId]) -> Self:
         """The same server, asked about these tables."""

@@ -114,7 +114,7 @@ def require(
     foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
     copied = {*held.there, *held.refused} - foreign
     watched = [table for table in known if table in chosen or table in copied]
-    server = preflight.Server.of(connection, watched)
+    server = _server(config, connection, watched)
     checked, schemas = _tables(config, server, target)
     new = [schema for table, schema in schemas.items() if table not in copied]
     checked.append(table_preflight.declared_keys(connection, new))
@@ -149,13 +149,18 @@ def _refused(
     return refused
 
 
+def _server(config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> preflight.Server:
+    missing = [table for table in tables if config.tables.of(table).cascades == "missing"]
+    return preflight.Server.of(connection, tables, missing)
+
+
 def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> tuple[list[Checked], int]:
     """What is asked of the source, and of the lake for its tables; and about how many bytes there are to copy."""
     there = list_tables(connection)
     tables = config.tables.select(there)
     target = open_target(config)
     held = copies(target, tables)
-    server = preflight.Server.of(connection, tables)
+    server = _server(config, connection, tables)
     checked, schemas = _tables(config, server, target)
     progress = {table: held.there[table].progress for table in schemas if table in held.there}
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
@@ -166,6 +171,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         _included(config, there, list_views(connection)),
         *checked,
         table_preflight.declared_keys(connection, schemas.values()),
+        table_preflight.missing_cascades(server),
         Checked("binlog retention", preflight.retention(server, seconds), fatal=False),
         *_target(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
         _unchanged([table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]),

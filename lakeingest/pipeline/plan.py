@@ -21,6 +21,7 @@ from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, named_errors
 from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.table_preflight import CASCADES_FIX, cascading
 from lakeingest.pipeline.context import tasks_at_once
 from lakeingest.pipeline.opening import assert_unchanged, choose
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
@@ -110,18 +111,21 @@ def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
         chosen = choose(config, config.tables.select(list_tables(connection)), tables)
         target = open_target(config)
         held = copies(target, chosen)
-        retention = Server.of(connection).retention_seconds
-        return Plans(_plan(config, connection, target, table, held, retention) for table in chosen)
+        server = Server.of(connection, chosen)
+        cascades = cascading(server)
+        return Plans(_plan(config, server, target, table, held, cascades.get(table, 0)) for table in chosen)
 
 
-def _plan(
-    config: Config, connection: pymysql.Connection, target: Target, table: TableId, held: Copies, retention: int | None
-) -> TablePlan:
+def _plan(config: Config, server: Server, target: Target, table: TableId, held: Copies, cascades: int) -> TablePlan:
+    connection, retention = server.connection, server.retention_seconds
     name, staged = config.target.name(table), held.there.get(table)
     refusal = held.unopened or held.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
+    lacks = [f"changes by {cascades} foreign keys: the source does not log them"] if cascades else []
+    if cascades and config.tables.of(table).cascades == "refuse":
+        reasons.append(f"foreign keys change its rows outside the binlog; {CASCADES_FIX}")
     try:
         with named_errors(config.source):
             schema = read_schema(connection, table, config.tables.of(table).choices)
@@ -146,7 +150,7 @@ def _plan(
                 schema.key,
                 key_path,
                 columns,
-                _lossy(schema),
+                (*_lossy(schema), *lacks),
                 copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,

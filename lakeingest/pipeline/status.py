@@ -1,8 +1,8 @@
 """Status: where each table stands, from the target's own properties; no Spark, and no source where that is away."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.config import Config
@@ -14,7 +14,9 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql.connection import connect, file_sizes, written_position
+from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.mysql.table_preflight import cascading
 from lakeingest.pipeline.opening import choose
 from lakeingest.pipeline.publish import GATE
 from lakeingest.pipeline.report import Report
@@ -27,7 +29,8 @@ class TableStatus:
 
     `nulled` counts values, of rows that were copied or changed, which are NULL only because the user chose so.
     `gate` is what the gate of the last publish asked. `stopped` is why the last attempt failed, None where it did not.
-    `in_source` is None when the source cannot be asked.
+    `in_source` is None when the source cannot be asked. `cascades` counts the foreign keys whose changes the copy
+    lacks, because the user chose so.
     """
 
     table: TableId
@@ -41,6 +44,7 @@ class TableStatus:
     nulled: int = 0
     stopped: Stopped | None = None
     in_source: bool | None = True
+    cascades: int = 0
 
     @property
     def last_gate(self) -> str | None:
@@ -76,6 +80,11 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             for one in self
             if one.in_source is False
         ]
+        told += [
+            f"{one.table}: changes by {one.cascades} foreign keys are missing, as tables.options → cascades has it"
+            for one in self
+            if one.cascades
+        ]
         told += [self.last_run] if self.last_run else []
         if self.source_error is not None:
             told.append(f"only what the lake says; lag and new tables are unknown: {self.source_error}")
@@ -88,24 +97,21 @@ def status(config: Config, tables: Sequence[str] = ()) -> Statuses:
     Where the source cannot be asked, the states are what the lake alone says, and `source_error` says why; it is raised
     where the lake has no copy either.
     """
-    target = open_target(config)
-    error, there, written, sizes = _asked(config)
+    target, source = open_target(config), _asked(config)
     kept = [table for table in config.tables.select(copied(target, config.target)) if _is_ours(target, table)]
-    if error is not None and not kept:
-        raise error
-    known = sorted({*kept, *(there or ())})
-    chosen = choose(config, known, tables)
-    gone = set[TableId]() if there is None else set(known) - set(there)
-    statuses = (
+    if source.error is not None and not kept:
+        raise source.error
+    known = sorted({*kept, *source.tables})
+    told = Statuses(
         replace(
-            _status(target, table, config.target.name(table), written, sizes),
+            _status(target, table, config.target.name(table), source),
             stopped=last(config.state, table),
-            in_source=None if there is None else table not in gone,
+            in_source=None if source.error else table in source.tables,
+            cascades=source.cascades.get(table, 0),
         )
-        for table in chosen
+        for table in choose(config, known, tables)
     )
-    told = Statuses(statuses)
-    told.source_error, told.last_run = error, _last_run(config)
+    told.source_error, told.last_run = source.error, _last_run(config)
     return told
 
 
@@ -114,16 +120,26 @@ def _is_ours(target: Target, table: TableId) -> bool:
     return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
 
 
-def _asked(
-    config: Config,
-) -> tuple[LakeIngestError | None, list[TableId] | None, FilePosition | None, dict[str, int]]:
-    """The included tables of the source, the end of its binlog and its files; before them why it cannot tell."""
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What the source says, or the error why it does not: its included tables, the end of its binlog, the files."""
+
+    error: LakeIngestError | None = None
+    tables: Sequence[TableId] = ()
+    written: FilePosition | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    cascades: Mapping[TableId, int] = field(default_factory=dict)
+
+
+def _asked(config: Config) -> _Source:
     try:
         with connect(config.source) as connection:
-            there = config.tables.select(list_tables(connection))
-            return None, there, written_position(connection), file_sizes(connection)
+            tables = config.tables.select(list_tables(connection))
+            chosen = [table for table in tables if config.tables.of(table).cascades == "missing"]
+            cascades = cascading(Server.of(connection, chosen)) if chosen else {}
+            return _Source(None, tables, written_position(connection), file_sizes(connection), cascades)
     except LakeIngestError as error:
-        return error, None, None, {}
+        return _Source(error)
 
 
 def _last_run(config: Config) -> str:
@@ -135,9 +151,7 @@ def _last_run(config: Config) -> str:
         return ""
 
 
-def _status(
-    target: Target, table: TableId, name: str, written: FilePosition | None, sizes: dict[str, int]
-) -> TableStatus:
+def _status(target: Target, table: TableId, name: str, source: _Source) -> TableStatus:
     try:
         staged = target.look(table)
     except LakeIngestError as error:
@@ -148,6 +162,7 @@ def _status(
     state = "published" if staged.visible else progress.phase.value
     gate = target.properties(table).get(GATE)
     at = None if progress.position is None else progress.position.at
+    written, sizes = source.written, source.sizes
     lag = None if at is None or written is None or at.file not in sizes else bytes_between(at, written, sizes)
     return TableStatus(
         table,
