@@ -213,7 +213,10 @@ def _included(config: Config, there: Sequence[TableId], views: Sequence[TableId]
 
 def _unchanged(changed: Sequence[TableId]) -> Checked:
     named = ", ".join(map(str, changed))
-    finding = f"DDL changed the definition of {named} since the copy; drop the copy, it must be made again"
+    finding = (
+        f"DDL changed the definition of {named} since the copy; run once for the other tables, then drop the copy,"
+        " and the next run makes it again"
+    )
     return Checked("definitions as copied", finding if changed else None)
 
 

@@ -113,6 +113,8 @@ def _started(config: Config) -> "SparkSession":
     with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _named(config.state), _fetching(config):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # when the JVM ends, this thread of PySpark's prints a trace; the run says what happened, in one line
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[attr-defined]  # noqa: SLF001
     return session
 
 

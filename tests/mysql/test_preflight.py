@@ -180,7 +180,8 @@ def test_cascades_may_be_missing_where_the_user_says_so(spoilt_db: Db) -> None:
     spoilt_db.run(
         "CREATE TABLE parent (id INT PRIMARY KEY)",
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, q INT,"
-        " FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE, FOREIGN KEY (q) REFERENCES parent (id) ON UPDATE SET NULL)",
+        " FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE,"
+        " FOREIGN KEY (q) REFERENCES parent (id) ON UPDATE SET NULL)",
         "CREATE TABLE other (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
     )
     parent, child, other = (TableId(spoilt_db.name, name) for name in ("parent", "child", "other"))
