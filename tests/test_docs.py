@@ -13,7 +13,7 @@ import typer.main
 import yaml
 from typer.core import TyperGroup
 
-from lakeingest import cli, errors
+from lakeingest import cli, console, errors
 from lakeingest.config import Config
 from lakeingest.errors import LakeIngestError
 

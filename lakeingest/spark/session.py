@@ -114,7 +114,8 @@ def _started(config: Config) -> "SparkSession":
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # when the JVM ends, this thread of PySpark's prints a trace; the run says what happened, in one line
-    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[attr-defined]  # noqa: SLF001
+    server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - there is no public way
+    server.handle_error = lambda *_: None
     return session
 
 
