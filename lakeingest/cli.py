@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -169,9 +170,15 @@ def run(
             result = stage.run(loaded, tables or (), max_minutes, watched, follow=follow, stopping=stopping)
     except BaseException as error:
         stopped = _stopped(error, committed)
-        failed = {"exit": exit_code(stopped), "error": message(stopped), "caught_up": False}
+        failed = {"exit": exit_code(stopped), "error": message(stopped)}
+        came_to = error.result if isinstance(error, LakeIngestError) else None
+        so_far = {"caught_up": False, "tables": _plain(committed.tables)} if came_to is None else _plain(came_to)
         if not isinstance(stopped, NotOurState):  # the folder, and the record in it, are another pipeline's
-            _record(loaded, {**failed, "tables": _plain(committed.tables)})
+            _record(loaded, failed | so_far)
+        if came_to is not None:
+            _print(came_to, as_json, console.run_lines(came_to))
+            for line in console.stopped_lines(came_to, error):
+                sys.stderr.write(f"lakeingest: {line}\n")
         if stopped is error:
             raise
         raise stopped from error
@@ -205,7 +212,7 @@ def verify(
 def status(
     tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
 ) -> None:
-    """Show where each table stands; needs no Spark."""
+    """Show where each table stands; needs no Spark, and says what the lake knows where the source is away."""
     from lakeingest.pipeline import status as stage
 
     results = stage.status(load_config(config, overrides or ()), tables or ())
@@ -214,6 +221,8 @@ def status(
     else:
         # where no screen has an edge, no name is cut off
         Console(width=None if sys.stdout.isatty() else 1000).print(results)
+    if results.source_error is not None:
+        raise results.source_error
 
 
 @app.command()
@@ -263,12 +272,17 @@ def main() -> NoReturn:
     except typer.Exit as error:
         code = error.exit_code
     except BaseException as error:  # noqa: BLE001 - the last line of defence: nothing passes unnamed
+        if console.is_closed_pipe(error):
+            console.exit_silently()
         code = exit_code(error)
         if debug:
             traceback.print_exc()
         sys.stderr.write(f"lakeingest: {message(error)}\n")
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        console.exit_silently()
     if code == 0:
         _stop_spark()
     sys.exit(code)  # Spark's JVM ends with us; after an error it may no longer answer
@@ -362,7 +376,8 @@ def _record(config: Config, outcome: dict[str, Any]) -> None:
     try:
         config.state.mkdir(parents=True, exist_ok=True)
         new = config.state / f"last_run.{os.getpid()}.new"
-        new.write_text(json.dumps(outcome, default=str) + "\n")
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        new.write_text(json.dumps({"at": at, **outcome}, default=str) + "\n")
         new.replace(config.state / "last_run.json")
     except OSError as error:
         sys.stderr.write(f"lakeingest: {config.state / 'last_run.json'} was not written: {error.strerror}\n")

@@ -7,7 +7,7 @@ import difflib
 import fnmatch
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -164,6 +164,15 @@ class Target(_Frozen):
         named = {"database": table.database, "table": table.name}
         return namespace.format(**named), name.format(**named)
 
+    def source_of(self, namespace: str, name: str) -> TableId | None:
+        """The table whose target has this identifier; None where it has a name that no target has."""
+        pattern = re.escape(self.table.replace(".", "\0", 1))
+        for field in ("database", "table"):
+            group = re.escape("{" + field + "}")
+            pattern = pattern.replace(group, f"(?P<{field}>.+)", 1).replace(group, f"(?P={field})")
+        found = re.fullmatch(pattern, f"{namespace}\0{name}", re.DOTALL)
+        return None if found is None else TableId(found["database"], found["table"])
+
     def folder(self, table: TableId) -> Path:
         """Where a table is that is found by its folder; a sign that no file name may have is percent-encoded."""
         return self.warehouse.joinpath(*(encode(part, safe=" ") for part in self.identifier(table)))
@@ -300,13 +309,19 @@ def parse_config(
 ) -> Config:
     """Validate a document; relative paths are taken from `folder`."""
     filled = _fill(doc, environment)
-    for key in _keys(filled):
-        if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT):
-            raise NotBuiltYet(f"{key.replace(_DOT, '.')} is not built yet; leave it out")
+    later = [key for key in _keys(filled) if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT)]
+    refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in later]
+    config = None
     try:
-        return Config.model_validate(filled, context=cluster).below(folder)
+        config = Config.model_validate(_without(filled, later), context=cluster)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(detail) for detail in error.errors())) from None
+        # what is wrong comes first: a key that is not built yet must not hide a typo
+        if wrong := [_explain(detail) for detail in error.errors() if not _is_later(detail)]:
+            raise ConfigError("; ".join([*wrong, *refused])) from None
+        refused += [str(detail["ctx"]["error"]) for detail in error.errors()]
+    if refused or config is None:
+        raise NotBuiltYet("; ".join(refused))
+    return config.below(folder)
 
 
 def _set(doc: dict[str, Any], override: str) -> None:
@@ -350,10 +365,21 @@ def _keys(doc: Any, prefix: str = "") -> Iterable[str]:
             yield from _keys(value, dotted)
 
 
+def _without(doc: Any, keys: Collection[str], prefix: str = "") -> Any:
+    """The document without some keys, which are dotted as `_keys` has them."""
+    if not isinstance(doc, Mapping):
+        return doc
+    dotted = {key: f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key) for key in doc}
+    return {key: _without(value, keys, dotted[key]) for key, value in doc.items() if dotted[key] not in keys}
+
+
+def _is_later(detail: Any) -> bool:
+    """Whether a value is refused only because it is not built yet."""
+    return isinstance(detail.get("ctx", {}).get("error"), NotBuiltYet)
+
+
 def _explain(detail: Any) -> str:
     where = ".".join(str(part) for part in detail["loc"])
-    if isinstance(detail.get("ctx", {}).get("error"), NotBuiltYet):
-        raise detail["ctx"]["error"]
     if detail["type"] == "extra_forbidden":
         known = _names_beside(detail["loc"])
         near = difflib.get_close_matches(str(detail["loc"][-1]), known, 1)

@@ -1,11 +1,13 @@
 """How a run looks: progress bars on a terminal, plain lines elsewhere."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -22,6 +24,7 @@ from lakeingest.pipeline.events import (
     Published,
     SourceLost,
     Spooled,
+    TableStopped,
     WaveCommitted,
     WentBack,
 )
@@ -31,6 +34,7 @@ from lakeingest.pipeline.submit import Submission
 from lakeingest.pipeline.verify import TableVerification
 
 KEYS_SHOWN = 20
+EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 
@@ -63,6 +67,8 @@ def line(event: Event) -> str | None:
             return f"caught up with the source in {event.seconds:.1f} s; from here on each publish is a line"
         case WentBack():
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
+        case TableStopped():
+            return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
         case SourceLost():
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None
@@ -74,7 +80,7 @@ def lines() -> Callable[[Event], str | None]:
 
     def say(event: Event) -> str | None:
         nonlocal following
-        told = not following or isinstance(event, Published | SourceLost)
+        told = not following or isinstance(event, Published | SourceLost | TableStopped)
         following |= isinstance(event, Following)
         return line(event) if told else None
 
@@ -89,7 +95,8 @@ def observer(console: Console) -> Iterator[Observer]:
 
         def log(event: Event) -> None:
             if text := say(event):
-                sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+                with suppress(BrokenPipeError):  # a run goes on when nobody reads its progress any more
+                    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
         yield log
         return
@@ -176,7 +183,11 @@ class Committed:
 
 def run_lines(result: RunResult) -> Iterator[str]:
     """What a run came to, a line a table."""
+    stopped = {one.table: one for one in result.stopped}
     for table in result.tables:
+        if table.table in stopped:
+            yield f"{table.table}: stopped, {stopped[table.table].error}; readers keep the last good commit"
+            continue
         position = "" if table.position is None else f" as of {table.position.at}"
         state = f"published{position}" if table.published else "not published yet"
         yield f"{table.table}: {table.rows:,} rows, {state}"
@@ -184,6 +195,12 @@ def run_lines(result: RunResult) -> Iterator[str]:
         yield result.note
     elif not result.caught_up:
         yield "the time was up before the end of the binlog; the same command goes on from here"
+
+
+def stopped_lines(result: RunResult, raised: BaseException) -> Iterator[str]:
+    """An error line for each table that stopped, but for the one whose error is raised."""
+    told = " ".join(str(raised).split())
+    yield from (f"{one.message} (runbook: {one.error})" for one in result.stopped if one.message != told)
 
 
 def check_lines(result: CheckResult) -> Iterator[str]:
@@ -248,3 +265,18 @@ def verification_lines(results: Sequence[TableVerification]) -> Iterator[str]:
             yield f"{result.table}: key {key} {difference.where}"
         if len(result.differences) > KEYS_SHOWN:
             yield f"{result.table}: and {len(result.differences) - KEYS_SHOWN} more keys; --json names all"
+
+
+def is_closed_pipe(error: BaseException) -> bool:
+    """Whether nobody reads what we print any more, as behind `| head`; Typer and Rich make an exit of that."""
+    return isinstance(error, BrokenPipeError) or (
+        isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+    )
+
+
+def exit_silently() -> NoReturn:
+    """End as the tools of Unix do that write to a closed pipe: with what SIGPIPE ends with, and without a word."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)  # what is buffered is written when the process ends
+    sys.exit(EXIT_CLOSED_PIPE)

@@ -4,11 +4,17 @@ The class says who: `Retryable` the scheduler, `RestartNeeded` and `OperatorNeed
 the command. The message is one line: what, which table, way out. Positions are intact whenever one of these is raised.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 
 class LakeIngestError(Exception):
     """An error that users see as one line; `exit_code` is what the command ends with."""
 
     exit_code = 70
+    of_table = False  # whether, raised while a run works on a table, it stops that table alone and the others go on
+    result: Any = None  # what the run came to that went on with other tables, and raised this at its end
 
     @property
     def runbook(self) -> str:
@@ -26,7 +32,7 @@ class ConfigError(UsageError):
     """pipeline.yml is missing, unreadable or wrong; the message names the key."""
 
 
-class NotBuiltYet(UsageError):
+class NotBuiltYet(UsageError, ValueError):  # what validates pipeline.yml collects ValueErrors
     """A command, option or key of the interface that this version refuses rather than ignores."""
 
 
@@ -38,6 +44,8 @@ class CheckFailed(LakeIngestError):
 
 class GateFailed(CheckFailed):
     """A quality gate failed on staging: nothing was published, readers keep the last good commit."""
+
+    of_table = True
 
 
 class VerificationFailed(CheckFailed):
@@ -61,13 +69,23 @@ class SourceMoved(Retryable):
 class StaleWriter(Retryable):
     """Another writer moved the staging branch or main since we looked: our commit was refused."""
 
+    of_table = True
+
 
 class CommitUnknown(Retryable):
     """The catalog did not answer a commit, and could not say whether it is there; the next run finds out."""
 
+    of_table = True
+
 
 class MainMoved(Retryable):
     """Someone's compaction rewrote what readers see since we looked: staging has to be built on that."""
+
+    of_table = True
+
+
+class SparkLost(Retryable):
+    """Spark's JVM ended under a run: killed, out of memory, or cut off. A run that follows starts another one."""
 
 
 class LeaseHeld(Retryable):
@@ -80,6 +98,8 @@ class LeaseLost(Retryable):
 
 class SplitUnstable(Retryable):
     """The table's definition or the server changed while a chunk was read: the chunk must be read again."""
+
+    of_table = True
 
 
 class RestartNeeded(LakeIngestError):
@@ -95,13 +115,19 @@ class BinlogGone(RestartNeeded):
 class SpoolGap(RestartNeeded):
     """The spool does not reach back to a mark that a merge needs."""
 
+    of_table = True
+
 
 class SchemaChanged(RestartNeeded):
     """The table's definition is not the one its splits were read with."""
 
+    of_table = True
+
 
 class StateUnreadable(RestartNeeded):
     """What we stored cannot be read back: corrupt, truncated, or written by a newer version."""
+
+    of_table = True
 
 
 class OperatorNeeded(LakeIngestError):
@@ -117,21 +143,31 @@ class StorageFailed(OperatorNeeded):
 class ChunkTooSlow(OperatorNeeded):
     """The server gave up a chunk that took longer than its cap; a smaller chunk is read faster."""
 
+    of_table = True
+
 
 class ChunkTooLarge(OperatorNeeded):
     """A chunk of several rows has more bytes than an executor should hold at once; a smaller chunk has fewer."""
+
+    of_table = True
 
 
 class PreflightFailed(OperatorNeeded):
     """A precondition without which the result could be wrong is not met; all of them are listed."""
 
+    of_table = True
+
 
 class UnsupportedTable(OperatorNeeded):
     """A key or a column type that this version does not copy exactly."""
 
+    of_table = True
+
 
 class UnsupportedValue(OperatorNeeded):
     """A value that the target type cannot hold exactly, such as a zero date."""
+
+    of_table = True
 
 
 class UnsupportedEvent(OperatorNeeded):
@@ -141,10 +177,34 @@ class UnsupportedEvent(OperatorNeeded):
 class ForeignWrite(OperatorNeeded):
     """Someone else wrote to a table that only lakeingest may write."""
 
+    of_table = True
+
 
 class NotOurTable(OperatorNeeded):
     """The target name is taken by a table that lakeingest did not make."""
 
+    of_table = True
+
 
 class NotOurState(OperatorNeeded):
     """The state folder is of another pipeline, or of this one's copies of another server."""
+
+
+@contextmanager
+def of_pipeline() -> Iterator[None]:
+    """Errors of the block stop the whole run: what is read or kept there is shared by all tables."""
+    try:
+        yield
+    except LakeIngestError as error:
+        error.of_table = False
+        raise
+
+
+@contextmanager
+def of_table() -> Iterator[None]:
+    """An error of the block that has no closer name stops the table that is worked on, and no other one."""
+    try:
+        yield
+    except OperatorNeeded as error:
+        error.of_table |= type(error) is OperatorNeeded
+        raise

@@ -13,7 +13,12 @@ _REMOTE = re.compile(r"^([a-z][a-z0-9]+):/+")
 
 def uri(place: Path) -> str:
     """The place as a URI."""
-    return _REMOTE.sub(r"\1://", str(place)) if _is_remote(place) else place.as_uri()
+    return shown(place) if _is_remote(place) else place.as_uri()
+
+
+def shown(place: Path) -> str:
+    """The place as users write it."""
+    return _REMOTE.sub(r"\1://", str(place))
 
 
 def below(folder: Path, place: Path) -> Path:
@@ -25,7 +30,7 @@ def _reached(place: Path, info: ValidationInfo) -> Path:
     if str(place).startswith("file:/"):
         place = Path(str(place).removeprefix("file:"))
     if _is_remote(place) and not info.context:
-        raise NotBuiltYet(f"{place}: only paths of the local file system are built yet")
+        raise NotBuiltYet(f"{shown(place)}: only paths of the local file system are built yet")
     if not _is_remote(place) and info.context:
         raise ValueError(f"{place} is on this machine; a cluster needs a URI such as s3://bucket/folder")
     return place

@@ -43,6 +43,7 @@ class TableOptions(BaseModel):
     chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     key: tuple[str, ...] = ()  # columns that are unique, where no index says so
     types: Types = Types()
+    cascades: Literal["refuse", "missing"] = "refuse"  # changes by foreign keys that the source does not log
 
     @property
     def choices(self) -> Choices:

@@ -267,6 +267,7 @@ def test_a_source_that_is_away_is_retried_later(
     done = lakeingest("run")
     assert_error(done, 75, f"127.0.0.1:{port}", "away")
     told = json.loads((tmp_path / "state" / "last_run.json").read_text())
+    assert told.pop("at").endswith("+00:00")
     assert told == {
         "exit": 75,
         "error": done.stderr.removeprefix("lakeingest: ").strip(),

@@ -19,6 +19,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
 from urllib.parse import quote as encode
+from urllib.parse import unquote as decode
 
 import pyarrow as pa
 
@@ -92,6 +93,16 @@ class HudiTarget:
     def exists(self) -> bool:
         """Whether there is a warehouse, or staging."""
         return self.settings.warehouse.exists() or self._folder.exists()
+
+    @kept
+    def names(self) -> set[tuple[str, str]]:
+        """All folders of Hudi's tables, and all of staging."""
+        shown = {path.parent for path in self.settings.warehouse.glob("*/*/.hoodie")}
+        staged = (TableId.parse(decode(path.name)) for path in self._folder.glob("*"))
+        return {
+            *((decode(path.parent.name), decode(path.name.removesuffix(BUILDING))) for path in shown),
+            *map(self.settings.identifier, staged),
+        }
 
     def stored(self) -> AbstractContextManager[None]:
         """Names what fails in the warehouse."""

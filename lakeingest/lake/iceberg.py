@@ -93,6 +93,12 @@ class IcebergTarget:
         """Whether the catalog does."""
         return self.settings.catalog_file.exists() and bool(self._catalog)
 
+    @kept
+    def names(self) -> set[tuple[str, str]]:
+        """All names in the catalog."""
+        found = [name for space in self._catalog.list_namespaces() for name in self._catalog.list_tables(space)]
+        return {(".".join(space), name.removesuffix(BUILDING)) for *space, name in found}
+
     def stored(self) -> AbstractContextManager[None]:
         """Names what fails in the warehouse and the catalog."""
         return stored(self.settings.warehouse, self.settings.catalog_file)

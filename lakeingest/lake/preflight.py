@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from lakeingest import config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.target import Staged, Target
@@ -18,6 +19,14 @@ class Copies:
     there: Mapping[TableId, Staged] = field(default_factory=dict)
     refused: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
     unopened: LakeIngestError | None = None
+
+
+def copied(target: Target, settings: config.Target) -> list[TableId]:
+    """The tables that a name in the lake is the target of, whether the source still has them or not."""
+    if not target.exists():
+        return []
+    found = (settings.source_of(namespace, name) for namespace, name in target.names())
+    return sorted(table for table in found if table is not None)
 
 
 def copies(target: Target, tables: Iterable[TableId]) -> Copies:

@@ -1,6 +1,6 @@
 """What the pipeline asks of a lake format; one file implements it for each, its functions in this order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -81,6 +81,9 @@ class Target(Protocol):
 
     def exists(self) -> bool:
         """Whether there is anything yet to look for tables in; it is opened then."""
+
+    def names(self) -> Collection[tuple[str, str]]:
+        """The namespace and name of every table that is there, whoever made it; of ours also before they are shown."""
 
     def stored(self) -> AbstractContextManager[None]:
         """Names what fails in the storage of the tables within the block: rows are read late."""

@@ -1,7 +1,7 @@
 """Preflight of the server: the conditions without which the result could be wrong, each a function; all are asked."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import pymysql
@@ -17,17 +17,31 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the conditions look at: the server's variables by lower-case name, and the tables to be copied."""
+    """What the conditions look at: the server's variables by lower-case name, and the tables to be copied.
+
+    In the copies of the tables in `cascades_missing` changes by foreign keys may be missing: the user chose so.
+    """
 
     connection: pymysql.Connection
     variables: Mapping[str, str]
     tables: tuple[TableId, ...]
+    cascades_missing: frozenset[TableId] = frozenset()
 
     @classmethod
-    def of(cls, connection: pymysql.Connection, tables: Iterable[TableId] = ()) -> Self:
+    def of(
+        cls,
+        connection: pymysql.Connection,
+        tables: Iterable[TableId] = (),
+        cascades_missing: Iterable[TableId] = (),
+    ) -> Self:
         """The server at the other end of a connection, as it is set now."""
         rows = query(connection, "SHOW GLOBAL VARIABLES")
-        return cls(connection, {str(name).lower(): str(value) for name, value in rows}, tuple(tables))
+        variables = {str(name).lower(): str(value) for name, value in rows}
+        return cls(connection, variables, tuple(tables), frozenset(cascades_missing))
+
+    def watching(self, tables: Iterable[TableId]) -> Self:
+        """The same server, asked about these tables."""
+        return replace(self, tables=tuple(tables))
 
     @property
     def version(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.splits import Split
-from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, of_pipeline, of_table
 from lakeingest.lake.target import Writer
 from lakeingest.mysql.chunk_reader import Cap, read_chunk
 from lakeingest.mysql.continuity import file_began
@@ -122,7 +122,8 @@ def _begin(context: Context, table: TableId, planner: Planner, lower: Key | None
         CopyChunk(context.config.source, schema, chunk, position.server_uuid, position.epoch, cap, writer)
         for chunk in chunks
     ]
-    segments = next_segments(context)
+    with of_pipeline():
+        segments = next_segments(context)
     tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
     # a table of one chunk is read here; the last chunk of a larger one goes to the workers that there are then
     workers = context.workers(small=lower is None and len(copies) == 1 and are_small(segments))
@@ -142,7 +143,8 @@ def _end(context: Context, table: TableId, planner: Planner, wave: Wave) -> list
             raise ChunkTooSlow(f"{table}: {error}") from error
         planner.shrink()
         return []
-    append_segments(context, [one for one in outcomes if isinstance(one, Decoded)], time.monotonic() - wave.began)
+    with of_pipeline():
+        append_segments(context, [one for one in outcomes if isinstance(one, Decoded)], time.monotonic() - wave.began)
     copied = [one for one in outcomes if isinstance(one, Copied)]
     context.boundaries += [one.high for one in copied]
     planner.learn([one.cost for one in copied])
@@ -191,7 +193,11 @@ def _read_to(context: Context, high: FilePosition) -> Position:
 
 
 def _run(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
-    return task.run()
+    if isinstance(task, CopyChunk):
+        with of_table():
+            return task.run()
+    with of_pipeline():
+        return task.run()
 
 
 def _backlog(context: Context, table: TableId) -> int:

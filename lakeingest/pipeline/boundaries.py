@@ -5,7 +5,7 @@ would have to decode.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pymysql
@@ -22,7 +22,7 @@ EVERY_SECONDS = 10.0
 
 
 @contextmanager
-def noted(source: Source, lease: Lease, spool: Spool) -> Iterator[None]:
+def noted(source: Source, lease: Lease, spool: Callable[[], Spool]) -> Iterator[None]:
     """Note the written position in the spool every 10 s while the block runs, on a connection for a moment each time.
 
     Nothing depends on it: where it fails, the binlog is cut at fewer places.
@@ -34,7 +34,7 @@ def noted(source: Source, lease: Lease, spool: Spool) -> Iterator[None]:
         with suppress(LakeIngestError):
             while not stop.wait(EVERY_SECONDS):
                 with suppress(Retryable):  # the source may be back the next time
-                    _note(source, lease, spool, began)
+                    _note(source, lease, spool(), began)
 
     thread = threading.Thread(target=note, name="boundaries", daemon=True)
     thread.start()

@@ -11,10 +11,12 @@ PUBLISH_TRIES = 5  # of a run, for a table that someone compacts meanwhile
 
 
 def catch_up(context: Context) -> None:
-    """Spool to the written position, show every chosen table as of there, forget what no table needs any more."""
+    """Spool to the written position, show every table that has not stopped as of there, forget what is not needed."""
     spool_to_now(context)
-    for table in context.chosen:
-        show(context, table)
+    for table in context.going_on:
+        with context.working_on(table):
+            show(context, table)
+            context.go_on(table)
     forget(context)
 
 
@@ -38,8 +40,8 @@ def show(context: Context, table: TableId) -> None:
 
 
 def forget(context: Context) -> None:
-    """Drop what no table of the pipeline needs any more from the spool, those that were not asked for included."""
-    # staging is branched again from what readers see where someone compacts that, so it needs what they need
-    if all(staged.visible for staged in context.tables.values()):
+    """Drop what no table of the pipeline needs any more from the spool, not asked for and stopped ones included."""
+    needed_from = context.needed_from
+    if needed_from is not None:
         context.lease.assert_held()
-        context.spool.forget(min(staged.progress.needed_from for staged in context.tables.values()))
+        context.spool.forget(needed_from)

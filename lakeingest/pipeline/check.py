@@ -47,6 +47,14 @@ if TYPE_CHECKING:
 
 LEAST_FREE = 1 << 30  # Spark's own files and a few waves
 BYTES_PER_SECOND = 2 << 20  # of one slot: what the reference decoder reads at least; `plan` measures it
+# These conditions are asked of each table: where one is not met, the other tables can be copied.
+OF_ONE_TABLE = {
+    *table_preflight.CONDITIONS,
+    "keys and types",
+    "columns in the target",
+    "keys that are named",
+    "target tables",
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -105,10 +113,11 @@ def require(
     chosen: Collection[TableId],
     *,
     spark: bool,
-) -> dict[TableId, TableSchema]:
+) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
     """The definitions of the tables that a run watches: those it is to bring up to date, and all that have a copy.
 
-    PreflightFailed with every precondition that is not met, Retryable when another process holds the catalog. `spark`
+    Beside them, why some of the chosen tables cannot be copied. PreflightFailed with every precondition that is not met
+    where one concerns all tables, or no chosen table is left; Retryable when another process holds the catalog. `spark`
     says whether a session has to be started.
     """
     target = open_target(config)
@@ -118,15 +127,44 @@ def require(
     foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
     copied = {*held.there, *held.refused} - foreign
     watched = [table for table in known if table in chosen or table in copied]
-    checked, schemas = _tables(config, preflight.Server.of(connection, watched), target)
+    server = _server(config, connection, watched)
+    checked, schemas = _tables(config, server, target)
     new = [schema for table, schema in schemas.items() if table not in copied]
     checked.append(table_preflight.declared_keys(connection, new))
     checked += [*_target(held, foreign.intersection(chosen)), *folders(config), _suites(config, known, schemas)]
     if spark:
         checked.append(Checked("Java and PySpark", lacking(config)))
-    if problems := CheckResult(tuple(checked)).problems:
+    problems = CheckResult(tuple(checked)).problems
+    refused = {} if not problems else _refused(config, server, target, held, copied)
+    shared = [one for one in problems if one.name not in OF_ONE_TABLE]
+    if problems and (shared or refused.keys() >= set(chosen) or _lacks(server)):
         raise PreflightFailed(f"not ready: {' | '.join(one.finding or '' for one in problems)}")
-    return schemas
+    return {table: one for table, one in schemas.items() if table in copied or table not in refused}, refused
+
+
+def _lacks(server: preflight.Server) -> bool:
+    """Whether a condition that is asked table by table is not met without any table."""
+    return any(one.finding for one in preflight.ask(server.watching(()), table_preflight.CONDITIONS))
+
+
+def _refused(
+    config: Config, server: preflight.Server, target: Target, held: Copies, copied: Collection[TableId]
+) -> dict[TableId, PreflightFailed]:
+    """The tables that cannot be copied by themselves, each with all that stands against it."""
+    refused = {}
+    for table in server.tables:
+        checked, schemas = _tables(config, server.watching((table,)), target)
+        if table not in copied:
+            checked.append(table_preflight.declared_keys(server.connection, schemas.values()))
+            checked += _target(held, [table] if table in held.refused else [])
+        if problems := [one.finding or "" for one in CheckResult(tuple(checked)).problems]:
+            refused[table] = PreflightFailed(f"{table} is not ready: {' | '.join(problems)}")
+    return refused
+
+
+def _server(config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> preflight.Server:
+    missing = [table for table in tables if config.tables.of(table).cascades == "missing"]
+    return preflight.Server.of(connection, tables, missing)
 
 
 def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> tuple[list[Checked], int]:
@@ -135,7 +173,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
     tables = config.tables.select(there)
     target = open_target(config)
     held = copies(target, tables)
-    server = preflight.Server.of(connection, tables)
+    server = _server(config, connection, tables)
     checked, schemas = _tables(config, server, target)
     progress = {table: held.there[table].progress for table in schemas if table in held.there}
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
@@ -146,6 +184,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         _included(config, there, list_views(connection)),
         *checked,
         table_preflight.declared_keys(connection, schemas.values()),
+        table_preflight.missing_cascades(server),
         Checked("binlog retention", preflight.retention(server, seconds), fatal=False),
         *_target(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
         _unchanged([table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]),
@@ -205,7 +244,10 @@ def _included(config: Config, there: Sequence[TableId], views: Sequence[TableId]
 
 def _unchanged(changed: Sequence[TableId]) -> Checked:
     named = ", ".join(map(str, changed))
-    finding = f"DDL changed the definition of {named} since the copy; drop the copy, it must be made again"
+    finding = (
+        f"DDL changed the definition of {named} since the copy; run once for the other tables, then drop the copy,"
+        " and the next run makes it again"
+    )
     return Checked("definitions as copied", finding if changed else None)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class SourceLost:
-    """The source is away; a run that follows it tries again after a pause."""
+    """The source is away, or Spark's JVM ended; a run that follows tries again after a pause."""
 
     reason: str
     pause: float
@@ -108,7 +109,16 @@ class WentBack:
     reason: str
 
 
-Event = WentBack | Opened | Planned | WaveCommitted | Spooled | Merged | GateRun | Published | Following | SourceLost
+@dataclass(frozen=True, slots=True)
+class TableStopped:
+    """A table stays where it is, with this error; the other tables go on."""
+
+    table: TableId
+    error: LakeIngestError
+
+
+OfTable = Planned | WaveCommitted | Merged | GateRun | Published | WentBack | TableStopped
+Event = Opened | Spooled | Following | SourceLost | OfTable
 Observer = Callable[[Event], None]
 
 

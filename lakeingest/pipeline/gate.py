@@ -41,7 +41,7 @@ def gate(
             report = passed(of_definition, run_gate(named, rows(), schema.key, suites) if suites else None)
         else:
             report = run_gate(named, rows(), schema.key, [of_definition, *suites])
-        page = keep(context.config.state, table, stage, report)
+        page = keep(context.config.state, table, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began
     context.observe(GateRun(table, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))

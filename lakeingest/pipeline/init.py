@@ -15,7 +15,9 @@ from lakeingest.config import Source
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded, UsageError
 from lakeingest.mysql.connection import connect
+from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.table_preflight import CASCADES_FIX, cascading
 
 PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the variable's name; the password itself is never written
 _EXAMPLE = Source(host="db.example.com", user="lake")
@@ -98,6 +100,9 @@ def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[T
                 refused[table] = (
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
+        readable = [table for table in found if table not in refused]
+        for table in cascading(Server.of(connection, readable)):
+            refused[table] = f"foreign keys change its rows outside the binlog; {CASCADES_FIX}"
     if not found:
         raise OperatorNeeded(
             f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"

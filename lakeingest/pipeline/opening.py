@@ -15,10 +15,9 @@ from lakeingest.control.spool import Spool
 from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.history import History
 from lakeingest.core.position import FIRST_EPOCH, FilePosition, Place, Position
-from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between
-from lakeingest.errors import OperatorNeeded, SchemaChanged, UsageError
+from lakeingest.errors import LakeIngestError, OperatorNeeded, SchemaChanged, UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
@@ -53,38 +52,58 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         known = config.tables.select(list_tables(connection))
         chosen = choose(config, known, tables)
         # the spool goes on for every table that has a copy, also where only others were asked for
-        schemas = require(config, connection, known, chosen, spark=spark is None)
+        schemas, refused = require(config, connection, known, chosen, spark=spark is None)
         ours = owner(config, connection, schemas)
         with held(config.state) as lease:
             claim(config.state, ours)
             target = open_target(config)
-            loaded = {table: target.load(table) for table in schemas}
+            loaded, failed = _loaded(target, schemas)
             for table, staged in loaded.items():
-                if staged:
-                    assert_unchanged(staged, schemas[table])
                 if staged and staged.lost:
                     observe(WentBack(table, staged.lost))
-            spool = _spool(config, connection, target, loaded)
-            joining = {table: schemas[table] for table, staged in loaded.items() if staged is None}
-            spool, watched_from = _watched_from(config, connection, spool, joining)
+            spool = _spool(config, connection, target, loaded, unknown=any(table in schemas for table in failed))
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due(config) else None)
-            context = Context(config, lease, connection, session, target, spool, schemas, observe, tuple(chosen))
+            there = {table: one for table, one in schemas.items() if loaded.get(table) or table in failed}
+            context = Context(config, lease, connection, session, target, spool, there, observe, tuple(chosen))
+            context.borrowed = spark is not None
+            for table, error in (refused | failed).items():
+                if table in chosen:
+                    context.stop(table, error)
+            context.joining = {table: schemas[table] for table, staged in loaded.items() if staged is None}
             new = (table for table, staged in loaded.items() if staged is None or not staged.progress.splits.complete)
             more_than_a_chunk = any(estimated_rows(connection, schemas[table]) > FIRST_ROWS for table in new)
             if more_than_a_chunk or _bytes_behind(connection, spool.position.at) > LEAST_BYTES:
                 warm_up(context.open_spark())
-            for table, schema in schemas.items():
-                staged = loaded[table]
-                if staged is None:
-                    position = spool.position
-                    progress = Progress(table, schema.fingerprint, position.server_uuid, position.epoch, watched_from)
-                    lease.assert_held()
-                    staged = target.create(schema, progress.created())
-                context.advance(staged, sound=loaded[table] is None)
+            for staged in filter(None, loaded.values()):
+                context.advance(staged)
             observe(Opened(len(schemas), time.monotonic() - began))
-            with noted(config.source, lease, spool):
+            with noted(config.source, lease, lambda: context.spool):
                 yield context
+
+
+def _loaded(
+    target: Target, schemas: dict[TableId, TableSchema]
+) -> tuple[dict[TableId, Staged | None], dict[TableId, LakeIngestError]]:
+    """Where each table stands, None for one that is new; and why others cannot go on.
+
+    A table whose definition is another one than its copy was made with leaves `schemas`: it can only be copied again.
+    """
+    loaded: dict[TableId, Staged | None] = {}
+    failed: dict[TableId, LakeIngestError] = {}
+    for table, schema in list(schemas.items()):
+        try:
+            staged = target.load(table)
+            if staged:
+                assert_unchanged(staged, schema)
+            loaded[table] = staged
+        except LakeIngestError as error:
+            if not error.of_table:
+                raise
+            failed[table] = error
+            if isinstance(error, SchemaChanged):
+                del schemas[table]
+    return loaded, failed
 
 
 def assert_unchanged(staged: Staged, schema: TableSchema) -> None:
@@ -107,13 +126,20 @@ def choose(config: Config, known: Sequence[TableId], names: Sequence[str]) -> li
 
 
 def _spool(
-    config: Config, connection: pymysql.Connection, target: Target, loaded: dict[TableId, Staged | None]
+    config: Config,
+    connection: pymysql.Connection,
+    target: Target,
+    loaded: dict[TableId, Staged | None],
+    *,
+    unknown: bool,
 ) -> Spool:
     """The spool that covers every mark of the loaded tables: the one that is there, or one filled anew from the binlog.
 
-    A table whose first copy cannot be gone on with is copied again from the start: nobody has seen it yet.
+    A table whose first copy cannot be gone on with is copied again from the start: nobody has seen it yet. With
+    `unknown` tables have copies that cannot be loaded, so that the spool that is there may be needed.
     """
-    chosen = resumption(config, connection, {table: one.progress for table, one in loaded.items() if one})
+    progresses = {table: one.progress for table, one in loaded.items() if one}
+    chosen = resumption(config, connection, progresses, unknown=unknown)
     for table in chosen.again:
         target.discard(table)
         loaded[table] = None
@@ -125,7 +151,7 @@ def _spool(
     return Spool.open(config.state / "spool", begins)
 
 
-def _watched_from(
+def watched_from(
     config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
 ) -> tuple[Spool, Place]:
     """The spool, and from where on it watches tables that join.
@@ -145,7 +171,7 @@ def _watched_from(
 
 def _has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
     """Whether a low watermark that is read from now on may be before the position."""
-    without_gtids = position.gtids is None and not _is_exact(connection)
+    without_gtids = position.gtids is None and not is_exact(connection)
     return without_gtids and written_position(connection).number <= position.at.number
 
 
@@ -167,7 +193,7 @@ def _opening(config: Config, connection: pymysql.Connection) -> Position:
     executed. Where a position is exact, it is that.
     """
     at, began = _dated_position(config, connection)
-    if not _is_exact(connection):
+    if not is_exact(connection):
         at = FilePosition(at.file, FILE_START)
     state = server_state(connection)
     return Position(state.uuid, FIRST_EPOCH, at, state.executed, History(began))
@@ -188,6 +214,6 @@ def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[Fil
             return at, began
 
 
-def _is_exact(connection: pymysql.Connection) -> bool:
+def is_exact(connection: pymysql.Connection) -> bool:
     """Whether the low watermark of a read view is its place, which is never before a position that was read before."""
     return dialect(connection).shows_snapshots

@@ -22,6 +22,7 @@ from lakeingest.mysql.connection import connect, named_errors
 from lakeingest.mysql.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.table_preflight import CASCADES_FIX, cascading
 from lakeingest.pipeline.context import tasks_at_once
 from lakeingest.pipeline.opening import assert_unchanged, choose
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
@@ -111,25 +112,29 @@ def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
         chosen = choose(config, config.tables.select(list_tables(connection)), tables)
         target = open_target(config)
         held = copies(target, chosen)
-        retention = Server.of(connection).retention_seconds
-        generated = GeneratedColumns(config.source, connection)
-        return Plans(_plan(config, connection, target, table, held, retention, generated) for table in chosen)
+        server, generated = Server.of(connection, chosen), GeneratedColumns(config.source, connection)
+        cascades = cascading(server)
+        return Plans(_plan(config, server, target, table, held, cascades.get(table, 0), generated) for table in chosen)
 
 
 def _plan(
     config: Config,
-    connection: pymysql.Connection,
+    server: Server,
     target: Target,
     table: TableId,
     held: Copies,
-    retention: int | None,
+    cascades: int,
     generated: GeneratedColumns,
 ) -> TablePlan:
+    connection, retention = server.connection, server.retention_seconds
     name, staged = config.target.name(table), held.there.get(table)
     refusal = held.unopened or held.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
+    lacks = [f"changes by {cascades} foreign keys: the source does not log them"] if cascades else []
+    if cascades and config.tables.of(table).cascades == "refuse":
+        reasons.append(f"foreign keys change its rows outside the binlog; {CASCADES_FIX}")
     try:
         with named_errors(config.source):
             schema = read_schema(connection, table, config.tables.of(table).choices)
@@ -156,7 +161,7 @@ def _plan(
                 schema.key,
                 key_path,
                 columns,
-                _lossy(schema),
+                (*_lossy(schema), *lacks),
                 copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,

@@ -49,16 +49,19 @@ def owner(config: Config, connection: pymysql.Connection, tables: Collection[Tab
     return ours
 
 
-def resumption(config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress]) -> Resumption:
+def resumption(
+    config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress], *, unknown: bool = False
+) -> Resumption:
     """How a run goes on with these tables that are copied, in whole or in part. Nothing is changed.
 
+    With `unknown` other tables have copies that cannot be loaded: the spool that is there may be needed for them.
     BinlogGone where the source no longer has, or no longer is, the binlog of a position that is needed: the spool's,
     or where that is not enough, the position of each table. StateUnreadable when the spool is damaged.
     """
     spool = Spool.load(config.state / "spool")
     again = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
     kept = [one.position for table, one in copied.items() if table not in again and one.position is not None]
-    begun = any(progress.splits.all for progress in copied.values())
+    begun = unknown or any(progress.splits.all for progress in copied.values())
     if spool is not None and begun and all(_covered(spool, progress) for progress in copied.values()):
         try:
             _prove_spool(config, connection, spool, copied)

@@ -1,6 +1,5 @@
 """Gates: suites asked of staged rows. What cannot be evaluated has failed; a failure stops what comes after."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
         ExpectationSuiteValidationResult,
         ExpectationValidationResult,
     )
-    from great_expectations.render.view.view import DefaultJinjaPageView
     from pyspark.sql import DataFrame
 
 EXAMPLES = 5  # of the rows that an expectation fails on
@@ -57,11 +55,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What came of a gate: its outcomes, and the same as Great Expectations' own result document and page."""
+    """What came of a gate: its outcomes, and the same as Great Expectations' own result document."""
 
     outcomes: tuple[Outcome, ...]
     document: Mapping[str, Any]
-    page: str
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
@@ -99,7 +96,7 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
     if any(one.error for one in outcomes):
         rows.write.format("noop").mode("overwrite").save()
     document: Mapping[str, Any] = result.to_json_dict()  # type: ignore[no-untyped-call]
-    return GateReport(outcomes, document, _page(result))
+    return GateReport(outcomes, document)
 
 
 def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
@@ -179,16 +176,3 @@ def _plain(value: Any) -> Any:
         case list():
             return [_plain(one) for one in value]
     return value
-
-
-def _page(result: "ExpectationSuiteValidationResult") -> str:
-    from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
-
-    return str(_view().render(ValidationResultsPageRenderer().render(result)))  # type: ignore[no-untyped-call]
-
-
-@functools.cache
-def _view() -> "DefaultJinjaPageView":
-    from great_expectations.render.view.view import DefaultJinjaPageView
-
-    return DefaultJinjaPageView()  # which compiles its templates once

@@ -28,7 +28,7 @@ def expectation(document: Mapping[str, Any]) -> "Expectation":
 
 def batch(rows: "DataFrame") -> "Batch":
     """The rows as something to validate; they are read anew by each question, and neither cached nor changed."""
-    return _rows().get_batch({"dataframe": rows})
+    return _rows(rows.sparkSession.sparkContext.applicationId).get_batch({"dataframe": rows})
 
 
 @functools.cache
@@ -53,8 +53,9 @@ def _context() -> "AbstractDataContext":
     return great_expectations.get_context(mode="ephemeral", project_config=settings)
 
 
-@functools.cache
-def _rows() -> "BatchDefinition[Any]":
+@functools.lru_cache(maxsize=1)
+def _rows(application: str) -> "BatchDefinition[Any]":
+    """Of one start of Spark: the definition keeps the session that it was made with."""
     # cached, two million rows take five times as long
-    source = _context().data_sources.add_spark("lake", persist=False)
+    source = _context().data_sources.add_spark(application, persist=False)
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")

@@ -8,19 +8,20 @@ from urllib.parse import quote
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StorageFailed
 from lakeingest.quality.gates import GateReport
+from lakeingest.quality.page import page
 
 KEPT = 50  # of a table
 
 
-def keep(state: Path, table: TableId, stage: str, report: GateReport) -> Path:
+def keep(state: Path, table: TableId, stage: str, rows: int, report: GateReport) -> Path:
     """Write the report and drop the oldest ones; what comes back is its page, and its document lies beside it."""
     folder = state / "quality" / quote(str(table), safe=" ")
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    page = folder / f"{now}-{stage.replace(' ', '-')}.html"
+    now = datetime.now(UTC)
+    path = folder / f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{stage.replace(' ', '-')}.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        page.with_suffix(".json").write_text(json.dumps(report.document, indent=1))
-        page.write_text(report.page)
+        path.with_suffix(".json").write_text(json.dumps(report.document, indent=1))
+        path.write_text(page(table, stage, now, rows, report))
         for old in sorted(folder.glob("*.html"))[:-KEPT]:
             old.with_suffix(".json").unlink(missing_ok=True)
             old.unlink(missing_ok=True)
@@ -29,4 +30,4 @@ def keep(state: Path, table: TableId, stage: str, report: GateReport) -> Path:
             f"the state folder cannot be written: {folder}: {error.strerror}; make room or mend it, then run the same"
             " command again"
         ) from error
-    return page
+    return path

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakeingest.config import Config
 from lakeingest.errors import OperatorNeeded, StorageFailed
+from lakeingest.spark.loss import abandon, is_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,9 +66,14 @@ def local_slots() -> int:
 
 
 def active() -> "SparkSession | None":
-    """The session that is there, whoever started it; PySpark is not imported for it."""
+    """The session that is there, whoever started it; PySpark is not imported for it.
+
+    One whose JVM has ended is forgotten, so that another one can be started.
+    """
     if sys.modules.get("pyspark") is None:
         return None
+    if is_gone():
+        abandon()
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -107,6 +113,9 @@ def _started(config: Config) -> "SparkSession":
     with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _named(config.state), _fetching(config):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # when the JVM ends, this thread of PySpark's prints a trace; the run says what happened, in one line
+    server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - there is no public way
+    server.handle_error = lambda *_: None
     return session
 
 

@@ -29,7 +29,7 @@ def drop(pipe: Pipe, name: str) -> None:
 
 
 @contextmanager
-def inserted(pipe: Pipe, name: str, row: tuple[int, str]) -> Iterator[None]:
+def inserted(pipe: Pipe, name: str, row: tuple[object, ...]) -> Iterator[None]:
     """A row more within the block, in what readers see; then the table is brought back to what it was."""
     if pipe.config.target.format == "hudi":
         folder = _folder(pipe, name)
@@ -51,7 +51,7 @@ def _folder(pipe: Pipe, name: str) -> Path:
     return pipe.config.target.folder(TableId(pipe.database, name))
 
 
-def _write(pipe: Pipe, name: str, row: tuple[int, str]) -> None:
+def _write(pipe: Pipe, name: str, row: tuple[object, ...]) -> None:
     options = {"hoodie.table.name": name, "hoodie.datasource.write.recordkey.field": "id"}
     rows = pipe.spark.createDataFrame([row], "id int, v string")
     rows.write.format("hudi").options(**options).mode("append").save(str(_folder(pipe, name)))

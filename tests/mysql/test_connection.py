@@ -15,6 +15,7 @@ from pymysql.constants import COMMAND
 
 from lakeingest.config import Source
 from lakeingest.core.position import file_number
+from lakeingest.demo import flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, OperatorNeeded, Retryable, SourceAway, SplitUnstable
 from lakeingest.mysql import connection
@@ -143,6 +144,25 @@ def test_a_wrong_password_needs_an_operator_and_names_the_user(mysql_server: Loc
     assert mysql_server.user in str(error)
     assert "REPLICATION CLIENT" in str(error)
     assert "wrong-secret" not in str(error)
+
+
+@pytest.mark.parametrize("mode", ["disabled", "preferred"])
+def test_a_password_is_sent_in_utf_8(any_server: LocalServer, mode: str) -> None:
+    """As the server keeps it and its own client sends it, with and without TLS, whatever signs it has."""
+    password = "pä$$wört-ключ-鍵"
+    plugin = "caching_sha2_password" if any_server.flavor is flavor.MYSQL else "mysql_native_password"
+    made = f"IDENTIFIED WITH {plugin} BY" if any_server.flavor is flavor.MYSQL else "IDENTIFIED BY"
+    with connect(source_of(any_server)) as root:
+        query(root, f"CREATE USER speaker@'%' {made} {literal(password)}")
+        try:
+            [(used,)] = query(root, "SELECT plugin FROM mysql.user WHERE User = 'speaker'")
+            assert used == plugin
+            source = source_of(any_server, user="speaker", password=password, tls={"mode": mode})
+            for _ in range(2):  # the second answer is from the server's cache
+                with connect(source) as speaking:
+                    assert query(speaking, "SELECT 1") == [("1",)]
+        finally:
+            query(root, "DROP USER speaker@'%'")
 
 
 def test_a_missing_right_needs_an_operator(source: Source) -> None:

@@ -175,6 +175,29 @@ def test_cascades_that_stay_out_of_the_binlog_are_refused(db: Db, spoilt_db: Db,
         assert findings(db.connection, *(TableId(db.name, table.name) for table in tables)) == ""
 
 
+def test_cascades_may_be_missing_where_the_user_says_so(spoilt_db: Db) -> None:
+    """Of that table alone; the warning counts its keys. A user with no more rights than a run needs sees them too."""
+    spoilt_db.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, q INT,"
+        " FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE,"
+        " FOREIGN KEY (q) REFERENCES parent (id) ON UPDATE SET NULL)",
+        "CREATE TABLE other (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
+    )
+    parent, child, other = (TableId(spoilt_db.name, name) for name in ("parent", "child", "other"))
+    with user_on(spoilt_db, "SELECT, REPLICATION SLAVE, REPLICATION CLIENT") as user, connect(user) as connection:
+        refusing = Server.of(connection, (parent, child, other))
+        assert table_preflight.cascading(refusing) == {child: 2, other: 1}
+        assert table_preflight.missing_cascades(refusing).finding is None
+        assert f"rows of {child}, {other} outside" in str(table_preflight.cascades(refusing))
+        chosen = Server.of(connection, (parent, child, other), [child])
+        assert f"rows of {other} outside" in str(table_preflight.cascades(chosen))
+        warning = table_preflight.missing_cascades(chosen)
+        assert not warning.fatal
+        assert f"rows of {child} (2 keys) outside" in str(warning.finding)
+        assert table_preflight.cascades(Server.of(connection, (parent, child), [child])) is None
+
+
 def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
     """One message has all of them, so that one visit of the operator is enough."""
     spoilt_db.run(

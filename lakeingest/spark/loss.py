@@ -1,0 +1,89 @@
+"""Spark can end under a run: its JVM, or a Python worker, is killed or runs out of memory."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lakeingest.errors import Retryable, SparkLost
+
+_CONNECT_SECONDS = 1.0
+# What Spark's errors say where a process of its own ended and the JVM is still there, or is about to end.
+_ENDED = (
+    "SparkContext was shut down",
+    "stopped SparkContext",
+    "Python worker exited unexpectedly",
+    "java.lang.OutOfMemoryError",
+)
+
+
+@contextmanager
+def named_loss() -> Iterator[None]:
+    """SparkLost for whatever is raised because Spark's JVM, or a worker, ended while the block was using it."""
+    try:
+        yield
+    except Retryable:
+        raise
+    except Exception as error:
+        told = _told(error)
+        if told is None:
+            raise
+        raise SparkLost(f"Spark ended under the run: {told}; run the same command again") from error
+
+
+def is_gone() -> bool:
+    """Whether the JVM that PySpark talks to has ended; False where none was started."""
+    pyspark = sys.modules.get("pyspark")
+    gateway: Any = None if pyspark is None else pyspark.SparkContext._gateway  # noqa: SLF001 - there is no public way
+    if gateway is None:
+        return False
+    at = gateway.gateway_parameters
+    try:
+        socket.create_connection((at.address, at.port), _CONNECT_SECONDS).close()
+    except OSError:
+        return True
+    return False
+
+
+def abandon() -> None:
+    """Let PySpark forget a JVM that has ended, so that it starts another one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    forgotten: Any = SparkContext
+    context, gateway = forgotten._active_spark_context, forgotten._gateway  # noqa: SLF001 - there is no public way
+    if context is not None:
+        context._jsc = None  # noqa: SLF001 - `stop` would call the JVM
+        context.stop()
+    if gateway is not None and getattr(gateway, "proc", None) is not None:
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+    forgotten._gateway = forgotten._jvm = None  # noqa: SLF001
+    kept: Any = SparkSession
+    kept._instantiatedSession = kept._activeSession = None  # noqa: SLF001
+
+
+def _told(error: BaseException) -> str | None:
+    """What ended, in a line; None where the error has another reason."""
+    if "pyspark" not in sys.modules:
+        return None
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    for one in _chain(error):
+        if isinstance(one, Py4JNetworkError):
+            return "the connection to its JVM broke"
+        text = str(one)
+        ended = next((sign for sign in _ENDED if sign in text), None)
+        if ended is not None and (isinstance(one, Py4JError) or type(one).__module__.startswith("pyspark")):
+            return ended
+    return "its JVM is gone" if is_gone() else None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it was raised from or after."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,89 @@
+"""Changes that foreign keys cascade where the source does not log them: refused, or missing as the user wrote."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import PreflightFailed
+from lakeingest.pipeline.check import check
+from lakeingest.pipeline.init import init
+from lakeingest.pipeline.plan import plan
+from lakeingest.pipeline.status import status
+from lakeingest.tables import TableOptions
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
+
+
+@pytest.fixture
+def family(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]) -> Callable[..., Pipe]:
+    """Call it with settings: a parent and a child whose rows go with the parent's, on such a server."""
+
+    def make(**settings: str) -> Pipe:
+        pipe = pipe_on(mysql_server_with(server_id="97", **settings))
+        pipe.sql(
+            "CREATE TABLE parents (id INT PRIMARY KEY)",
+            "CREATE TABLE children (id INT PRIMARY KEY, p INT,"
+            " FOREIGN KEY (p) REFERENCES parents (id) ON DELETE CASCADE)",
+            "INSERT INTO parents VALUES (1), (2)",
+            "INSERT INTO children VALUES (1, 1), (2, 2)",
+        )
+        return pipe
+
+    return make
+
+
+def test_init_plan_and_check_say_the_same_and_the_others_are_copied(
+    family: Callable[..., Pipe], tmp_path: Path
+) -> None:
+    """Until the user writes that such changes may be missing: the table is copied without them, and all say so."""
+    pipe = family(innodb_native_foreign_keys="ON")
+    source, fix = pipe.config.source, "set `cascades: missing` for them in tables.options"
+    child = f"{pipe.database}.children"
+    written = init(
+        tmp_path / "pipeline.yml",
+        f"mysql://{source.user}@{source.host}:{source.port}/{pipe.database}",
+        {"MYSQL_PASSWORD": source.password.get_secret_value()},
+    )
+    assert {str(table): fix in reason for table, reason in written.refused.items()} == {child: True}
+    assert [str(table) for table in written.tables] == [f"{pipe.database}.parents"]
+    [finding] = [one.finding for one in check(pipe.config).problems]
+    assert finding is not None
+    assert f"rows of {child} outside the binlog" in finding
+    assert fix in finding
+    plans = {one.table.name: one for one in plan(pipe.config)}
+    assert (plans["children"].state, plans["parents"].state) == ("cannot be copied", "new")
+    assert fix in plans["children"].reasons[0]
+    with pytest.raises(PreflightFailed, match=f"{child} is not ready: foreign keys change rows"):
+        pipe.run()
+    assert pipe.rows("parents") == [(1,), (2,)]
+
+    options = {"*.children": TableOptions(cascades="missing")}
+    tables = pipe.config.tables.model_copy(update={"options": options})
+    pipe.config = pipe.config.model_copy(update={"tables": tables})
+    result = check(pipe.config)
+    assert result.ok
+    assert [one.name for one in result.warnings] == ["changes by foreign keys"]
+    [planned] = plan(pipe.config, [child])
+    assert planned.lossy == ("changes by 1 foreign keys: the source does not log them",)
+    pipe.run()
+    pipe.assert_equal()
+    pipe.sql("DELETE FROM parents WHERE id = 1", "INSERT INTO children VALUES (3, 2)")
+    pipe.run()
+    assert pipe.rows("children") == [(1, 1), (2, 2), (3, 2)]
+    assert not pipe.verify("children")["children"].equal
+    told = {one.table.name: one.cascades for one in status(pipe.config)}
+    assert told == {"children": 1, "parents": 0}
+    assert f"{child}: changes by 1 foreign keys are missing" in status(pipe.config).note
+
+
+def test_a_server_that_logs_cascades_needs_no_word(family: Callable[..., Pipe]) -> None:
+    """The child's rows are gone from the copy as from the source."""
+    pipe = family()
+    pipe.run()
+    pipe.sql("DELETE FROM parents WHERE id = 1")
+    pipe.run()
+    assert pipe.rows("children") == [(2, 2)]
+    pipe.assert_equal()

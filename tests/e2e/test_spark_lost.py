@@ -1,0 +1,76 @@
+"""Spark's JVM is killed under a run, as a scheduler or the kernel does: a name, 75, and Spark is started again."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from tests.e2e.job import Job, descendants, until
+from tests.e2e.test_follow import soon
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+ROWS = 12_000
+SUITE = "expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: v}}]"
+
+
+@pytest.fixture
+def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
+    """A pipeline with a table of many waves, which Spark asks a suite of."""
+    job = Job(tmp_path / "job", mysql_server, "spark_lost_job", 400).write()
+    (job.folder / "quality").mkdir()
+    (job.folder / "quality" / f"{job.database}.items.yml").write_text(SUITE)
+    values = ", ".join(f"({i}, REPEAT('{i} ', 20))" for i in range(ROWS))
+    job.sql(
+        f"USE {job.database}", "CREATE TABLE items (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO items VALUES {values}"
+    )
+    yield job
+    job.sql(f"DROP DATABASE {job.database}")
+
+
+def kill_java(process: "subprocess.Popen[str]") -> None:
+    """Kill -9 the JVM, and no process else."""
+    [java, *_] = [pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
+    os.kill(java, signal.SIGKILL)
+
+
+def test_a_killed_jvm_is_named_and_the_next_run_goes_on(job: Job) -> None:
+    """While waves are copied, and while the gate asks before the publish: one line, 75, and nothing is lost."""
+    for said in (": wave 2,", ", the last"):
+        process = job.start("run")
+        until(process, said)
+        kill_java(process)
+        output, _ = process.communicate(timeout=200)
+        last = output.splitlines()[-1]
+        assert process.returncode == 75, output[-2000:]
+        assert last.startswith("lakeingest: Spark ended under the run: ")
+        assert last.endswith("(runbook: SparkLost)")
+        assert "Traceback" not in output
+    code, said_then = job.run()
+    assert code == 0, said_then
+    assert job.published("items") == job.source("items")
+
+
+def test_a_run_that_follows_starts_spark_again(job: Job) -> None:
+    """It says so, and publishes what came meanwhile; SIGTERM ends it with 0."""
+    process = job.start("run", "--follow")
+    try:
+        until(process, "caught up")
+        kill_java(process)
+        job.sql(f"INSERT INTO {job.database}.items VALUES (-1, 'late')")
+        until(process, "Spark ended under the run")
+        soon(same(job))
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=200)
+        assert process.returncode == 0, output[-2000:]
+    finally:
+        process.kill()
+
+
+def same(job: Job) -> Callable[[], bool]:
+    """Whether readers see what the source has."""
+    return lambda: job.published("items") == job.source("items")

@@ -1,0 +1,90 @@
+"""`status` when something is wrong: it says what it can, and what is wrong."""
+
+import json
+import socket
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import SourceAway
+from lakeingest.pipeline.status import status
+from tests.e2e import others
+from tests.e2e.job import Job
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+
+@pytest.fixture
+def pair(pipe: Pipe) -> Pipe:
+    """Two tables that are copied."""
+    pipe.sql("CREATE TABLE a (id INT PRIMARY KEY, v INT)", "CREATE TABLE b (id INT PRIMARY KEY)")
+    pipe.sql("INSERT INTO a VALUES (1, 1)", "INSERT INTO b VALUES (1), (2)")
+    pipe.run()
+    return pipe
+
+
+@pytest.mark.formats
+def test_without_the_source_the_lake_is_asked(pair: Pipe) -> None:
+    """Rows and positions as ever, no lag; why the source is silent is in the result, and nothing else is shown."""
+    others.make(pair, "c", (7, "theirs")) if pair.config.target.format == "hudi" else None
+    before = {one.table: (one.state, one.rows, one.position) for one in status(pair.config)}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    source = pair.config.source.model_copy(update={"port": port})
+    found = status(pair.config.model_copy(update={"source": source}))
+    assert {one.table: (one.state, one.rows, one.position) for one in found} == before
+    assert {(one.lag_bytes, one.in_source) for one in found} == {(None, None)}
+    assert isinstance(found.source_error, SourceAway)
+    assert "only what the lake says; lag and new tables are unknown: the source 127.0.0.1" in found.note
+    nothing = pair.config.tables.model_copy(update={"include": ("nowhere.*",)})
+    with pytest.raises(SourceAway):
+        status(pair.config.model_copy(update={"source": source, "tables": nothing}))
+
+
+@pytest.mark.formats
+def test_a_copy_whose_source_table_was_dropped_is_named(pair: Pipe) -> None:
+    """Its copy stays, with the position that it has."""
+    pair.sql("DROP TABLE b")
+    found = status(pair.config)
+    assert [(one.table.name, one.state, one.rows, one.in_source) for one in found] == [
+        ("a", "published", 1, True),
+        ("b", "published", 2, False),
+    ]
+    assert f"{pair.database}.b: the source no longer has it" in found.note
+    assert "published, gone from the source" in repr(found)
+
+
+def test_the_command_ends_with_the_error_of_the_source(
+    mysql_server: LocalServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """After it has said what the lake knows; the last run is told where it failed, and a closed pipe is no bug."""
+    job = Job(tmp_path_factory.mktemp("status"), mysql_server, "status_job").write()
+    try:
+        job.sql(f"CREATE TABLE {job.database}.t (id INT PRIMARY KEY)", f"INSERT INTO {job.database}.t VALUES (1)")
+        assert job.run()[0] == 0
+        away = ("--set", "source.port=1")
+        code, output = said(job, "run", *away)
+        assert code == 75
+        code, output = said(job, "status", *away)
+        assert code == 75
+        assert f"{job.database}.t" in output
+        assert output.splitlines()[-1].endswith("(runbook: SourceAway)")
+        assert "the last run failed at " in output
+        assert json.loads((job.state / "last_run.json").read_text())["exit"] == 75
+        for command in ("check", "plan", "status", "run", "verify"):
+            before = ("bash", "-c", '"$@" | head -c 0; exit ${PIPESTATUS[0]}', "-")
+            process = job.start(command, before=before)
+            output, _ = process.communicate(timeout=200)
+            assert (process.returncode, "internal error" in output, "Traceback" in output) == (141, False, False), (
+                output
+            )
+    finally:
+        job.sql(f"DROP DATABASE {job.database}")
+
+
+def said(job: Job, *arguments: str) -> tuple[int, str]:
+    """The exit code of a command, and all that it prints."""
+    process = job.start(*arguments)
+    output, _ = process.communicate(timeout=200)
+    return process.returncode, output
