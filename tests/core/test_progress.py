@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakeingest.core.history import History
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.progress import FORMAT, TRANSITIONS, IllegalStep, Phase, Progress, Step
@@ -249,3 +250,13 @@ def test_a_merge_needs_the_spool_from_its_stop_or_from_the_first_watch() -> None
     assert (NEW.needed_from, copying.needed_from) == (COVERED, COVERED)
     level = copying.wave_committed((Split(KeyRange((5,), None), low=GtidSet(), high=HIGH),), 1)
     assert level.merged(plan(level, 7), position(7), 0, 0).needed_from == position(7).place
+
+
+def test_the_greatest_high_watermark_of_the_chunks_is_kept() -> None:
+    """With the history of its binlog: a part of that which is lost later takes the chunk with it."""
+    early, late = (replace(position(number), history=History(number)) for number in (2, 3))
+    rest = (Split(KeyRange((5,), None), low=GtidSet(), high=HIGH),)
+    first = NEW.created().wave_committed((FIRST,), 1, read_to=late)
+    second = first.wave_committed(rest, 1, read_to=early)
+    assert (first.read_to, second.read_to, first.wave_committed(rest, 1).read_to) == (late, late, late)
+    assert Progress.from_json(stored(second)) == second
