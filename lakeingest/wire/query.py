@@ -20,6 +20,7 @@ class _Status(enum.IntEnum):
 
 
 _BYTES: dict[int, int] = {_Status.FLAGS: 4, _Status.SQL_MODE: 8, _Status.AUTO_INCREMENT: 4, _Status.CHARSET: 6}
+_UNKNOWN = 1 << 16  # more than all variables have
 _CLIENT_BYTES = 2  # of the charset's three collations the client's is the first
 
 
@@ -56,14 +57,12 @@ def read_query(event: Event) -> Query:
 
 
 def _read_variables(body: Cursor) -> dict[int, bytes]:
-    """The status variables up to the first of an unknown number."""
+    """The status variables up to the first that is cut or of an unknown number."""
     found: dict[int, bytes] = {}
     while body.left:
         variable = body.number(1)
-        if variable == _Status.CATALOG:
-            found[variable] = body.take(body.number(1))
-        elif variable in _BYTES:
-            found[variable] = body.take(_BYTES[variable])
-        else:
+        size = body.number(1) if variable == _Status.CATALOG and body.left else _BYTES.get(variable, _UNKNOWN)
+        if size > body.left:
             break
+        found[variable] = body.take(size)
     return found

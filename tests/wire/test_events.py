@@ -1,3 +1,4 @@
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -375,6 +376,14 @@ def test_a_query_is_read_behind_its_status_variables() -> None:
     body = query_body("ALTER TABLE x", "shop") + b"\xe9"
     found = read_query(Event.parse(event(Type.QUERY, body, 500), checksums=True))
     assert found == Query("shop", "ALTER TABLE x\udce9", 0, 33)
+
+
+@pytest.mark.parametrize("status", [b"", b"\1\0", b"\1" + bytes(8) + b"\6", b"\6\7std", b"\x7f\1" + bytes(8)])
+def test_a_session_that_a_query_does_not_tell_is_unknown(status: bytes) -> None:
+    """Where a status variable is missing, cut, or comes after one that is not known."""
+    body = struct.pack("<IIBHH", 1, 0, 4, 0, len(status)) + status + b"shop\0BEGIN"
+    found = read_query(Event.parse(event(Type.QUERY, body, 500), checksums=True))
+    assert found == Query("shop", "BEGIN", 0 if len(status) > 9 and status[0] == 1 else None, None)
 
 
 @given(st.binary(max_size=60))
