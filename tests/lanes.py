@@ -29,13 +29,15 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 def judge(item: pytest.Item, report: pytest.TestReport) -> None:
     """Make a failure on a moving server an expected one, if the same test passed on the pinned one."""
     passed = item.config.stash.setdefault(PASSED, set())
-    if report.when == "call" and report.passed:
-        passed.add(item.nodeid)
     call = getattr(item, "callspec", None)
     flavor = call.params.get("any_server") if call else None
-    if not report.failed or not isinstance(flavor, Flavor) or flavor not in MOVING:
+    if call is None or not isinstance(flavor, Flavor):
         return
-    if item.nodeid.replace(flavor.name, PINNED.name) in passed:
+    others = {name: repr(value) for name, value in call.params.items() if name != "any_server"}
+    case = f"{item.nodeid.partition('[')[0]} {sorted(others.items())}"
+    if flavor is PINNED and report.when == "call" and report.passed:
+        passed.add(case)
+    if flavor in MOVING and report.failed and case in passed:
         report.outcome = "skipped"
         report.wasxfail = f"fails on the newest {flavor.name}, passes on the pinned {PINNED.name}: {_reason(report)}"
 

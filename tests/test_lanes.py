@@ -50,12 +50,18 @@ def test_a_failure_on_a_newest_server_blocks_only_where_the_pinned_one_fails_too
         def test_of_the_newest_alone(any_server):
             assert False
 
+        PAIRS = [(flavor, text) for flavor in (MARIADB_11_4, MARIADB_11_8) for text in "ab"]
+
+        @pytest.mark.parametrize(("any_server", "text"), PAIRS, indirect=["any_server"])
+        def test_with_pairs(any_server, text):
+            assert (any_server, text) not in {(MARIADB_11_8, "a"), (MARIADB_11_8, "b"), (MARIADB_11_4, "b")}
+
         def test_everywhere(any_server):
             pass
         """
     )
     result = pytester.runpytest_inprocess("-ra", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=3 + 2 + 3, failed=3, xfailed=1)
+    result.assert_outcomes(passed=3 + 2 + 1 + 3, failed=3 + 2, xfailed=1 + 1)
     told = "XFAIL *::test_moved[[]MariaDB 11.8] - fails on the newest MariaDB 11.8, passes on the pinned*it moved*"
     result.stdout.fnmatch_lines([told])
     failed = {line.split("::")[1].split(" -")[0] for line in result.outlines if line.startswith("FAILED ")}
@@ -63,6 +69,8 @@ def test_a_failure_on_a_newest_server_blocks_only_where_the_pinned_one_fails_too
         "test_broken[MariaDB 11.4]",
         "test_broken[MariaDB 11.8]",
         "test_of_the_newest_alone[MariaDB 11.8]",
+        "test_with_pairs[any_server1-b]",
+        "test_with_pairs[any_server3-b]",
     }
 
 
