@@ -15,7 +15,7 @@ from lakeingest.lake.history import BUILDING, STAGING
 from lakeingest.lake.iceberg import IcebergTarget
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.check import check
-from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted
+from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
 from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 
@@ -273,6 +273,22 @@ def test_a_data_file_that_someone_deleted_is_named(pipe: Pipe) -> None:
     away.rename(gone)
     pipe.run()
     pipe.assert_equal()
+
+
+@pytest.mark.parametrize("pattern", ["data/*.parquet", "metadata/snap-*.avro", "metadata/*.metadata.json"])
+def test_a_file_of_the_last_commit_that_is_empty_is_gone_back_from(pipe: Pipe, pattern: str) -> None:
+    """As a power loss leaves one on a disk that forgets what it synced: the run says so, and copies nothing again."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    pipe.sql(*CHANGES)
+    pipe.run()
+    waves = len(pipe.seen(WaveCommitted))
+    max(files_of(pipe, pattern), key=lambda file: file.stat().st_mtime_ns).write_bytes(b"")
+    pipe.sql("INSERT INTO orders VALUES (-1, 'new')")
+    pipe.run()
+    pipe.assert_equal()
+    assert len(pipe.seen(WentBack)) == 1
+    assert len(pipe.seen(WaveCommitted)) == waves
 
 
 def test_a_spool_that_executors_cannot_write_is_named(pipe: Pipe) -> None:
