@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -372,13 +371,10 @@ def _stop_spark() -> None:
 
 
 def _record(config: Config, outcome: dict[str, Any]) -> None:
-    """Leave `last_run.json` where a cluster loses exit codes; whoever reads it finds a whole one."""
+    from lakeingest.pipeline.last_run import record
+
     try:
-        config.state.mkdir(parents=True, exist_ok=True)
-        new = config.state / f"last_run.{os.getpid()}.new"
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        new.write_text(json.dumps({"at": at, **outcome}, default=str) + "\n")
-        new.replace(config.state / "last_run.json")
+        record(config.state, outcome)
     except OSError as error:
         sys.stderr.write(f"lakeingest: {config.state / 'last_run.json'} was not written: {error.strerror}\n")
 

@@ -17,7 +17,6 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -28,6 +27,7 @@ from pydantic import (
 
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
+from lakeingest.duration import Duration
 from lakeingest.errors import ConfigError, NotBuiltYet
 from lakeingest.place import Place, below, uri
 from lakeingest.services import EmrServerless, Submit
@@ -37,8 +37,6 @@ CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' 
 SUITES = Path("quality")  # where users' suites are looked for, unless a folder is named
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
 _DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
-_DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw])", re.ASCII)
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 _NOT_BUILT = (
@@ -65,20 +63,6 @@ def _secret(secret: SecretStr) -> SecretStr:
 
 
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
-
-
-def _duration(given: Any) -> timedelta:
-    found = _DURATION.fullmatch(str(given))
-    if found is None:
-        raise ValueError("a duration is a number and its unit: 30s, 15m, 12h, 5d or 2w")
-    try:
-        return timedelta(**{_UNITS[found["unit"]]: int(found["number"])})
-    except OverflowError as error:
-        raise ValueError("this duration is too long") from error
-
-
-# Of a time such as 5d. A bare number says no unit, so it is refused.
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
 
 
 class _Frozen(BaseModel):

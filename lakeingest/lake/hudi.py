@@ -13,15 +13,12 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
 from urllib.parse import quote as encode
 from urllib.parse import unquote as decode
-
-import pyarrow as pa
 
 from lakeingest import config
 from lakeingest.core.change import DELETED
@@ -30,6 +27,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
 from lakeingest.lake.durable import sync, sync_tree
+from lakeingest.lake.hudi_writer import HudiMerger, HudiWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
 from lakeingest.lake.statement import configured, effects_of, merge_folder
 from lakeingest.lake.storage import kept, stored
@@ -59,29 +57,6 @@ _OPTIONS = {
     "hoodie.table.timeline.timezone": "UTC",
     "hoodie.datasource.write.commitmeta.key.prefix": f"{PREFIX}lakeingest.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class HudiWriter:
-    """Writes Parquet files into staging."""
-
-    folder: StagingFolder
-
-    def write(self, rows: pa.Table) -> bytes:
-        """The file's name. Every call names its own, so a retried or speculative task harms nobody."""
-        with stored(self.folder.path):
-            return self.folder.write(rows).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class HudiMerger(HudiWriter):
-    """Writes the last change of each key; where the old rows are, Hudi finds by its index."""
-
-    keeps_deletes: bool = True
-
-    def replace(self, changes: pa.Table) -> bytes:  # noqa: ARG002
-        """Nothing to write for that."""
-        return b""
 
 
 class HudiTarget:

@@ -17,6 +17,7 @@ from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.mysql.table_preflight import cascading
+from lakeingest.pipeline.last_run import failure
 from lakeingest.pipeline.opening import choose
 from lakeingest.pipeline.publish import GATE
 from lakeingest.pipeline.report import Report
@@ -111,7 +112,7 @@ def status(config: Config, tables: Sequence[str] = ()) -> Statuses:
         )
         for table in choose(config, known, tables)
     )
-    told.source_error, told.last_run = source.error, _last_run(config)
+    told.source_error, told.last_run = source.error, failure(config.state)
     return told
 
 
@@ -140,15 +141,6 @@ def _asked(config: Config) -> _Source:
             return _Source(None, tables, written_position(connection), file_sizes(connection), cascades)
     except LakeIngestError as error:
         return _Source(error)
-
-
-def _last_run(config: Config) -> str:
-    """How the last run ended where it failed; empty otherwise, and where no run wrote it down."""
-    try:
-        told = json.loads((config.state / "last_run.json").read_text())
-        return f"the last run failed at {told['at']}: {told['error']}" if told["error"] else ""
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
 
 
 def _status(target: Target, table: TableId, name: str, source: _Source) -> TableStatus:

@@ -1,0 +1,24 @@
+"""A length of time as pipeline.yml writes it: a number and its unit."""
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+_DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw])", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def _duration(given: Any) -> timedelta:
+    found = _DURATION.fullmatch(str(given))
+    if found is None:
+        raise ValueError("a duration is a number and its unit: 30s, 15m, 12h, 5d or 2w")
+    try:
+        return timedelta(**{_UNITS[found["unit"]]: int(found["number"])})
+    except OverflowError as error:
+        raise ValueError("this duration is too long") from error
+
+
+# Of a time such as 5d. A bare number says no unit, so it is refused.
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
