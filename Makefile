@@ -1,10 +1,11 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench lock clean
+.PHONY: help demo test test-all test-slice lint bench lock clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
 ROWS ?=
 ROUNDS ?= 5
+SLICE ?= 0/4
 bench: DIR ?= ./benchmark-lake
 DIR ?= ./demo-lake
 
@@ -20,13 +21,19 @@ PIP = DIST_EXTRA_CONFIG=$(CURDIR)/.venv/build.cfg .venv/bin/python -m pip
 INSTALL = $(PIP) install --quiet --no-deps --no-compile --use-pep517
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 demo: .venv/package.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi ROWS=n DIR=folder)
 	.venv/bin/lakeingest demo --target $(TARGET) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
 
-test: .venv/package.stamp .venv/dev.stamp ## run every test, with the branch coverage of lakeingest/core
-	.venv/bin/python -m pytest --cov
+test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones, with the branch coverage of lakeingest/core
+	.venv/bin/python -m pytest --cov --durations 25 --take quick --minutes 60
+
+test-all: .venv/package.stamp .venv/dev.stamp ## run every test
+	.venv/bin/python -m pytest --cov --durations 25
+
+test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/4 to 3/4)
+	.venv/bin/python -m pytest --durations 10 --take $(SLICE)
 
 lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/ruff check

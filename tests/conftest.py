@@ -16,6 +16,9 @@ from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
 from tests import lanes, pinned
 from tests.quick import QUICK
+from tests.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_sessionfinish"]  # hooks that pytest finds here
 
 FORMATS = ("iceberg", "hudi")
 
