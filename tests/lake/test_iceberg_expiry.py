@@ -117,6 +117,29 @@ def test_every_snapshot_that_is_left_can_be_read(short: Lake, raw: Raw) -> None:
         assert read(raw(), version) == expected(versions[version])
 
 
+def test_a_file_of_ours_that_someone_added_to_a_snapshot_of_theirs_stays(
+    short: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that snapshot is not the end of a branch, and all that had the file before are removed at once."""
+    monkeypatch.setattr(expiry, "WORTH", 24)
+    versions = publishes(short, start(short), range(3))
+    table = raw()
+    [newest, *_] = [one["file_path"] for one in table.inspect.files().to_pylist() if one["content"] == 0]
+    root = table.metadata.snapshots[0].snapshot_id
+    table.manage_snapshots().create_branch(root, "theirs").create_tag(root, "kept").commit()
+    for _ in range(2):
+        table.add_files([newest], branch="theirs", check_duplicate_files=False)
+    theirs = table.metadata.snapshot_by_name("theirs")
+    assert theirs is not None
+    assert theirs.parent_snapshot_id is not None
+    table.manage_snapshots().remove_branch("theirs").commit()
+    rows = table.scan(snapshot_id=theirs.parent_snapshot_id).to_arrow().num_rows
+    publishes(short, short.loaded(), range(3, 32))
+    assert newest not in {one["file_path"] for one in raw().inspect.files().to_pylist()}
+    assert not versions.keys() & {one.snapshot_id for one in raw().metadata.snapshots}
+    assert raw().scan(snapshot_id=theirs.parent_snapshot_id).to_arrow().num_rows == rows
+
+
 def test_published_commits_are_kept_for_the_time_that_was_asked(lake: Lake, raw: Raw) -> None:
     """With the default history nothing that readers saw today goes; waves before the first publish do."""
     staged = lake.created()
