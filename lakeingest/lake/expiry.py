@@ -185,7 +185,7 @@ def _witnesses(metadata: TableMetadata, gone: Sequence[Snapshot]) -> list[Snapsh
     A file is added once, and gone for good where it is gone. So what a removed snapshot shares with one that stays was
     added at or before the first of its line that stays, and that has it; or it was added by a snapshot that stays and
     from which the removed one descends: the nearest such one has it. Where the line of descent is not known any more,
-    each older snapshot is asked. Someone else may have added a file of ours once more: each snapshot of theirs is asked.
+    each older snapshot is asked. Someone else may have added a file of ours once more, so theirs are all asked.
     """
     kept = {one.snapshot_id: one for one in metadata.snapshots}
     parents = {one.snapshot_id: one.parent_snapshot_id for one in gone}

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
 from lakeingest.core.schema import Column, Kind
-from lakeingest.errors import ForeignWrite, StaleWriter
+from lakeingest.errors import ForeignWrite
 from lakeingest.lake.preflight import copies
 from tests.lake.steps import Lake, Raw
 
@@ -134,7 +134,7 @@ def test_a_change_at_the_very_moment_of_a_commit_refuses_it(
         change()
         found = iter([early])
         monkeypatch.setattr(target, "_table", lambda _, found=found: next(found, None) or raw())
-        with pytest.raises(StaleWriter, match=str(lake.table)):
+        with pytest.raises(ForeignWrite, match=str(lake.table)):
             target.mark(staged, staged.progress)
 
 
