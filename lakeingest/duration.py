@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer
 
 _DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -21,4 +21,6 @@ def _duration(given: Any) -> timedelta:
 
 
 # Of a time such as 5d. A bare number says no unit, so it is refused.
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Duration = Annotated[
+    timedelta, BeforeValidator(_duration), PlainSerializer(lambda given: f"{given // timedelta(seconds=1)}s")
+]
