@@ -256,7 +256,11 @@ def test_the_way_out_leads_out(place: Place, trouble: str) -> None:
         steps = pasted_in_trouble(runbook)
         assert steps[-1].text == HEALTHY
         for block in steps:
-            if block.text == RUN:
+            if block.text == RUN and block.code:
+                with pytest.raises(LakeIngestError) as raised:
+                    pipe.run()
+                assert raised.value.exit_code == block.code
+            elif block.text == RUN:
                 pipe.run()
             elif block.text == HEALTHY:
                 assert {one.state for one in status(pipe.config)} == {"published"}
