@@ -104,7 +104,7 @@ MACHINE: dict[str, tuple[Exception, str, int]] = {
     "connection reset": (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "Retryable", 75),
     "pipe broken": (BrokenPipeError(errno.EPIPE, "Broken pipe"), "Retryable", 75),
     "time-out": (TimeoutError("timed out"), "Retryable", 75),
-    "out of memory": (MemoryError(), "OperatorNeeded", 3),
+    "out of memory": (MemoryError(), "Retryable", 75),
     "too many files": (OSError(errno.EMFILE, "Too many open files"), "StorageFailed", 3),
 }
 EDGES = {"mysql": MYSQL, "lake": LAKE, "spark": SPARK, "quality": QUALITY, "machine": MACHINE}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakeingest.config import Source
-from lakeingest.errors import OperatorNeeded, Retryable
+from lakeingest.errors import Retryable
 from lakeingest.lake.target import Target
 from lakeingest.mysql.connection import named_errors
 from lakeingest.spark.loss import named_loss
@@ -18,8 +18,8 @@ def named(source: Source, target: Target) -> Iterator[None]:
     """Raise what fails in the block as a `LakeIngestError`, unless nothing but a bug of ours explains it.
 
     SourceAway, SplitUnstable, ChunkTooSlow, OperatorNeeded: of the server. StorageFailed, StateUnreadable, StaleWriter:
-    of the lake. SparkLost: of Spark, also where Great Expectations tells of it. Retryable: a connection that broke.
-    OperatorNeeded: too little memory.
+    of the lake. SparkLost: of Spark, also where Great Expectations tells of it. Retryable: a connection that broke, too
+    little memory.
     """
     with _named_machine(), named_loss(), target.stored(), named_errors(source):
         yield
@@ -30,12 +30,5 @@ def _named_machine() -> Iterator[None]:
     try:
         yield
     except (ConnectionError, TimeoutError) as error:
-        raise Retryable(f"a connection broke{_of(error)}; run the same command again") from error
-    except MemoryError as error:
-        raise OperatorNeeded(
-            f"this machine has too little memory{_of(error)}; give the run more, or set a smaller chunk_rows"
-        ) from error
-
-
-def _of(error: Exception) -> str:
-    return f": {error}" if str(error) else ""
+        reason = f": {error}" if str(error) else ""
+        raise Retryable(f"a connection broke{reason}; run the same command again") from error
