@@ -120,12 +120,12 @@ def foreign_row(pipe: Pipe) -> AbstractContextManager[None]:
 
 @contextmanager
 def unreadable(pipe: Pipe) -> Iterator[None]:
-    """The metadata of the copy is gone."""
+    """All metadata of the copy is gone."""
     with SqlCatalog(CATALOG, **pipe.config.target.pyiceberg_properties()) as catalog:
         file = Path(catalog.load_table(f"{pipe.database}.beans").metadata_location.removeprefix("file://"))
-    hidden = file.rename(file.with_suffix(".hidden"))
+    hidden = file.parent.rename(file.parent.with_suffix(".hidden"))
     yield
-    hidden.rename(file)
+    hidden.rename(file.parent)
 
 
 @pytest.mark.parametrize(
