@@ -27,6 +27,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
 from lakeingest.lake.durable import sync, sync_tree
+from lakeingest.lake.file_groups import assert_whole
 from lakeingest.lake.hudi_writer import HudiMerger, HudiWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
 from lakeingest.lake.statement import configured, effects_of, merge_folder
@@ -204,6 +205,8 @@ class HudiTarget:
             shown = self._shown(table)
             if staged.published != (None if shown is None else shown.version):
                 raise StaleWriter(f"{table}: another writer published it; run the same command again")
+            if shown is not None:
+                assert_whole(table, self._place(table))
             commits = self._since(table, shown, staged.version)
             names, merges = files_of(commits)
             self._staging(table).assert_whole([*names, *(name for merge in merges for name in merge)])
@@ -243,13 +246,17 @@ class HudiTarget:
         return tuple(map(hudi_type, schema.columns))
 
     def _standing(self, table: TableId, shown: Instant | None) -> Staged | None:
-        """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see."""
+        """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see.
+
+        StateUnreadable where readers miss a file.
+        """
         staging = self._staging(table)
         if shown is None:
             commits = staging.commits()
             if not commits or commits[0].base is not None:  # it stood on a table that was dropped
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
+        assert_whole(table, self._place(table))
         commits = staging.commits(shown.version)
         if commits:
             return Staged(commits[-1].progress, commits[-1].version, shown.version)
