@@ -26,10 +26,13 @@ def assert_whole(table: TableId, folder: Path) -> None:
 def _newest(folder: Path) -> dict[str, tuple[Path, int, str]]:
     """Of each file group its newest file, the length in bytes, and the commit that wrote it."""
     found: dict[str, tuple[Path, int, str]] = {}
-    for _, begun, commit in sorted(writes(folder)):
-        with metadata_of(commit) as metadata:
-            for written in (metadata["partitionToWriteStats"] or {}).values():
-                for one in written:
-                    if one["path"]:  # none where a write left the group without a file
-                        found[one["fileId"]] = (folder / one["path"], one["fileSizeInBytes"], begun)
+    for _, begun, commit in sorted(writes(folder), reverse=True):
+        try:
+            with metadata_of(commit) as metadata:
+                for written in (metadata["partitionToWriteStats"] or {}).values():
+                    for one in written:
+                        if one["path"]:  # none where a write left the group without a file
+                            found.setdefault(one["fileId"], (folder / one["path"], one["fileSizeInBytes"], begun))
+        except FileNotFoundError:  # another run archived it since its name was read
+            continue
     return found

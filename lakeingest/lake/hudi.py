@@ -266,7 +266,7 @@ class HudiTarget:
         """The commit that readers see, or will when the first publish is finished."""
         shown = newest(table, self.settings.folder(table))
         if shown is None and (self._building(table) / ".hoodie").is_dir():
-            return newest(table, self._building(table))
+            return newest(table, self._building(table), building=True)
         return shown
 
     def _is_shown(self, table: TableId, version: int) -> bool:

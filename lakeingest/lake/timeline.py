@@ -48,10 +48,11 @@ class Instant:
             raise StateUnreadable(f"{table}: the progress of commit {self.time} is unreadable: {error}") from error
 
 
-def newest(table: TableId, folder: Path) -> Instant | None:
-    """The commit of ours whose rows readers of the folder see; None when no write was ever completed there.
+def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant | None:
+    """The commit of ours whose rows readers of the folder see; None when there is no table.
 
-    NotOurTable for the copy of another table, or of none; ForeignWrite when someone else wrote to it since.
+    NotOurTable for the copy of another table, or of none; ForeignWrite when someone else wrote to it since, or emptied
+    it. While we are `building` it, a folder has no commit: that is no table yet.
     """
     if not (folder / ".hoodie").is_dir():
         if folder.exists():
@@ -74,6 +75,11 @@ def newest(table: TableId, folder: Path) -> Instant | None:
             return instant
     if above is not None:
         raise _not_ours(table, folder)
+    if not building:  # as TRUNCATE and CREATE TABLE leave it
+        raise ForeignWrite(
+            f"{table}: {folder} has no commit: someone else emptied or downgraded the table, or made one there; remove it to"
+            " copy the table again"
+        )
     return None
 
 

@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from lakeingest.core.schema import TableId
-from lakeingest.errors import NotOurTable, StateUnreadable
+from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
 from lakeingest.lake import timeline
 from tests.lake.steps import Lake
 
@@ -99,3 +99,39 @@ def test_a_damaged_commit_of_the_table_is_named_whatever_its_bytes_are(lake: Lak
         except NotOurTable:  # its properties could be read
             continue
     assert refused > 500
+
+
+def test_a_table_that_someone_emptied_stops(lake: Lake) -> None:
+    """TRUNCATE leaves no commit: a copy is not made in its place unseen, nor merged into what is left of it."""
+    lake.published((1, "a"))
+    staged = lake.merge(lake.loaded(), (2, "b", False), pos=30)
+    name = f"emptied_{lake.table.name}"
+    lake.spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{folder(lake).as_uri()}'")
+    lake.spark.sql(f"TRUNCATE TABLE {name}")
+    lake.spark.sql(f"DROP TABLE {name}")
+    for step in (lake.open().load, lake.open().look):
+        with pytest.raises(ForeignWrite, match=f"{lake.table}: {folder(lake)} has no commit.* remove it to copy"):
+            step(lake.table)
+    with pytest.raises(ForeignWrite, match=str(lake.table)):
+        lake.publish(staged)
+    shutil.rmtree(folder(lake))
+    assert lake.open().load(lake.table) is None
+
+
+def test_a_commit_that_is_archived_while_the_table_is_looked_at_is_no_damage(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`status` looks while a run publishes: a name of the timeline may be gone before its file is read."""
+    lake.published((1, "a"))
+    lake.publish(lake.merge(lake.loaded(), (1, "b", False), pos=30))
+    first = commits(lake)[0]
+
+    def archiving(path: Path) -> list[tuple[str, str, Path]]:
+        names = timeline.writes(path)
+        first.unlink()
+        return names
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lakeingest.lake.file_groups.writes", archiving)
+        found = lake.open().look(lake.table)
+    assert found == lake.loaded()
