@@ -77,8 +77,8 @@ def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant |
         raise _not_ours(table, folder)
     if not building:  # as TRUNCATE and CREATE TABLE leave it
         raise ForeignWrite(
-            f"{table}: {folder} has no commit: someone else emptied or downgraded the table, or made one there; remove it to"
-            " copy the table again"
+            f"{table}: {folder} has no commit: someone else emptied or downgraded the table, or made one there; remove"
+            " it to copy the table again"
         )
     return None
 
