@@ -12,6 +12,7 @@ import pytest
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
 from lakeingest.lake import timeline
+from lakeingest.lake.statement import configured
 from tests.lake.steps import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
@@ -77,6 +78,26 @@ def test_a_table_with_a_damaged_file_is_copied_again_once_its_folder_is_removed(
     assert lake.open().load(lake.table) is None
     lake.publish(lake.open().mark(lake.copied((1, "new")), lake.leveled(lake.loaded(), 40)))
     assert lake.seen() == [(1, "new")]
+
+
+def test_a_commit_with_a_damaged_file_may_be_rolled_back(lake: Lake) -> None:
+    """Hudi's own procedure takes the newest commit back; the table goes on from the one before it."""
+    lake.published((1, "a"), pos=20)
+    lake.publish(lake.merge(lake.loaded(), (1, "A", False), (2, "b", False), pos=30))
+    commit = commits(lake)[-1]
+    written(lake, commit)[0].write_bytes(b"")
+    instant, name = commit.name.partition("_")[0], f"damaged_{lake.table.name}"
+    with pytest.raises(StateUnreadable, match=f"it is of commit {instant}"):
+        lake.open().load(lake.table)
+    lake.spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{folder(lake).as_uri()}'")
+    with configured(lake.spark, {"hoodie.metadata.enable": "false"}):  # else it reads the damaged file first
+        lake.spark.sql(f"CALL rollback_to_instant(table => '{name}', instant_time => '{instant}')").collect()
+    lake.spark.sql(f"DROP TABLE {name}")
+    position = lake.loaded().progress.position
+    assert position is not None
+    assert str(position.at) == "binlog.000001:20"
+    lake.publish(lake.merge(lake.loaded(), (1, "A", False), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "A"), (2, "b")]
 
 
 def test_a_damaged_commit_of_the_table_is_named_whatever_its_bytes_are(lake: Lake, tmp_path: Path) -> None:
