@@ -52,6 +52,7 @@ _BUCKETS_MIN = 4
 _OPTIONS = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
     "hoodie.index.type": "BUCKET",  # a key is looked for in one file only
+    "hoodie.parquet.bloom.filter.enabled": "false",  # 430 KB in each file, which only other kinds of index look at
     "hoodie.metadata.enable": "false",  # a table of files beside the table, which a local listing does not need
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
