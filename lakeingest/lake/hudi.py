@@ -27,6 +27,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
 from lakeingest.lake.durable import sync, sync_tree
+from lakeingest.lake.file_groups import assert_whole
 from lakeingest.lake.hudi_writer import HudiMerger, HudiWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale
 from lakeingest.lake.statement import configured, effects_of, merge_folder
@@ -51,6 +52,7 @@ _BUCKETS_MIN = 4
 _OPTIONS = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
     "hoodie.index.type": "BUCKET",  # a key is looked for in one file only
+    "hoodie.parquet.bloom.filter.enabled": "false",  # 430 KB in each file, which only other kinds of index look at
     "hoodie.metadata.enable": "false",  # a table of files beside the table, which a local listing does not need
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
@@ -204,6 +206,8 @@ class HudiTarget:
             shown = self._shown(table)
             if staged.published != (None if shown is None else shown.version):
                 raise StaleWriter(f"{table}: another writer published it; run the same command again")
+            if shown is not None:
+                assert_whole(table, self._place(table))
             commits = self._since(table, shown, staged.version)
             names, merges = files_of(commits)
             self._staging(table).assert_whole([*names, *(name for merge in merges for name in merge)])
@@ -243,13 +247,17 @@ class HudiTarget:
         return tuple(map(hudi_type, schema.columns))
 
     def _standing(self, table: TableId, shown: Instant | None) -> Staged | None:
-        """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see."""
+        """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see.
+
+        StateUnreadable where readers miss a file.
+        """
         staging = self._staging(table)
         if shown is None:
             commits = staging.commits()
             if not commits or commits[0].base is not None:  # it stood on a table that was dropped
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
+        assert_whole(table, self._place(table))
         commits = staging.commits(shown.version)
         if commits:
             return Staged(commits[-1].progress, commits[-1].version, shown.version)
@@ -259,7 +267,7 @@ class HudiTarget:
         """The commit that readers see, or will when the first publish is finished."""
         shown = newest(table, self.settings.folder(table))
         if shown is None and (self._building(table) / ".hoodie").is_dir():
-            return newest(table, self._building(table))
+            return newest(table, self._building(table), building=True)
         return shown
 
     def _is_shown(self, table: TableId, version: int) -> bool:

@@ -6,8 +6,10 @@ neither: it changes no row, but leaves files that no bucket knows.
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +48,11 @@ class Instant:
             raise StateUnreadable(f"{table}: the progress of commit {self.time} is unreadable: {error}") from error
 
 
-def newest(table: TableId, folder: Path) -> Instant | None:
-    """The commit of ours whose rows readers of the folder see; None when no write was ever completed there.
+def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant | None:
+    """The commit of ours whose rows readers of the folder see; None when there is no table.
 
-    NotOurTable for the copy of another table, or of none; ForeignWrite when someone else wrote to it since.
+    NotOurTable for the copy of another table, or of none; ForeignWrite when someone else wrote to it since, or emptied
+    it. While we are `building` it, a folder has no commit: that is no table yet.
     """
     if not (folder / ".hoodie").is_dir():
         if folder.exists():
@@ -72,6 +75,11 @@ def newest(table: TableId, folder: Path) -> Instant | None:
             return instant
     if above is not None:
         raise _not_ours(table, folder)
+    if not building:  # as TRUNCATE and CREATE TABLE leave it
+        raise ForeignWrite(
+            f"{table}: {folder} has no commit: someone else emptied or downgraded the table, or made one there; remove"
+            " it to copy the table again"
+        )
     return None
 
 
@@ -84,7 +92,7 @@ def retention(folder: Path, history: History) -> dict[str, str]:
     if "keep" in history.model_fields_set:
         oldest = datetime.now(UTC) - history.keep
         moment = f"{oldest:%Y%m%d%H%M%S%f}"[:17]
-        young = sum(completed >= moment for completed, _, _ in _writes(folder)) + 1  # the one that is replaced now
+        young = sum(completed >= moment for completed, _, _ in writes(folder)) + 1  # the one that is replaced now
     retained = min(max(history.least, young), MOST)
     return {
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
@@ -94,13 +102,7 @@ def retention(folder: Path, history: History) -> dict[str, str]:
     }
 
 
-def _completed(folder: Path) -> Iterator[Instant]:
-    """The completed writes, the last one first."""
-    for _, begun, file in sorted(_writes(folder), reverse=True):
-        yield _read(begun, file)
-
-
-def _writes(folder: Path) -> list[tuple[str, str, Path]]:
+def writes(folder: Path) -> list[tuple[str, str, Path]]:
     """When each write of the timeline was completed and begun, in UTC, and its file: `<begun>_<completed>.<kind>`."""
     found = []
     for file in (folder / ".hoodie" / "timeline").glob("*_*.*"):
@@ -109,6 +111,23 @@ def _writes(folder: Path) -> list[tuple[str, str, Path]]:
             begun, _, completed = times.partition("_")
             found.append((completed, begun, file))
     return found
+
+
+@contextmanager
+def metadata_of(file: Path) -> Iterator[dict[str, Any]]:
+    """What a commit's file tells (Hudi's `HoodieCommitMetadata`, in Avro); StateUnreadable where it is damaged."""
+    stored = BytesIO(file.read_bytes())  # what the disk says of it is for others to name
+    try:
+        metadata: Any = next(iter(fastavro.reader(stored)))
+        yield metadata
+    except Exception as error:  # of damaged bytes fastavro makes almost any error, MemoryError too
+        raise StateUnreadable(f"{file} is no commit of a Hudi table: {type(error).__name__}: {error}") from error
+
+
+def _completed(folder: Path) -> Iterator[Instant]:
+    """The completed writes, the last one first."""
+    for _, begun, file in sorted(writes(folder), reverse=True):
+        yield _read(begun, file)
 
 
 def _planned_clustering(folder: Path) -> Path | None:
@@ -122,14 +141,10 @@ def _planned_clustering(folder: Path) -> Path | None:
 
 
 def _read(begun: str, file: Path) -> Instant:
-    try:
-        with file.open("rb") as opened:
-            metadata: Any = next(iter(fastavro.reader(opened)))
+    with metadata_of(file) as metadata:
         given = metadata["extraMetadata"] or {}
         properties = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
         return Instant(begun, properties)
-    except (ValueError, KeyError, TypeError, StopIteration, EOFError) as error:
-        raise StateUnreadable(f"{file} is no commit of a Hudi table: {error}") from error
 
 
 def _not_ours(table: TableId, folder: Path) -> NotOurTable:
