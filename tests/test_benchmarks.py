@@ -67,6 +67,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield made
 
 
+@pytest.mark.long("copies a table twice in a process of its own, and compares it")
 @pytest.mark.e2e
 @pytest.mark.spark
 def test_a_turn_measures_an_equal_copy_and_sees_one_that_is_not(place: Bench) -> None:

@@ -71,6 +71,7 @@ def test_a_job_is_named_by_what_is_in_it(tmp_path: Path) -> None:
     assert len({Path(name).parent for name in names(one) if "__pycache__" in name}) <= 1  # of this content alone
 
 
+@pytest.mark.long("installs all dependencies into an archive")
 def test_dependencies_are_fetched_once(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same versions are not asked for again; others are, and what pip cannot find is told in one line."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -110,6 +111,7 @@ def test_a_job_finds_its_kernels_compiled(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long("installs all dependencies into an archive")
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the archive is for Python 3.11")
 def test_the_archives_are_all_that_a_job_needs(pipeline: Callable[..., Path], built: Path, tmp_path: Path) -> None:
     """A Python that sees only them and PySpark imports every module from them, and runs the command on the file."""

@@ -39,7 +39,10 @@ def servers(folder: Path) -> list[str]:
     return found
 
 
-@pytest.fixture(scope="module", params=["iceberg", "hudi"])
+@pytest.fixture(
+    scope="module",
+    params=["iceberg", pytest.param("hudi", marks=pytest.mark.long("Hudi's demo takes twice as long as Iceberg's"))],
+)
 def played(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, mysql_server: LocalServer
 ) -> tuple[Path, str]:

@@ -355,6 +355,7 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator
     job.sql(f"DROP DATABASE {job.database}")
 
 
+@pytest.mark.long("waits until a lease is void")
 def test_processes_that_are_stopped_go_on(job: Job, record: Record) -> None:
     """One pipeline, and one fault after the other: each says one line, and the last run is equal."""
     without_override = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()

@@ -91,6 +91,7 @@ def written_to(pipe: Pipe, kinds: Mapping[str, Keyed], rows: int, seed: int) -> 
     return beside(write, WRITERS)
 
 
+@pytest.mark.long("copies 35 tables twice under four writers")
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_every_kind_of_key_is_copied_exactly_under_writers(
     pipe_on: Callable[..., Pipe], any_server: LocalServer, seed: int

@@ -144,6 +144,7 @@ def finish(job: Job, spark: SparkSession) -> None:
     assert len({row[0] for row in published}) == len(published)
 
 
+@pytest.mark.long("starts three processes with a Spark each, and writes beside them")
 @pytest.mark.parametrize("flavor", [MYSQL, MARIADB_11_4], ids=["MySQL", "MariaDB"], indirect=True)
 def test_kills_in_a_bootstrap(
     job_in: Callable[[str], Job], spark: SparkSession, record_property: Callable[[str, object], None]
@@ -175,6 +176,7 @@ def test_kills_in_a_bootstrap(
         job.sql(f"DROP DATABASE {job.database}")
 
 
+@pytest.mark.long("starts three processes with a Spark each, and writes beside them")
 @pytest.mark.formats
 def test_kills_in_a_catch_up(
     job_in: Callable[[str], Job], spark: SparkSession, record_property: Callable[[str, object], None]

@@ -269,6 +269,7 @@ def test_the_way_out_leads_out(place: Place, trouble: str) -> None:
                 assert (wrong := place.paste(block)) is None, wrong
 
 
+@pytest.mark.long("starts a process for each command of the runbooks")
 def test_every_other_command_can_be_pasted(place: Place) -> None:
     """What is not part of such a way out works on a sound pipeline, from its first run on."""
     in_trouble = {block for runbook, *_ in TROUBLES.values() for block in pasted_in_trouble(runbook)}

@@ -47,6 +47,7 @@ def test_of_two_runs_at_once_one_is_refused(job: Job) -> None:
     assert not (job.state / "lease.json").exists()
 
 
+@pytest.mark.long("starts several processes with a Spark each")
 def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
     """`kill -9` leaves a lease that was just renewed: the next run does not wait for its end, and goes on."""
     run = job.start("run")
@@ -61,6 +62,7 @@ def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
     assert job.published("items") == job.source("items")
 
 
+@pytest.mark.long("starts several processes with a Spark each")
 @pytest.mark.parametrize(
     ("sent", "code", "begins"),
     [(signal.SIGINT, 130, "lakeingest: interrupted; "), (signal.SIGTERM, 75, "lakeingest: stopped by SIGTERM")],

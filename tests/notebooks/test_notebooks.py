@@ -77,6 +77,7 @@ def test_outputs_are_not_in_the_repository(path: Path) -> None:
     assert [cell.id for cell in cells if cell.outputs or cell.execution_count] == []
 
 
+@pytest.mark.long("runs a notebook with a Spark of its own from end to end")
 @pytest.mark.any_format
 def test_a_table_is_onboarded(lake_format: str, shop: LocalServer, tmp_path: Path) -> None:
     """No cell fails; waves are drawn, a wrong rule stops the publish, the right one lets it, the copy is equal."""
