@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.types import NestedField
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.data_files import alive, read_deletes, read_rows
+from lakeingest.lake.data_files import alive, bounds_of, read_deletes, read_rows
 
 NEWEST = 64  # manifests whose files are looked at each time
 EVERY = 16  # commits after which all files are looked at, and keys compared
@@ -109,22 +107,14 @@ def _some(loaded: Table, version: int, name: str) -> Iterator[FileScanTask]:
     tasks = list(loaded.scan(snapshot_id=version).plan_files())
     if sum(task.file.record_count for task in tasks) > ROWS:
         field = loaded.schema().find_field(name)
-        chosen = _bounds(random.choice(tasks), field)  # noqa: S311 - another part of the table each time
-        near = [task for task in tasks if _overlap(_bounds(task, field), chosen)]
+        chosen = bounds_of(random.choice(tasks).file, field)  # noqa: S311 - another part of the table each time
+        near = [task for task in tasks if _overlap(bounds_of(task.file, field), chosen)]
         tasks = random.sample(near, len(near))
     left = ROWS
     for task in tasks:
         if left > 0:
             yield task
         left -= task.file.record_count
-
-
-def _bounds(task: FileScanTask, field: NestedField) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column in a file, None where they are not recorded."""
-    recorded = (task.file.lower_bounds or {}).get(field.field_id), (task.file.upper_bounds or {}).get(field.field_id)
-    if recorded[0] is None or recorded[1] is None:
-        return None
-    return from_bytes(field.field_type, recorded[0]), from_bytes(field.field_type, recorded[1])  # type: ignore[arg-type]
 
 
 def _overlap(one: tuple[Any, Any] | None, other: tuple[Any, Any] | None) -> bool:

@@ -9,15 +9,18 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField
 
 from lakeingest.errors import ForeignWrite
 from lakeingest.lake.bounds import cut, uncut
@@ -55,6 +58,14 @@ def read_rows(metadata: TableMetadata, file: DataFile, names: Sequence[str]) -> 
     """
     with _opened(file) as parquet:
         return projected(metadata.schema(), parquet, names)
+
+
+def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a column in a file; None where one of them is not recorded."""
+    least, greatest = ((ends or {}).get(field.field_id) for ends in (file.lower_bounds, file.upper_bounds))
+    if least is None or greatest is None:
+        return None
+    return from_bytes(field.field_type, least), from_bytes(field.field_type, greatest)  # type: ignore[arg-type]
 
 
 def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFile]:

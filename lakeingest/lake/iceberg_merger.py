@@ -12,7 +12,6 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
@@ -20,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.data_files import Positions, alive, read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.data_files import Positions, alive, bounds_of, read_deletes, read_rows, write_deletes, write_rows
 from lakeingest.lake.storage import stored
 from lakeingest.lake.target import Bounds, Effects
 
@@ -75,11 +74,10 @@ class IcebergMerger:
         """Which changes are of a key between the least and the greatest of the file."""
         field = self.metadata.schema().find_field(self.key[0])
         column = changes[self.key[0]]
-        ends = [(bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds)]
-        least, greatest = (None if end is None else from_bytes(field.field_type, end) for end in ends)  # type: ignore[arg-type]
-        if least is None or greatest is None:
+        bounds = bounds_of(file, field)
+        if bounds is None:
             return pc.is_valid(column)
-        lower, upper = (pa.scalar(end, column.type) for end in (least, greatest))
+        lower, upper = (pa.scalar(end, column.type) for end in bounds)
         return pc.and_(pc.greater_equal(column, lower), pc.less_equal(column, upper))
 
 

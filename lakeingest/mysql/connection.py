@@ -162,6 +162,19 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
     return {str(row["log_name"]): int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}
 
 
+def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
+    """The start of the newest binlog file, or of an older one from which at most so many bytes follow."""
+    sizes = file_sizes(connection)
+    first, *older = reversed(sizes)
+    left = most - sizes[first]
+    for file in older:
+        left -= sizes[file]
+        if left < 0:
+            break
+        first = file
+    return FilePosition(first, FILE_START)
+
+
 def free_server_id(connection: pymysql.Connection, source: Source) -> int:
     """A replication server id of the configured range that no replica uses now, as far as the user may know of them."""
     taken = {int(query(connection, "SELECT @@server_id")[0][0])}

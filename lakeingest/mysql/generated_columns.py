@@ -14,11 +14,10 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.condition import Checked
-from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_reader import dumped
-from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, query
+from lakeingest.mysql.connection import connect, free_server_id, query, start_of_newest
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.schema_reader import GENERATED
 from lakeingest.wire.events import Damaged, Event, Type, has_checksums, read_table_id, read_table_name
@@ -77,7 +76,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     known: dict[int, frozenset[str]] = {}
     checksums, is_ours, read = True, False, 0
     with connect(source) as fresh:
-        for raw in dumped(fresh, _start(connection), free_server_id(connection, source)):
+        for raw in dumped(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):
             event = Event.parse(raw, checksums=checksums)
             read += event.size
             if event.type == Type.FORMAT_DESCRIPTION:
@@ -116,16 +115,3 @@ def _names(event: Event) -> tuple[str, ...]:
         return read_table_map(event, is_mariadb=True).names
     except Damaged:  # also of a column that is not built yet
         return ()
-
-
-def _start(connection: pymysql.Connection) -> FilePosition:
-    """The start of the newest file, or of one before it, so that there are at most BYTES from there on."""
-    sizes = file_sizes(connection)
-    first, *older = reversed(sizes)
-    left = BYTES - sizes[first]
-    for file in older:
-        left -= sizes[file]
-        if left < 0:
-            break
-        first = file
-    return FilePosition(first, FILE_START)

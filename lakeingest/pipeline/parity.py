@@ -17,18 +17,17 @@ from lakeingest.config import Source
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.condition import Checked
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, GtidSet
+from lakeingest.core.position import FIRST_EPOCH, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import (
-    FILE_START,
     connect,
-    file_sizes,
     free_server_id,
     named_errors,
+    start_of_newest,
     written_position,
 )
 from lakeingest.mysql.keyed_rows import rows_of
@@ -82,7 +81,7 @@ def compared(
 ) -> list[ColumnParity]:
     """What came of each column of each table; NULLs are not counted."""
     state, stop = server_state(connection), written_position(connection)
-    lately = Segment(state.uuid, FIRST_EPOCH, _start(connection), stop, GtidSet())
+    lately = Segment(state.uuid, FIRST_EPOCH, start_of_newest(connection, BYTES), stop, GtidSet())
     changed = _changes(source, lately, schemas, state.executed)
     theirs = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
     ours = {
@@ -140,19 +139,6 @@ def _changes(
         }
         for table, kept in batches.items()
     }
-
-
-def _start(connection: pymysql.Connection) -> FilePosition:
-    """The start of the newest file, or of one before it, so that there are about BYTES of the binlog."""
-    sizes = file_sizes(connection)
-    first, *older = reversed(sizes)
-    left = BYTES - sizes[first]
-    for file in older:
-        left -= sizes[file]
-        if left < 0:
-            break
-        first = file
-    return FilePosition(first, FILE_START)
 
 
 def _cut(value: Any) -> str:
