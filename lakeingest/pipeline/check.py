@@ -127,15 +127,15 @@ def require(
     foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
     copied = {*held.there, *held.refused} - foreign
     watched = [table for table in known if table in chosen or table in copied]
-    server = _server(config, connection, watched)
-    checked, schemas = _tables(config, server, target)
+    server, generated = _server(config, connection, watched), GeneratedColumns(config.source, connection)
+    checked, schemas = _tables(config, server, target, generated)
     new = [schema for table, schema in schemas.items() if table not in copied]
     checked.append(table_preflight.declared_keys(connection, new))
     checked += [*_target(held, foreign.intersection(chosen)), *folders(config), _suites(config, known, schemas)]
     if spark:
         checked.append(Checked("Java and PySpark", lacking(config)))
     problems = CheckResult(tuple(checked)).problems
-    refused = {} if not problems else _refused(config, server, target, held, copied)
+    refused = {} if not problems else _refused(config, server, target, generated, held, copied)
     shared = [one for one in problems if one.name not in OF_ONE_TABLE]
     if problems and (shared or refused.keys() >= set(chosen) or _lacks(server)):
         raise PreflightFailed(f"not ready: {' | '.join(one.finding or '' for one in problems)}")
@@ -148,12 +148,17 @@ def _lacks(server: preflight.Server) -> bool:
 
 
 def _refused(
-    config: Config, server: preflight.Server, target: Target, held: Copies, copied: Collection[TableId]
+    config: Config,
+    server: preflight.Server,
+    target: Target,
+    generated: GeneratedColumns,
+    held: Copies,
+    copied: Collection[TableId],
 ) -> dict[TableId, PreflightFailed]:
     """The tables that cannot be copied by themselves, each with all that stands against it."""
     refused = {}
     for table in server.tables:
-        checked, schemas = _tables(config, server.watching((table,)), target)
+        checked, schemas = _tables(config, server.watching((table,)), target, generated)
         if table not in copied:
             checked.append(table_preflight.declared_keys(server.connection, schemas.values()))
             checked += _target(held, [table] if table in held.refused else [])
@@ -174,7 +179,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
     target = open_target(config)
     held = copies(target, tables)
     server = _server(config, connection, tables)
-    checked, schemas = _tables(config, server, target)
+    checked, schemas = _tables(config, server, target, GeneratedColumns(config.source, connection))
     progress = {table: held.there[table].progress for table in schemas if table in held.there}
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
     size = sum(estimated_bytes(connection, schemas[table]) for table in missing)
@@ -195,13 +200,12 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
 
 
 def _tables(
-    config: Config, server: preflight.Server, target: Target
+    config: Config, server: preflight.Server, target: Target, generated: GeneratedColumns
 ) -> tuple[list[Checked], dict[TableId, TableSchema]]:
     """The server and its tables, and the definitions of those that can be copied."""
     schemas, usable = table_preflight.read_schemas(server.connection, server.tables, config.tables)
     checked = preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
-    logged = GeneratedColumns(config.source, server.connection).checked(schemas.values())
-    return [*checked, usable, logged, _typed(target, schemas.values())], schemas
+    return [*checked, usable, generated.checked(schemas.values()), _typed(target, schemas.values())], schemas
 
 
 def _saved(config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress]) -> Iterator[Checked]:
