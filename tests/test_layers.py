@@ -13,7 +13,7 @@ SOURCES = {
 }
 
 EDGES = {"mysql", "lake", "spark", "quality", "control", "cluster"}
-BELOW = {"wire", "core", "config", "services", "tables"}
+BELOW = {"wire", "core", "config", "disk", "services", "tables"}
 
 # A part may import itself, `errors`, and what stands here. `__init__` is the root with the public names; `api` keeps
 # the session of Spark from call to call.
@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "wire": {"core"},
     "core": set(),
     "config": {"core", "duration", "place", "services", "tables"},
+    "disk": set(),
     "duration": set(),
     "place": set(),
     "services": set(),

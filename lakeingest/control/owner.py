@@ -1,15 +1,14 @@
-"""Whose state a folder holds: of one pipeline, copied from one server. What another one did with it would be lost work.
+"""Which pipeline owns a state folder, and which server it copies from. Any other pipeline or server is refused.
 
 owner.json   the name of the pipeline, and the server; made once, never replaced
 """
 
 import json
-import os
-import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lakeingest.errors import NotOurState, StateUnreadable, StorageFailed
+from lakeingest.control.whole_file import create
+from lakeingest.errors import NotOurState, StateUnreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +34,20 @@ def owner_of(folder: Path) -> StateOwner | None:
 def claim(folder: Path, owner: StateOwner) -> None:
     """Make the state in the folder this owner's; NotOurState where it is another one's already."""
     path = folder / "owner.json"
-    new = path.with_name(f"owner-{uuid.uuid4().hex}.new")
-    try:
-        if not path.exists():
-            with new.open("w") as file:
-                json.dump(asdict(owner), file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(new, path)
-    except FileExistsError:  # someone was quicker
-        pass
-    except OSError as error:
-        raise StorageFailed(f"the state folder cannot be written: {path}: {error.strerror}") from error
-    finally:
-        new.unlink(missing_ok=True)
+    if not path.exists():
+        create(path, asdict(owner))
     assert_owner(folder, owner_of(folder), owner)
 
 
 def assert_owner(folder: Path, found: StateOwner | None, ours: StateOwner) -> None:
     """NotOurState unless the state is ours, or nobody's yet."""
-    way_out = f"give this one a folder of its own in pipeline.yml (state: ./state_{ours.pipeline})"
     if found is None:
         return
+    way_out = f"give this one a folder of its own in pipeline.yml (state: ./state_{ours.pipeline})"
     if found.pipeline != ours.pipeline:
         raise NotOurState(f"the state folder {folder} belongs to the pipeline {found.pipeline}; {way_out}")
     if found.server != ours.server:
         raise NotOurState(
             f"the state folder {folder} belongs to copies of the server {found.server}, and the source is "
-            f"{ours.server}; {way_out}, or move the folder away if that server is gone"
+            f"{ours.server}; {way_out}, or move the folder away if that server no longer exists"
         )

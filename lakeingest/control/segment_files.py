@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.control.spool import Manifest, sync
+from lakeingest.control.spool import Manifest
 from lakeingest.core import change
 from lakeingest.core.history import History
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.disk import sync
 from lakeingest.wire.arrow import TRANSACTIONS, Part, change_schema
 
 _GROUP_BYTES = 64 << 20  # of rows that wait, for all tables together: a row group of a few rows is slow to read

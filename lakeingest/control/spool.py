@@ -7,10 +7,7 @@ spool/data/…                 what the manifests name; anything else is left of
 """
 
 import json
-import os
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -19,11 +16,13 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeingest.control.whole_file import create, replace_whole, writing
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
-from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
+from lakeingest.disk import sync
+from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
 
 BATCH_ROWS = 4_096  # transactions that are Python objects at once
 
@@ -124,7 +123,7 @@ class Spool:
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
-        with _written(folder):
+        with writing(folder):
             # the last first: interrupted, this leaves a spool that ends earlier, and no gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
                 old.unlink()
@@ -133,7 +132,7 @@ class Spool:
                 one.mkdir(parents=True, exist_ok=True)
             sync(folder)
             sync(folder.parent)
-        _replace(folder / "opened.json", opened.to_json())
+        replace_whole(folder / "opened.json", opened.to_json())
         return cls(folder, opened, {}, 0)
 
     @property
@@ -176,7 +175,7 @@ class Spool:
         """
         if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries:
             self._boundaries = {**self.boundaries, boundary: began}
-            _replace(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
+            replace_whole(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
 
     def keep_boundaries(self, kept: Collection[FilePosition]) -> None:
         """Forget the others: nothing ends there any more."""
@@ -187,12 +186,14 @@ class Spool:
 
         StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
         """
-        with _written(self.folder):
+        with writing(self.folder):
             sync(self.folder / "data")  # the names of the files; what is in them is safe already
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
-            _create(self.folder / "segments" / f"{self._last + 1:06d}.json", segment.to_json())
+            path = self.folder / "segments" / f"{self._last + 1:06d}.json"
+            if not create(path, segment.to_json()):
+                raise StaleWriter(f"another run continued the spool with {path}; run the same command again")
             self._last += 1
             self._segments[self._last] = segment
             self._position = _after(self._position, segment)
@@ -214,7 +215,7 @@ class Spool:
             one, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
             nulled = {**one.nulled, **read.nulled} if is_last else one.nulled
             wider = replace(one, tables={**one.tables, **tables}, nulled=nulled)
-            _replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
+            replace_whole(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
             self._segments[number] = wider
 
     def log(self) -> TransactionLog:
@@ -260,9 +261,9 @@ class Spool:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # a crash in between leaves manifests that end before or where the spool begins: `load` passes them over
-        _replace(self.folder / "opened.json", opened.to_json())
+        replace_whole(self.folder / "opened.json", opened.to_json())
         self._opened = opened
-        with _written(self.folder):
+        with writing(self.folder):
             for number in ended:
                 (self.folder / "segments" / f"{number:06d}.json").unlink()
                 segment = self._segments.pop(number)
@@ -307,53 +308,6 @@ def _boundaries(doc: Mapping[str, int] | Sequence[str]) -> dict[FilePosition, in
     return {FilePosition.parse(at): int(began) for at, began in doc.items()} if isinstance(doc, Mapping) else {}
 
 
-def sync(path: Path) -> None:
-    """Bring a file that was written, or a folder's names, safely to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _after(position: Position, segment: Manifest) -> Position:
     """The position with one more segment."""
     return position.moved(segment.stop, segment.gtids, segment.history)
-
-
-def _create(path: Path, doc: Mapping[str, Any]) -> None:
-    """Make a file that is whole when it exists, also after a crash; StaleWriter when it exists already."""
-    with _written(path), _whole(path, doc) as new:
-        try:
-            os.link(new, path)
-        except FileExistsError as error:
-            raise StaleWriter(f"another run continued the spool with {path}; run the same command again") from error
-
-
-def _replace(path: Path, doc: Mapping[str, Any]) -> None:
-    """Replace a file so that a reader sees the old or the new one, whole, also after a crash."""
-    with _written(path), _whole(path, doc) as new:
-        new.replace(path)
-
-
-@contextmanager
-def _whole(path: Path, doc: Mapping[str, Any]) -> Iterator[Path]:
-    """The document in a file beside `path`, safe on the disk; so is what the block makes of it."""
-    new = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
-    try:
-        with new.open("w") as file:
-            json.dump(doc, file)
-            file.flush()
-            os.fsync(file.fileno())
-        yield new
-        sync(path.parent)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageFailed(f"the state folder cannot be written: {path}: {error.strerror}") from error

@@ -4,13 +4,14 @@ Without that a power loss leaves a catalog which names empty files, because only
 stores need nothing of this: there a file is durable when the request that wrote it was answered.
 """
 
-import os
 from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from sqlalchemy import Engine, event
+
+from lakeingest.disk import make_folder, sync
 
 IO = f"{__name__}.DurableFileIO"  # for catalogs, which load it by this name
 
@@ -50,23 +51,6 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
             super().close()
             sync(self._path)
             sync(self._path.parent)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, durably."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for one in reversed(missing):
-        sync(one.parent)
-
-
-def sync(path: Path) -> None:
-    """Bring a file that was written, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_tree(folder: Path, since: float) -> None:

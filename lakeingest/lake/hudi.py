@@ -25,8 +25,9 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.disk import sync
 from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
-from lakeingest.lake.durable import sync, sync_tree
+from lakeingest.lake.durable import sync_tree
 from lakeingest.lake.file_groups import assert_whole
 from lakeingest.lake.hudi_writer import HudiMerger, HudiWriter
 from lakeingest.lake.staging import Staging, StagingFolder, files_of, stale

@@ -29,11 +29,12 @@ from lakeingest import config
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.disk import make_folder
 from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
 from lakeingest.lake.audit import assert_publishable, damaged
 from lakeingest.lake.commit import commit, stale, until_known
 from lakeingest.lake.data_files import write_rows
-from lakeingest.lake.durable import IO, make_folder, sync_commits
+from lakeingest.lake.durable import IO, sync_commits
 from lakeingest.lake.expiry import delete, expire, limits, sweep, trim
 from lakeingest.lake.history import BUILDING, MAIN, STAGING, is_marked, shown, source_of, standing, tip
 from lakeingest.lake.iceberg_merger import IcebergMerger, files_with, written

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
+from lakeingest.disk import make_folder, sync
 from lakeingest.errors import StaleWriter, StateUnreadable
-from lakeingest.lake.durable import make_folder, sync
 
 
 @dataclass(frozen=True, slots=True)
