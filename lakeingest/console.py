@@ -198,7 +198,7 @@ def run_lines(result: RunResult) -> Iterator[str]:
 
 
 def stopped_lines(result: RunResult, raised: BaseException) -> Iterator[str]:
-    """An error line for each table that stopped, but for the one whose error is raised."""
+    """An error line for each stopped table, except the one whose error is raised."""
     told = " ".join(str(raised).split())
     yield from (f"{one.message} (runbook: {one.error})" for one in result.stopped if one.message != told)
 
@@ -275,7 +275,7 @@ def is_closed_pipe(error: BaseException) -> bool:
 
 
 def exit_silently() -> NoReturn:
-    """End as the tools of Unix do that write to a closed pipe: with what SIGPIPE ends with, and without a word."""
+    """Exit without a message, with the code of a process that SIGPIPE ended, as other Unix tools do."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)  # what is buffered is written when the process ends

@@ -1,4 +1,4 @@
-"""The servers that can be had here: MySQL, and MariaDB in three versions."""
+"""The servers that the demo and the tests can start: MySQL, and three versions of MariaDB."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

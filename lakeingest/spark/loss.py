@@ -1,4 +1,4 @@
-"""Spark can end under a run: its JVM, or a Python worker, is killed or runs out of memory."""
+"""Spark can end during a run: its JVM, or a Python worker, is killed or runs out of memory."""
 
 import socket
 import sys
