@@ -30,7 +30,7 @@ _TERMINATED = Retryable("stopped by SIGTERM before its end; the same command goe
 # fmt: off
 LATER = (
     "resnapshot", "pause", "resume", "cancel", "changelog", "maintain",
-    "approve", "points", "quarantine", "explain", "doctor", "wait",
+    "approve", "points", "quarantine", "doctor", "wait",
 )
 # fmt: on
 
@@ -162,7 +162,7 @@ def run(
             def watch(event: Any) -> None:
                 draw(event)
                 if follow:  # its end may be weeks away
-                    so_far = {"caught_up": committed.caught_up, "tables": _plain(committed.tables)}
+                    so_far = {"caught_up": committed.caught_up, "tables": console.plain(committed.tables)}
                     _record(loaded, {"exit": None, "error": None, **so_far})
 
             watched = committed.then(watch)
@@ -171,7 +171,11 @@ def run(
         stopped = _stopped(error, committed)
         failed = {"exit": exit_code(stopped), "error": message(stopped)}
         came_to = error.result if isinstance(error, LakeIngestError) else None
-        so_far = {"caught_up": False, "tables": _plain(committed.tables)} if came_to is None else _plain(came_to)
+        so_far = (
+            {"caught_up": False, "tables": console.plain(committed.tables)}
+            if came_to is None
+            else console.plain(came_to)
+        )
         if not isinstance(stopped, NotOurState):  # the folder, and the record in it, are another pipeline's
             _record(loaded, failed | so_far)
         if came_to is not None:
@@ -181,7 +185,7 @@ def run(
         if stopped is error:
             raise
         raise stopped from error
-    _record(loaded, {"exit": 0, "error": None, **_plain(result)})
+    _record(loaded, {"exit": 0, "error": None, **console.plain(result)})
     _print(result, as_json, console.run_lines(result))
 
 
@@ -242,6 +246,14 @@ def submit(
         raise NotBuiltYet(f"submit {service} without --dry-run is not built yet: a job cannot write to S3 so far")
     result = stage.submit(config, overrides or ())
     _print(result.request if as_json else result, as_json, console.submission_lines(result))
+
+
+@app.command()
+def explain(name: Annotated[str | None, typer.Argument(help="The last word of an error's line.")] = None) -> None:
+    """Print the runbook of an error; without NAME, the list of all runbooks."""
+    from lakeingest.commands import explain as stage
+
+    console.print_page(stage.explain(name))
 
 
 def _later(name: str) -> None:
@@ -381,18 +393,7 @@ def _record(config: Config, outcome: dict[str, Any]) -> None:
 
 def _print(result: Any, as_json: bool, lines: Any) -> None:
     if as_json:
-        typer.echo(json.dumps(_plain(result), default=str))
+        typer.echo(json.dumps(console.plain(result), default=str))
     else:
         for text in lines:
             typer.echo(text)
-
-
-def _plain(value: Any) -> Any:
-    """Results as JSON documents: dataclasses field by field, what has a form of its own in that form."""
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -265,6 +265,28 @@ def verification_lines(results: Sequence[TableVerification]) -> Iterator[str]:
             yield f"{result.table}: key {key} {difference.where}"
         if len(result.differences) > KEYS_SHOWN:
             yield f"{result.table}: and {len(result.differences) - KEYS_SHOWN} more keys; --json names all"
+
+
+def print_page(text: str) -> None:
+    """Print a Markdown page: formatted on a terminal, elsewhere as it is."""
+    from rich.markdown import Markdown
+
+    out = Console()
+    if out.is_terminal:
+        out.print(Markdown(text))
+    else:
+        sys.stdout.write(text)
+
+
+def plain(value: Any) -> Any:
+    """A result as a JSON document: dataclasses field by field, other values by their own `to_json`."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value
 
 
 def is_closed_pipe(error: BaseException) -> bool:

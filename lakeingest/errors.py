@@ -19,7 +19,7 @@ class LakeIngestError(Exception):
 
     @property
     def runbook(self) -> str:
-        """The name of its page in infra/runbooks."""
+        """The name of its page in `runbooks`, which `lakeingest explain` prints."""
         return type(self).__name__
 
 
