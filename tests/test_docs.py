@@ -13,7 +13,7 @@ import typer.main
 import yaml
 from typer.core import TyperGroup
 
-from lakeingest import cli, console, errors
+from lakeingest import cli, console, errors, exits
 from lakeingest.config import Config
 from lakeingest.errors import LakeIngestError
 
@@ -29,7 +29,7 @@ ERRORS = [
 ]
 
 
-CODES = {error.__name__: error.exit_code for error in ERRORS} | {"InternalError": cli.EXIT_INTERNAL}
+CODES = {error.__name__: error.exit_code for error in ERRORS} | {"InternalError": exits.EXIT_INTERNAL}
 
 
 def blocks(language: str, text: str = README) -> str:
@@ -78,7 +78,7 @@ def test_the_exit_codes_of_the_readme_are_those_of_the_classes() -> None:
     """The table has every code that a command can end with, and no other."""
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
     raised = {error.exit_code for error in ERRORS}
-    assert table == {0} | raised | {cli.EXIT_INTERNAL, cli.EXIT_INTERRUPTED, console.EXIT_CLOSED_PIPE}
+    assert table == {0} | raised | {exits.EXIT_INTERNAL, exits.EXIT_INTERRUPTED, console.EXIT_CLOSED_PIPE}
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
