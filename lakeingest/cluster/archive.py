@@ -112,7 +112,7 @@ def _kernels() -> dict[str, Path]:
     if any(here[name] != value for name, value in _MARKERS.items() if name != "python_full_version"):
         return {}
     done = subprocess.run(
-        [sys.executable, "-m", "lakeingest.wire.kernels"],
+        [sys.executable, "-m", "lakeingest.mysql.wire.kernels"],
         env=os.environ | {"NUMBA_CPU_NAME": PROCESSOR, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

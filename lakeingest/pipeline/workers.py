@@ -8,10 +8,10 @@ import gc
 
 from pyspark.daemon import manager
 
-from lakeingest.lake import iceberg
+from lakeingest.lake.iceberg import target as iceberg
+from lakeingest.mysql.wire import cache, kernels
 from lakeingest.pipeline import bootstrap, merge
 from lakeingest.spark.scatter import read_archives_once
-from lakeingest.wire import cache, kernels
 
 __all__ = ["bootstrap", "iceberg", "merge"]
 

@@ -28,7 +28,7 @@ print(*(one.__file__ for one in list(sys.modules.values()) if getattr(one, "__fi
 COMPILES = """
 import lakeingest
 from numba.core import event
-from lakeingest.wire.kernels import compile_kernels
+from lakeingest.mysql.wire.kernels import compile_kernels
 with event.install_recorder("numba:compile") as compiled:
     compile_kernels()
 print(lakeingest.__file__, len(compiled.buffer))
