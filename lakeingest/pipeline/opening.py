@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pymysql
 
-from lakeingest.commands.check import require
 from lakeingest.config import Config
 from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.history import History
@@ -28,6 +27,7 @@ from lakeingest.pipeline.binlog_ingest import SpoolSegment
 from lakeingest.pipeline.boundaries import check_boundaries, noted
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, Opened, WentBack
+from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.resume import owner, resumption
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session

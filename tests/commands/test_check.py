@@ -14,7 +14,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
 from lakeingest.cli import app
-from lakeingest.commands import check as stage
 from lakeingest.commands.check import CheckResult, check
 from lakeingest.commands.plan import plan
 from lakeingest.commands.run import run
@@ -26,12 +25,13 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import CheckFailed, PreflightFailed
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.pipeline import preconditions
 from tests.mysql.database import Db, database_on
 from tests.mysql.preflight.test_preflight import globally, user_on
 
 pytestmark = pytest.mark.mysql
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -255,9 +255,9 @@ def test_a_full_disk_is_a_problem_and_a_small_one_a_warning(
     """Less than a run needs in any case, and less than the tables seem to need."""
     config = load_config(file_of(db))
     names = ["room in the state folder", "room in the warehouse"]
-    small = [one for one in stage.folders(config, 2**60) if one.finding]
+    small = [one for one in preconditions.folders(config, 2**60) if one.finding]
     assert [(one.name, one.fatal) for one in small] == [(name, False) for name in names]
-    monkeypatch.setattr(stage, "LEAST_FREE", 2**60)
+    monkeypatch.setattr(preconditions, "LEAST_FREE", 2**60)
     assert [one.name for one in check(config).problems] == names
 
 

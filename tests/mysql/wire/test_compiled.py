@@ -12,7 +12,7 @@ import pytest
 
 from lakeingest.mysql.wire.compiled import SLACK, number
 
-PACKAGE = Path(__file__).parents[2] / "lakeingest"
+PACKAGE = Path(__file__).parents[3] / "lakeingest"
 NOWHERE = "/dev/null/nowhere"  # what lies below a file cannot be written, not even by root
 
 # Root may write what is read-only, unless it gives that up.
