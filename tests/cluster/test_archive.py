@@ -66,7 +66,7 @@ def test_a_job_is_named_by_what_is_in_it(tmp_path: Path) -> None:
         kept = tar.extractfile("pipeline.yml")
         assert kept is not None
         assert kept.read() == b"name: a\n"
-    assert {"lakeingest/cli.py", "lakeingest/pipeline/pipeline.yml", "lakeingest/py.typed"} <= names(one)
+    assert {"lakeingest/cli.py", "lakeingest/commands/pipeline.yml", "lakeingest/py.typed"} <= names(one)
     assert not any(name.endswith(".pyc") for name in names(one))
     assert len({Path(name).parent for name in names(one) if "__pycache__" in name}) <= 1  # of this content alone
 
