@@ -120,7 +120,7 @@ def _kernels() -> dict[str, Path]:
         check=True,
     )
     kept = [Path(line) for line in done.stdout.splitlines()]
-    return {f"{PACKAGE.name}/wire/__pycache__/{one.parent.name}/{one.name}": one for one in kept}
+    return {f"{PACKAGE.name}/mysql/wire/__pycache__/{one.parent.name}/{one.name}": one for one in kept}
 
 
 def _fetch(pins: list[str], folder: Path) -> None:

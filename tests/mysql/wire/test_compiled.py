@@ -125,7 +125,7 @@ def test_no_other_source_and_no_other_processor_finds_them(package: Package, tmp
     """Machine code holds steps of other files than its own, and instructions that other machines lack."""
     changed = Package(tmp_path / "changed.zip")
     with zipfile.ZipFile(changed.path, "a") as packed, pytest.warns(UserWarning, match="Duplicate name"):
-        packed.writestr("lakeingest/mysql/wire/json_scalar.py", (PACKAGE / "wire" / "json_scalar.py").read_text() + "#")
+        packed.writestr("lakeingest/mysql/wire/json_scalar.py", (PACKAGE / "mysql" / "wire" / "json_scalar.py").read_text() + "#")
     folders = {
         package.run(NUMBA_CACHE_DIR=tmp_path)[1],
         changed.run(NUMBA_CACHE_DIR=tmp_path)[1],
