@@ -72,7 +72,7 @@ COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-v
 
 .venv/package.stamp: pyproject.toml .venv/runtime.stamp
 	$(INSTALL) --no-build-isolation --no-index -e .
-	.venv/bin/python -m lakeingest.wire.kernels > /dev/null
+	.venv/bin/python -m lakeingest.mysql.wire.kernels > /dev/null
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.lock .venv/runtime.stamp

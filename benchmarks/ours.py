@@ -25,8 +25,8 @@ from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import FILE_START, connect
 from lakeingest.mysql.key_space import key_bounds
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.wire.arrow import Part
-from lakeingest.wire.segment import SegmentDecoder
+from lakeingest.mysql.wire.segment import SegmentDecoder
+from lakeingest.rows import Part
 
 _EPOCH = 1
 _CHUNK_ROWS = 100_000

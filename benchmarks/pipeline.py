@@ -10,9 +10,9 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from lakeingest.commands.run import run
 from lakeingest.config import Config, parse_config
 from lakeingest.pipeline.events import Event
-from lakeingest.pipeline.run import run
 
 
 def config(host: str, port: str, user: str, database: str, table: str, folder: Path) -> Config:

@@ -29,7 +29,7 @@ from lakeingest.mysql.connection import connect
 from lakeingest.mysql.dialect import MYSQL
 from lakeingest.mysql.key_space import key_bounds
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.quality.reconciliation import NUMBER, checksums
+from lakeingest.spark.checksum import NUMBER, checksums
 
 _RANGE_KEYS = 250_000
 

@@ -12,13 +12,13 @@ from lakeingest.errors import NotBuiltYet
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakeingest.pipeline.check import CheckResult
+    from lakeingest.commands.check import CheckResult
+    from lakeingest.commands.plan import Plans
+    from lakeingest.commands.run import RunResult
+    from lakeingest.commands.sample import Sample
+    from lakeingest.commands.status import Statuses
+    from lakeingest.commands.verify import Verifications
     from lakeingest.pipeline.events import Observer
-    from lakeingest.pipeline.plan import Plans
-    from lakeingest.pipeline.run import RunResult
-    from lakeingest.pipeline.sample import Sample
-    from lakeingest.pipeline.status import Statuses
-    from lakeingest.pipeline.verify import Verifications
 
 
 class Pipeline:
@@ -47,20 +47,20 @@ class Pipeline:
 
         With `parity` rows that were changed lately are read as the snapshot and as the binlog does, and compared.
         """
-        from lakeingest.pipeline.check import check
+        from lakeingest.commands.check import check
         from lakeingest.spark.session import active
 
         return check(self.config, self._given or active(), parity=parity)
 
     def plan(self, *tables: str) -> "Plans":
         """What a run would do with each table; one chunk of each is read, nothing is changed."""
-        from lakeingest.pipeline.plan import plan
+        from lakeingest.commands.plan import plan
 
         return plan(self.config, tables)
 
     def sample(self, table: str, rows: int = 5) -> "Sample":
         """The table's first rows between their watermarks, as a run would read them; nothing is changed."""
-        from lakeingest.pipeline.sample import sample
+        from lakeingest.commands.sample import sample
 
         return sample(self.config, table, rows)
 
@@ -76,21 +76,21 @@ class Pipeline:
         Stops at a commit when `max_minutes` are over. After an error, or Ctrl-C, the same call goes on from the last
         commit.
         """
+        from lakeingest.commands.run import run
         from lakeingest.pipeline.events import unobserved
-        from lakeingest.pipeline.run import run
 
         with self._session() as session:
             return run(self.config, tables, max_minutes, observe or unobserved, session, follow=follow)
 
     def status(self, *tables: str) -> "Statuses":
         """Where each table stands; needs no Spark."""
-        from lakeingest.pipeline.status import status
+        from lakeingest.commands.status import status
 
         return status(self.config, tables)
 
     def verify(self, *tables: str) -> "Verifications":
         """Compare source and target chunk by chunk; differences are in the result. The source has to be quiet."""
-        from lakeingest.pipeline.verify import verify
+        from lakeingest.commands.verify import verify
 
         with self._session() as session:
             return verify(self.config, tables, session)

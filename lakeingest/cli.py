@@ -103,7 +103,7 @@ def init(
     ] = None,
 ) -> None:
     """Write a commented pipeline.yml; a file that is there is never overwritten."""
-    from lakeingest.pipeline import init as stage
+    from lakeingest.commands import init as stage
 
     written = stage.init(path, source, os.environ)
     if source is None:
@@ -124,7 +124,7 @@ def check(
     """Ask every precondition of a run; exit 1 where one is not met. Changes nothing."""
     loaded = _loaded(config, overrides)
     _begin(loaded, as_json)
-    from lakeingest.pipeline import check as stage
+    from lakeingest.commands import check as stage
 
     result = stage.check(loaded, parity=parity)
     _print(result, as_json, console.check_lines(result))
@@ -137,7 +137,7 @@ def plan(
     tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
 ) -> None:
     """Show what a run would do with each table; reads one chunk of each, changes nothing."""
-    from lakeingest.pipeline import plan as stage
+    from lakeingest.commands import plan as stage
 
     plans = stage.plan(_loaded(config, overrides), tables or ())
     _print(plans, as_json, console.plan_lines(plans))
@@ -153,7 +153,7 @@ def run(
     overrides: Overrides = None,
 ) -> None:
     """Copy what is new, then apply the binlog and publish."""
-    from lakeingest.pipeline import run as stage
+    from lakeingest.commands import run as stage
 
     loaded = _loaded(config, overrides)
     committed = console.Committed()
@@ -205,7 +205,7 @@ def verify(
     overrides: Overrides = None,
 ) -> None:
     """Prove source = target, chunk by chunk; exit 1 on a difference. The source has to be quiet."""
-    from lakeingest.pipeline import verify as stage
+    from lakeingest.commands import verify as stage
 
     results = stage.verify(_loaded(config, overrides), tables or ())
     _print(results, as_json, console.verification_lines(results))
@@ -225,7 +225,7 @@ def status(
     """Show where each table stands; needs no Spark, and says what the lake knows where the source is away."""
     loaded = _loaded(config, overrides, offline=offline)
     _begin(loaded, as_json)
-    from lakeingest.pipeline import status as stage
+    from lakeingest.commands import status as stage
 
     results = stage.status(loaded, tables or (), offline=offline)
     if as_json:
@@ -247,7 +247,7 @@ def submit(
     overrides: Overrides = None,
 ) -> None:
     """Show the job that runs this pipeline on a cluster: its files, its variables, its request."""
-    from lakeingest.pipeline import submit as stage
+    from lakeingest.commands import submit as stage
 
     if service != "emr-serverless":
         raise NotBuiltYet(f"submit {service} is not built yet; this version has emr-serverless")
@@ -340,7 +340,7 @@ def _stop_spark() -> None:
 
 
 def _record(config: "Config", outcome: dict[str, Any]) -> None:
-    from lakeingest.pipeline.last_run import record
+    from lakeingest.state.last_run import record
 
     try:
         record(config.state, outcome)

@@ -29,12 +29,12 @@ from lakeingest.pipeline.events import (
 )
 
 if TYPE_CHECKING:
+    from lakeingest.commands.check import CheckResult
+    from lakeingest.commands.plan import TablePlan
+    from lakeingest.commands.run import RunResult
+    from lakeingest.commands.submit import Submission
+    from lakeingest.commands.verify import TableVerification
     from lakeingest.config import Config
-    from lakeingest.pipeline.check import CheckResult
-    from lakeingest.pipeline.plan import TablePlan
-    from lakeingest.pipeline.run import RunResult
-    from lakeingest.pipeline.submit import Submission
-    from lakeingest.pipeline.verify import TableVerification
 
 KEYS_SHOWN = 20
 EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 import lakeingest
 from lakeingest import NotBuiltYet, Pipeline, UsageError
 from lakeingest.config import Config, Source
+from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ConfigError
 from lakeingest.pipeline.events import Event, WaveCommitted
-from lakeingest.tables import TableOptions, Tables
 
 ROOT = Path(__file__).parents[1]
 DATABASE = "api_shop"

@@ -112,7 +112,7 @@ def _kernels() -> dict[str, Path]:
     if any(here[name] != value for name, value in _MARKERS.items() if name != "python_full_version"):
         return {}
     done = subprocess.run(
-        [sys.executable, "-m", "lakeingest.wire.kernels"],
+        [sys.executable, "-m", "lakeingest.mysql.wire.kernels"],
         env=os.environ | {"NUMBA_CPU_NAME": PROCESSOR, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -120,7 +120,7 @@ def _kernels() -> dict[str, Path]:
         check=True,
     )
     kept = [Path(line) for line in done.stdout.splitlines()]
-    return {f"{PACKAGE.name}/wire/__pycache__/{one.parent.name}/{one.name}": one for one in kept}
+    return {f"{PACKAGE.name}/mysql/wire/__pycache__/{one.parent.name}/{one.name}": one for one in kept}
 
 
 def _fetch(pins: list[str], folder: Path) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lakeingest.cluster.archive import PROCESSOR, PYTHON
+from lakeingest.config.submit import EmrServerless
 from lakeingest.errors import ConfigError, OperatorNeeded
-from lakeingest.services import EmrServerless
 
 # Where the interpreter is on Amazon Linux 2023; EMR has it beside its own 3.9 since 7.1.
 INTERPRETER = f"/usr/bin/python{PYTHON}"

@@ -10,6 +10,8 @@ import yaml
 from rich.console import Console
 
 from lakeingest import console as look
+from lakeingest.commands.run import run
+from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config, parse_config
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer, local_server
@@ -18,8 +20,6 @@ from lakeingest.demo.workload import WRITERS, Workload
 from lakeingest.errors import OperatorNeeded, VerificationFailed
 from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, WaveCommitted
 from lakeingest.pipeline.queries import queries
-from lakeingest.pipeline.run import run
-from lakeingest.pipeline.verify import TableVerification, verify
 
 CHANGES = 20_000  # what the reference decoder takes in its stride
 MARKER = ".lakeingest-demo"

@@ -8,9 +8,9 @@ def open_target(config: Config) -> Target:
     """The target of the configured format."""
     # each is imported where it is used: they take long
     if config.target.format == "hudi":
-        from lakeingest.lake.hudi import HudiTarget
+        from lakeingest.lake.hudi.target import HudiTarget
 
         return HudiTarget(config.target, config.state / "staging")
-    from lakeingest.lake.iceberg import IcebergTarget
+    from lakeingest.lake.iceberg.target import IcebergTarget
 
     return IcebergTarget(config.target)

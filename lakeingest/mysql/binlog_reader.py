@@ -17,9 +17,9 @@ from lakeingest.errors import BinlogGone, SourceAway
 from lakeingest.mysql.connection import FILE_START, KILLED, query, written_position
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.row_stream import Receiver, is_reference
-from lakeingest.wire.arrow import Part
-from lakeingest.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
-from lakeingest.wire.grammar import other_history
+from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
+from lakeingest.mysql.wire.grammar import other_history
+from lakeingest.rows import Part
 
 __all__ = ["Part", "SegmentFacts", "can_begin_at", "dumped", "read_event", "read_segment"]
 
@@ -98,7 +98,7 @@ def _parts(
     *,
     gtids: bool,
 ) -> Iterator[Part]:
-    from lakeingest.wire.segment import SegmentDecoder  # numba: it takes a second to import
+    from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
 
     decoder, receiver = SegmentDecoder(segment, begin, schemas, gtids=gtids), Receiver(connection)
     while not decoder.is_done:

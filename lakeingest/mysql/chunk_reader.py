@@ -39,7 +39,7 @@ from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.reference.text_rows import stream_texts
 from lakeingest.mysql.row_stream import is_reference, stream_rows
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.wire import arrow
+from lakeingest.rows import table_schema
 
 
 def _nothing() -> None: ...
@@ -190,4 +190,4 @@ def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str, cap: Ca
         size += batch.nbytes
         if cap.bytes is not None and size > cap.bytes:
             raise ChunkTooLarge(f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows")
-    return pa.Table.from_batches(batches, arrow.table_schema(schema)), nulled.total()
+    return pa.Table.from_batches(batches, table_schema(schema)), nulled.total()

@@ -16,8 +16,8 @@ from lakeingest.errors import BinlogGone
 from lakeingest.mysql.binlog_reader import can_begin_at, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.connection import FILE_START, beside, clock, file_sizes, free_server_id, written_position
-from lakeingest.wire.events import ACTIONS, Action, Event, digest, read_gtid
-from lakeingest.wire.grammar import other_history
+from lakeingest.mysql.wire.events import ACTIONS, Action, Event, digest, read_gtid
+from lakeingest.mysql.wire.grammar import other_history
 
 CLOCK_PAUSE_SECONDS = 0.1
 

@@ -12,7 +12,7 @@ from lakeingest.core.keys import quote
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.mysql.connection import table_name
 from lakeingest.mysql.row_stream import stream_rows
-from lakeingest.wire import arrow
+from lakeingest.rows import table_schema
 
 _AT_ONCE = 200  # keys of a SELECT
 
@@ -31,7 +31,7 @@ def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[
         )
         where = " OR ".join(f"({condition})" for condition in conditions)
         batches += stream_rows(connection, schema, f"SELECT {names} FROM {table_name(schema.table)} WHERE {where}")
-    return pa.Table.from_batches(batches, arrow.table_schema(schema))
+    return pa.Table.from_batches(batches, table_schema(schema))
 
 
 def _value(column: Column, value: Any) -> str:

@@ -43,7 +43,7 @@ def stream_rows(
     The connection is of use again when the iterator has ended. SchemaChanged when the columns are of other types,
     UnsupportedValue for a value that Arrow cannot hold exactly, the driver's errors for the server's.
     """
-    from lakeingest.wire.result_set import ResultSet, read_definition  # numba: it takes a second to import
+    from lakeingest.mysql.wire.result_set import ResultSet, read_definition  # numba: it takes a second to import
 
     # each text in its column's charset: where the server has no Unicode for a code, it would send a question mark
     query(connection, "SET character_set_results = NULL")

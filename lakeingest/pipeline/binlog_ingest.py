@@ -8,13 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lakeingest.config import Source
-from lakeingest.control.segment_files import SegmentFiles
-from lakeingest.control.spool import Manifest
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between, cut
 from lakeingest.errors import LakeIngestError, Retryable, SourceAway
-from lakeingest.lake.storage import stored
+from lakeingest.lake.errors import stored
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, written_position
@@ -23,6 +21,8 @@ from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.profile import Profile
 from lakeingest.spark.scatter import scatter
+from lakeingest.spool.segment_files import SegmentFiles
+from lakeingest.spool.spool import Manifest
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
 PIECES_EACH = 4  # of a reader: change rows are not spread evenly, and each piece costs a connection

@@ -28,9 +28,9 @@ from lakeingest.pipeline.gate import gate
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.profile import Profile
-from lakeingest.quality.look import is_sound
+from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
-from lakeingest.spark.ahead import Ahead
+from lakeingest.spark.background_job import Ahead
 from lakeingest.spark.scatter import scatter
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.control.lease import Lease
-from lakeingest.control.spool import Spool
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import GREETING_SECONDS, beside, file_sizes, written_position
 from lakeingest.mysql.continuity import file_began
+from lakeingest.spool.spool import Spool
+from lakeingest.state.lease import Lease
 
 EVERY_SECONDS = 10.0
 

@@ -16,7 +16,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.mysql import checksum as source_side
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import next_boundary
-from lakeingest.quality import reconciliation as target_side
+from lakeingest.spark import checksum as target_side
 from lakeingest.spark.ranges import ranges, within
 from lakeingest.spark.scatter import scatter
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import pymysql
 
 from lakeingest.config import Config, Source
-from lakeingest.control.lease import Lease
-from lakeingest.control.spool import Spool
 from lakeingest.core.position import FilePosition, Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, NotOurTable
@@ -17,8 +15,10 @@ from lakeingest.lake.target import Staged, Target
 from lakeingest.pipeline.edges import named
 from lakeingest.pipeline.events import Observer, TableStopped
 from lakeingest.pipeline.profile import Profile
-from lakeingest.pipeline.stopped import Stopped, clear, keep
 from lakeingest.spark.session import local_slots, open_session
+from lakeingest.spool.spool import Spool
+from lakeingest.state.lease import Lease
+from lakeingest.state.stopped import Stopped, clear, keep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

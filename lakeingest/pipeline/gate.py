@@ -9,8 +9,8 @@ from lakeingest.errors import GateFailed
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import GateRun
 from lakeingest.quality.gates import GateReport, run_gate
-from lakeingest.quality.look import passed
 from lakeingest.quality.reports import keep
+from lakeingest.quality.row_checks import passed
 from lakeingest.quality.suites import Suite, default_suite
 
 if TYPE_CHECKING:

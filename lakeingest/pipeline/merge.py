@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.control.spooled_changes import Slice, bounds_of, collapsed, cut, take
 from lakeingest.core.change import DELETED
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
@@ -22,9 +21,10 @@ from lakeingest.lake.target import Effects, Merger
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Merged
 from lakeingest.pipeline.profile import Profile
-from lakeingest.quality.look import is_sound
+from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
+from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
 
 SLICE_ROWS = 500_000  # change rows of a slice: what an executor holds of them are keys
 FILE_ROWS = 250_000  # new rows of a task, whole, and of a file

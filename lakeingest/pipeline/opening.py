@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 import pymysql
 
 from lakeingest.config import Config
-from lakeingest.control.lease import held
-from lakeingest.control.owner import claim
-from lakeingest.control.spool import Spool
 from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.history import History
 from lakeingest.core.position import FIRST_EPOCH, FilePosition, Place, Position
@@ -28,12 +25,15 @@ from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.binlog_ingest import SpoolSegment
 from lakeingest.pipeline.boundaries import check_boundaries, noted
-from lakeingest.pipeline.check import require
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Observer, Opened, WentBack
+from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.resume import owner, resumption
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
+from lakeingest.spool.spool import Spool
+from lakeingest.state.lease import held
+from lakeingest.state.owner import claim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

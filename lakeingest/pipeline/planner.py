@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pymysql
 
+from lakeingest.config.tables import TableOptions
 from lakeingest.core.chunks import (
     SHRINK,
     Chunk,
@@ -18,7 +19,6 @@ from lakeingest.core.chunks import (
 from lakeingest.core.keys import Key
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
-from lakeingest.tables import TableOptions
 
 CHUNKS_PER_SLOT = 4  # of a wave: enough that its last chunk does not leave the other executors idle for long
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 import pymysql
 
 from lakeingest.config import Config
-from lakeingest.control.owner import StateOwner, assert_owner, owner_of
-from lakeingest.control.spool import Spool
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
@@ -19,6 +17,8 @@ from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, free_server_id
 from lakeingest.mysql.continuity import prove, same_history, still_there
+from lakeingest.spool.spool import Spool
+from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakeingest.quality import library
+from lakeingest.quality import great_expectations as library
 from lakeingest.quality.suites import COLUMN_KEYS, ROW_COUNT, SCHEMA, Suite
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
+from lakeingest.config.tables import Tables
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
-from lakeingest.quality import library
-from lakeingest.tables import Tables
+from lakeingest.quality import great_expectations as library
 
 SCHEMA = "schema"  # the name of the suite that comes from the definition
 ROW_COUNT = "expect_table_row_count_to_equal"

@@ -179,7 +179,7 @@ def settings(config: Config) -> dict[str, str]:
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.python.daemon.module": "lakeingest.pipeline.workers",
+        "spark.python.daemon.module": "lakeingest.workers",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.warehouse.dir": (config.state / "spark-warehouse").as_uri(),

@@ -28,7 +28,7 @@ print(*(one.__file__ for one in list(sys.modules.values()) if getattr(one, "__fi
 COMPILES = """
 import lakeingest
 from numba.core import event
-from lakeingest.wire.kernels import compile_kernels
+from lakeingest.mysql.wire.kernels import compile_kernels
 with event.install_recorder("numba:compile") as compiled:
     compile_kernels()
 print(lakeingest.__file__, len(compiled.buffer))
@@ -66,7 +66,7 @@ def test_a_job_is_named_by_what_is_in_it(tmp_path: Path) -> None:
         kept = tar.extractfile("pipeline.yml")
         assert kept is not None
         assert kept.read() == b"name: a\n"
-    assert {"lakeingest/cli.py", "lakeingest/pipeline/pipeline.yml", "lakeingest/py.typed"} <= names(one)
+    assert {"lakeingest/cli.py", "lakeingest/commands/pipeline.yml", "lakeingest/py.typed"} <= names(one)
     assert not any(name.endswith(".pyc") for name in names(one))
     assert len({Path(name).parent for name in names(one) if "__pycache__" in name}) <= 1  # of this content alone
 

@@ -14,8 +14,8 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from lakeingest.cli import app
+from lakeingest.commands.submit import Submission, submit
 from lakeingest.errors import ConfigError, NotBuiltYet, OperatorNeeded
-from lakeingest.pipeline.submit import Submission, submit
 from lakeingest.spark.session import JARS
 
 README = (Path(__file__).parents[2] / "README.md").read_text()

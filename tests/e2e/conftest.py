@@ -9,8 +9,8 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Source
+from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.server import LocalServer
-from lakeingest.tables import TableOptions, Tables
 from tests.e2e.pipe import Pipe
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import pymysql
 from pyspark.sql import SparkSession
 
+from lakeingest.commands.run import RunResult, run
+from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.events import Event, Observer
-from lakeingest.pipeline.run import RunResult, run
-from lakeingest.pipeline.verify import TableVerification, verify
 from tests.shown import shown
 
 

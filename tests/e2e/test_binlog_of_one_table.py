@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
+from lakeingest.commands.check import check
+from lakeingest.commands.run import RunResult
+from lakeingest.commands.status import status
 from lakeingest.config import Quality
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, LakeIngestError, PreflightFailed, UnsupportedEvent, UnsupportedValue
-from lakeingest.pipeline.check import check
 from lakeingest.pipeline.events import Event, TableStopped, WaveCommitted
-from lakeingest.pipeline.run import RunResult
-from lakeingest.pipeline.status import status
 from tests.e2e import others
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon

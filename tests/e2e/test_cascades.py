@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from lakeingest.commands.check import check
+from lakeingest.commands.init import init
+from lakeingest.commands.plan import plan
+from lakeingest.commands.status import status
+from lakeingest.config.tables import TableOptions
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed
-from lakeingest.pipeline.check import check
-from lakeingest.pipeline.init import init
-from lakeingest.pipeline.plan import plan
-from lakeingest.pipeline.status import status
-from lakeingest.tables import TableOptions
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]

@@ -21,11 +21,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import exits
+from lakeingest.commands.run import run
 from lakeingest.config import CATALOG, Config
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import LakeIngestError
 from lakeingest.pipeline.events import Event, Spooled, WaveCommitted
-from lakeingest.pipeline.run import run
 from tests.e2e import others
 from tests.e2e.job import Job, descendants, until
 from tests.e2e.mortal import Mortal

@@ -14,9 +14,10 @@ from pydantic import SecretStr
 from pymysql.constants import ER
 from pyspark.sql import SparkSession
 
+from lakeingest.commands.run import RunResult, run
+from lakeingest.commands.status import status
 from lakeingest.config import Config, Source
-from lakeingest.control.lease import held
-from lakeingest.control.spool import Spool
+from lakeingest.config.tables import Tables
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
@@ -26,9 +27,8 @@ from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline import boundaries, follow
 from lakeingest.pipeline.events import Event, Following, Merged, Published, SourceLost
 from lakeingest.pipeline.opening import opened
-from lakeingest.pipeline.run import RunResult, run
-from lakeingest.pipeline.status import status
-from lakeingest.tables import Tables
+from lakeingest.spool.spool import Spool
+from lakeingest.state.lease import held
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from lakeingest.commands.check import check
+from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
-from lakeingest.lake.history import BUILDING, STAGING
-from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
-from lakeingest.pipeline.check import check
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
-from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]

@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
+from lakeingest.commands.check import check
+from lakeingest.commands.plan import plan
+from lakeingest.commands.status import status
+from lakeingest.config.tables import TableOptions
 from lakeingest.demo.flavor import MARIADB_11_8
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed, UnsupportedEvent
-from lakeingest.pipeline.check import check
-from lakeingest.pipeline.plan import plan
-from lakeingest.pipeline.status import status
-from lakeingest.tables import TableOptions
 from tests.e2e.pipe import Pipe
 from tests.mysql.database import database_on
-from tests.mysql.test_generated_columns import logs_generated_columns
+from tests.mysql.preflight.test_generated_columns import logs_generated_columns
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

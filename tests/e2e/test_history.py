@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.control.spool import Spool
+from lakeingest.commands.check import check
+from lakeingest.commands.status import status
 from lakeingest.core.position import FilePosition
 from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
@@ -17,10 +18,9 @@ from lakeingest.errors import BinlogGone
 from lakeingest.mysql.connection import clock, written_position
 from lakeingest.mysql.continuity import wait_until_over
 from lakeingest.pipeline import binlog_ingest, boundaries
-from lakeingest.pipeline.check import check
 from lakeingest.pipeline.events import Event, Opened, WaveCommitted
 from lakeingest.pipeline.opening import opened
-from lakeingest.pipeline.status import status
+from lakeingest.spool.spool import Spool
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
-from lakeingest.pipeline.run import run
 from tests.beside import beside
 from tests.e2e.job import Job
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from lakeingest.commands.check import check
+from lakeingest.commands.status import status
 from lakeingest.config import Quality
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, PreflightFailed
-from lakeingest.pipeline.check import check
 from lakeingest.pipeline.events import GateRun, Published, WaveCommitted
-from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 from tests.shown import is_shown
 
@@ -138,9 +138,9 @@ def test_a_wrong_suite_is_told_before_anything_is_copied(pipe: Pipe, rule: Calla
 UNASKED = """
 import json, sys
 from lakeingest.config import Config
-from lakeingest.pipeline.check import check
-from lakeingest.pipeline.plan import plan
-from lakeingest.pipeline.status import status
+from lakeingest.commands.check import check
+from lakeingest.commands.plan import plan
+from lakeingest.commands.status import status
 config = Config.model_validate_json(sys.argv[1])
 assert check(config).checked and plan(config) and status(config)
 assert "great_expectations" not in sys.modules

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
     LakeIngestError,
@@ -13,7 +14,6 @@ from lakeingest.errors import (
     UnsupportedValue,
 )
 from lakeingest.pipeline.events import Event, WaveCommitted
-from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]

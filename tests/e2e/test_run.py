@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from lakeingest.commands.run import run
+from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, Retryable, SourceMoved, StaleWriter, UsageError
 from lakeingest.pipeline import bootstrap
 from lakeingest.pipeline.events import Event, Merged, Published, WaveCommitted
-from lakeingest.pipeline.run import run
-from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]

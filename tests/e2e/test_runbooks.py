@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
@@ -28,7 +29,6 @@ from lakeingest.errors import (
     UnsupportedEvent,
     UnsupportedValue,
 )
-from lakeingest.pipeline.status import status
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -185,7 +185,7 @@ def change_unlogged(pipe: Pipe) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lakeingest.control.lease import held
+from lakeingest.state.lease import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(100)

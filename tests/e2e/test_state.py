@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from lakeingest.commands.check import check
+from lakeingest.commands.run import run
 from lakeingest.config import Config
-from lakeingest.control.spool import Spool
 from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import NotOurState
 from lakeingest.mysql.connection import written_position
-from lakeingest.pipeline.check import check
 from lakeingest.pipeline.events import Planned, Spooled
-from lakeingest.pipeline.run import run
+from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]

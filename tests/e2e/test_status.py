@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
+from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import SourceAway
-from lakeingest.pipeline.status import status
 from tests.e2e import others
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe

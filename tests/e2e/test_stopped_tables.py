@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from lakeingest.commands.run import RunResult
+from lakeingest.commands.status import status
 from lakeingest.config import CATALOG, Quality
-from lakeingest.control.spool import Spool
+from lakeingest.config.tables import Tables
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
     ForeignWrite,
@@ -21,9 +23,7 @@ from lakeingest.errors import (
 )
 from lakeingest.pipeline import follow
 from lakeingest.pipeline.events import Published, TableStopped
-from lakeingest.pipeline.run import RunResult
-from lakeingest.pipeline.status import status
-from lakeingest.tables import Tables
+from lakeingest.spool.spool import Spool
 from tests.e2e import others
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon

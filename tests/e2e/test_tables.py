@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from lakeingest.commands.check import check
+from lakeingest.commands.plan import plan
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed
-from lakeingest.pipeline.check import check
 from lakeingest.pipeline.events import Merged
-from lakeingest.pipeline.plan import plan
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]

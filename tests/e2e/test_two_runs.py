@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LeaseLost
 from lakeingest.pipeline.events import Event, WaveCommitted
-from lakeingest.pipeline.status import status
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
 

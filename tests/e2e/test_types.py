@@ -4,10 +4,10 @@ import datetime as dt
 
 import pytest
 
+from lakeingest.commands.plan import plan
+from lakeingest.commands.status import status
+from lakeingest.config.tables import TableOptions
 from lakeingest.errors import SchemaChanged
-from lakeingest.pipeline.plan import plan
-from lakeingest.pipeline.status import status
-from lakeingest.tables import TableOptions
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]

@@ -20,7 +20,7 @@ from lakeingest.core.splits import Split
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import plan_merge
 from lakeingest.lake.target import Staged, Target
-from lakeingest.wire.arrow import table_schema
+from lakeingest.rows import table_schema
 from tests.shown import shown
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG
 from lakeingest.core.progress import Progress
 from lakeingest.errors import MainMoved, StaleWriter
-from lakeingest.lake import tidying
-from lakeingest.lake.history import PROGRESS, source_of
+from lakeingest.lake.iceberg import compaction as tidying
+from lakeingest.lake.iceberg.history import PROGRESS, source_of
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw
 

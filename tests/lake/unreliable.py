@@ -16,7 +16,7 @@ from requests.exceptions import ConnectionError as ConnectionBroken
 from requests.exceptions import ReadTimeout
 
 from lakeingest import config
-from lakeingest.lake.iceberg import IcebergTarget
+from lakeingest.lake.iceberg.target import IcebergTarget
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.reference.text_rows import stream_texts
 from lakeingest.mysql.row_stream import is_reference, stream_rows
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.wire import arrow
+from lakeingest.rows import TRANSACTIONS, change_schema, table_schema
 from tests.mysql import witness
 
 EPOCH = 7
@@ -81,13 +81,11 @@ class Db:
             watched = {schema.table: schema for schema in schemas}
             parts = list(read_segment(connection, segment, watched, next(SERVER_IDS)))
         tables = {
-            table: pa.Table.from_batches(
-                [batch for found, batch in parts if found == table], arrow.change_schema(schema)
-            )
+            table: pa.Table.from_batches([batch for found, batch in parts if found == table], change_schema(schema))
             for table, schema in watched.items()
         }
         log = [batch for found, batch in parts if found is None]
-        return Read(tables, pa.Table.from_batches(log, arrow.TRANSACTIONS))
+        return Read(tables, pa.Table.from_batches(log, TRANSACTIONS))
 
     def select(self, schema: TableSchema) -> pa.Table:
         """All rows in the order of the key, as the snapshot reads them."""
@@ -96,7 +94,7 @@ class Db:
         stream = stream_texts if is_reference() else stream_rows
         with connect(self.source, stream=True) as connection:
             found = stream(connection, schema, f"SELECT {columns} FROM {table_name(schema.table)} ORDER BY {order}")
-            return pa.Table.from_batches(list(found), arrow.table_schema(schema))
+            return pa.Table.from_batches(list(found), table_schema(schema))
 
     def witness(self, schema: TableSchema) -> dict[str, list[str | None]]:
         """What the server says of each column, in the order of the key."""

@@ -30,7 +30,7 @@ from lakeingest.mysql.connection import query
 from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
 from lakeingest.mysql.reference import text_rows
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.wire import arrow
+from lakeingest.rows import table_schema
 from tests.mysql import witness
 from tests.mysql.database import EPOCH, Db, database_on
 from tests.mysql.values import VALUES
@@ -125,7 +125,7 @@ def test_a_quiet_chunk_has_its_rows_and_both_watermarks(mysql_db: Db) -> None:
     """Low is what is executed, high is what is written, and the split is read, not merged."""
     schema = numbers(mysql_db, 1, 2)
     found = read(mysql_db, schema)
-    assert found.rows.schema == arrow.table_schema(schema)
+    assert found.rows.schema == table_schema(schema)
     assert found.rows.to_pylist() == [{"id": 1, "v": 0}, {"id": 2, "v": 0}]
     assert found.high == mysql_db.here()
     assert found.split == Split(KeyRange(), GtidSet.parse(mysql_db.executed()), found.high.place(EPOCH))
@@ -356,7 +356,7 @@ def test_an_empty_table_is_an_empty_chunk(db: Db) -> None:
     """With the table's columns, and marks like any other."""
     schema = numbers(db)
     found = read(db, schema)
-    assert found.rows.schema == arrow.table_schema(schema)
+    assert found.rows.schema == table_schema(schema)
     assert found.rows.num_rows == 0
     assert key_bounds(db.connection, schema) is None
     assert next_boundary(db.connection, schema, None, 1) is None

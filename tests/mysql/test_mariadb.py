@@ -14,10 +14,11 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import Kind, TableId
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4
 from lakeingest.errors import UnsupportedEvent, UnsupportedTable
-from lakeingest.mysql import preflight, table_preflight
 from lakeingest.mysql.chunk_reader import Hooks, read_chunk, server_state
 from lakeingest.mysql.connection import connect, query
-from lakeingest.mysql.preflight import Server, ask
+from lakeingest.mysql.preflight import server as preflight
+from lakeingest.mysql.preflight import tables as table_preflight
+from lakeingest.mysql.preflight.server import Server, ask
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from tests.mysql.database import EPOCH, Db
 from tests.mysql.test_insert_loss import race

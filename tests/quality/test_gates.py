@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeingest import termination
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.quality.gates import GateReport, Outcome, run_gate
-from lakeingest.quality.look import is_sound, passed
 from lakeingest.quality.reports import KEPT, keep
+from lakeingest.quality.row_checks import is_sound, passed
 from lakeingest.quality.suites import Suite, default_suite
-from lakeingest.wire.arrow import arrow_type
+from lakeingest.rows import arrow_type
 
 pytestmark = pytest.mark.spark
 

@@ -127,8 +127,8 @@ def watch(event, arguments):
         print(event, arguments)
 
 sys.addaudithook(watch)
-import lakeingest, lakeingest.cli, lakeingest.pipeline.run, lakeingest.pipeline.check, lakeingest.pipeline.status
-from lakeingest.quality import library, suites
+import lakeingest, lakeingest.cli, lakeingest.commands.run, lakeingest.commands.check, lakeingest.commands.status
+from lakeingest.quality import great_expectations as library, suites
 suites.finding(None, [])
 assert not {"great_expectations", "pandas"} & set(sys.modules)
 library.expectation({"type": "expect_column_to_exist", "kwargs": {"column": "id"}})

@@ -11,8 +11,7 @@ from lakeingest.core.position import DomainGtid, Gtid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import concerning
 from lakeingest.mysql.reference.row_decoder import column_array
-from lakeingest.wire import arrow
-from lakeingest.wire.arrow import Part
+from lakeingest.rows import TRANSACTIONS, Part, change_schema
 
 BATCH_ROWS = 10_000  # that are Python objects at once
 _BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch before that many are in memory
@@ -34,7 +33,7 @@ class ChangeBatches:
 
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
         self._schemas = schemas
-        self._types = {table: arrow.change_schema(schema) for table, schema in schemas.items()}
+        self._types = {table: change_schema(schema) for table, schema in schemas.items()}
         self._rows: dict[TableId, list[tuple[Any, ...]]] = {table: [] for table in schemas}
         self._bytes = dict.fromkeys(schemas, 0)
         self._log: list[tuple[Any, ...]] = []
@@ -87,7 +86,7 @@ class ChangeBatches:
 
     def _flush_log(self) -> Part:
         columns = zip(*self._log, strict=True)
-        types = arrow.TRANSACTIONS
+        types = TRANSACTIONS
         arrays = [pa.array(values, field.type) for values, field in zip(columns, types, strict=True)]
         self._log.clear()
         return None, pa.record_batch(arrays, schema=types)

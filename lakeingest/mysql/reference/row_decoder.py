@@ -19,11 +19,11 @@ from pymysqlreplication.packet import BinLogPacketWrapper
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
-from lakeingest.wire import arrow
-from lakeingest.wire.encodings import FieldType, Sent
-from lakeingest.wire.events import Event, read_table_id
-from lakeingest.wire.images import missing, not_full
-from lakeingest.wire.table_map import TableMap, read_table_map
+from lakeingest.mysql.wire import arrow
+from lakeingest.mysql.wire.encodings import FieldType, Sent
+from lakeingest.mysql.wire.events import Event, read_table_id
+from lakeingest.mysql.wire.images import missing, not_full
+from lakeingest.mysql.wire.table_map import TableMap, read_table_map
 
 Half = tuple[RowKind, tuple[Any, ...]]  # a row half: its kind, and its values in column order
 

@@ -16,10 +16,10 @@ from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, concerning
 from lakeingest.mysql.reference.change_batches import ChangeBatches, Origin
 from lakeingest.mysql.reference.row_decoder import RowDecoder
-from lakeingest.wire import events
-from lakeingest.wire.arrow import Part
-from lakeingest.wire.events import Action, Damaged, Event, Type
-from lakeingest.wire.grammar import Sign, State, after, damaged, prove_file, prove_start, refusal, sign_of
+from lakeingest.mysql.wire import events
+from lakeingest.mysql.wire.events import Action, Damaged, Event, Type
+from lakeingest.mysql.wire.grammar import Sign, State, after, damaged, prove_file, prove_start, refusal, sign_of
+from lakeingest.rows import Part
 
 _IN_MEMORY = 64 << 20
 _LENGTH_BYTES = 4

@@ -9,8 +9,9 @@ import pymysql
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.connection import literal, query
-from lakeingest.wire import arrow
-from lakeingest.wire.codes import has_one_code_each
+from lakeingest.mysql.wire import arrow
+from lakeingest.mysql.wire.codes import has_one_code_each
+from lakeingest.rows import table_schema
 
 FETCH_ROWS = 2_000  # rows that are Python objects at once, and
 FETCH_BYTES = 4 << 20  # about their bytes in Arrow
@@ -19,7 +20,7 @@ FETCH_GROWTH = 10  # of one fetch to the next: the rows so far say only roughly 
 
 def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
     """As `row_stream.stream_rows`, of a SELECT in which a FLOAT is cast to DOUBLE: as text it has six digits."""
-    types = arrow.table_schema(schema)
+    types = table_schema(schema)
     _require_one_code_each(connection, schema)
     fetch = 1
     with connection.cursor(pymysql.cursors.SSCursor) as cursor:

@@ -1,0 +1,143 @@
+"""Init: a commented pipeline.yml to begin with, filled in from a source where one is named."""
+
+import re
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import yaml
+from pydantic import SecretStr
+
+from lakeingest.config import Source
+from lakeingest.core.schema import TableId
+from lakeingest.errors import OperatorNeeded, UsageError
+from lakeingest.mysql.connection import connect
+from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.preflight.tables import CASCADES_FIX, cascading
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+
+PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the variable's name; the password itself is never written
+_EXAMPLE = Source(host="db.example.com", user="lake")
+_PLAIN = re.compile(r"[\w$ -]+")  # names that mean only themselves in a glob
+
+
+class _Template(string.Template):
+    delimiter = "@"  # the text has ${MYSQL_PASSWORD} and {database} of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written: the tables that the file includes, and those that it leaves out, each with the reason."""
+
+    path: Path
+    tables: tuple[TableId, ...]
+    refused: Mapping[TableId, str]
+
+
+def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written:
+    """Write a pipeline.yml that `load_config` reads: an example, or with `url` one for the tables of that source.
+
+    UsageError when the path is taken, has no folder or cannot be written, and for a URL of another form than
+    `mysql://user:password@host:port/database`, which may begin with `mariadb`. Password, port and database may be
+    missing: $MYSQL_PASSWORD, 3306, all.
+    """
+    if path.exists():
+        raise UsageError(f"{path} is there already and is not overwritten; name another path")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+    if url is None:
+        text, written = _text(_EXAMPLE, "shop", ["shop"], {}), Written(path, (), {})
+    else:
+        source, database = _parse(url, environment.get(PASSWORD, ""))
+        tables, refused = _tables(source, database)
+        databases = sorted({table.database for table in (*tables, *refused)})
+        text = _text(source, database or source.host, databases, refused)
+        written = Written(path, tuple(tables), refused)
+    try:
+        with path.open("x") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    return written
+
+
+def _parse(url: str, password: str) -> tuple[Source, str | None]:
+    """The source and the database that a URL names."""
+    # no part of it is shown: where signs are not percent-encoded, each may be the password
+    wrong = UsageError(
+        "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded"
+    )
+    try:
+        parts = urlsplit(url)
+        database = parts.path.removeprefix("/")
+        if parts.scheme not in {"mysql", "mariadb"} or not parts.username or not parts.hostname:
+            raise wrong
+        if "/" in database or parts.query or parts.fragment:
+            raise wrong
+        source = Source(
+            host=parts.hostname,
+            port=3306 if parts.port is None else parts.port,
+            user=unquote(parts.username),
+            password=SecretStr(password if parts.password is None else unquote(parts.password)),
+        )
+    except ValueError:  # of a port, or of an address in brackets
+        raise wrong from None
+    return source, unquote(database) or None
+
+
+def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[TableId, str]]:
+    """The tables that can be copied, and those that cannot, each with the reasons."""
+    refused: dict[TableId, str] = {}
+    with connect(source) as connection:
+        found = [table for table in list_tables(connection) if database in {None, table.database}]
+        for table in found:
+            try:
+                read_schema(connection, table)
+            except OperatorNeeded as error:
+                refused[table] = (
+                    str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
+                )
+        readable = [table for table in found if table not in refused]
+        for table in cascading(Server.of(connection, readable)):
+            refused[table] = f"foreign keys change its rows outside the binlog; {CASCADES_FIX}"
+    if not found:
+        raise OperatorNeeded(
+            f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"
+            f"that user {source.user} may see"
+        )
+    return [table for table in found if table not in refused], refused
+
+
+def _text(source: Source, called: str, databases: Iterable[str], refused: Mapping[TableId, str]) -> str:
+    template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text())
+    left_out = [
+        f"\n    # {_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"
+        for table, reason in refused.items()
+    ]
+    return template.substitute(
+        name=_quoted(re.sub(r"[^A-Za-z0-9_-]+", "-", called).strip("_-") or "pipeline"),
+        host=_quoted(source.host),
+        port=source.port,
+        user=_quoted(source.user),
+        tls=source.tls_mode,
+        include=", ".join(_quoted(_pattern(database)) for database in databases),
+        exclude="".join(left_out) or " []",
+    )
+
+
+def _pattern(database: str, name: str | None = None) -> str:
+    """A pattern for a table, or for all of a database, whatever signs their names have."""
+    if _PLAIN.fullmatch(database + (name or "")):
+        return f"{database}.{name or '*'}"
+    return "re:" + re.escape(str(TableId(database, name or ""))) + ("" if name else ".*")
+
+
+def _quoted(text: str) -> str:
+    return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=10_000).strip()
+
+
+def _line(text: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -1,0 +1,211 @@
+"""Plan: what a run would do with each table, from the source's estimates and one chunk that is really read.
+
+Nothing is changed and no Spark is started.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pymysql
+
+from lakeingest.commands.report import Report
+from lakeingest.config import Config
+from lakeingest.core.position import FIRST_EPOCH
+from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
+from lakeingest.errors import LakeIngestError, Retryable
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.preflight import Copies, copies
+from lakeingest.lake.target import Staged, Target
+from lakeingest.mysql.chunk_reader import read_chunk, server_state
+from lakeingest.mysql.connection import connect, named_errors
+from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
+from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.preflight.tables import CASCADES_FIX, cascading
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.pipeline.context import tasks_at_once
+from lakeingest.pipeline.opening import assert_unchanged
+from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """A column's type in MySQL, and in the lake."""
+
+    name: str
+    source_type: str
+    lake_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """What is left to copy of a table, all of it estimated: the server's rows and bytes, cut as the next wave is.
+
+    `seconds` are those of the first chunk for each of the others, `at_once` of them at a time; Spark's start, files and
+    merges come on top.
+    """
+
+    rows: int
+    bytes: int
+    chunk_rows: int
+    chunks: int
+    waves: int
+    at_once: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What a run would do with a table; `reasons` say why it cannot, and the rest is as far as it is known then.
+
+    `state` is `new`, `goes on` where there is a copy, or `cannot be copied`. `lossy` names the columns of which
+    values change, and how. `retention_seconds` is for how long the source keeps its binlog, None for good, and
+    `margin_seconds` what the copy leaves of it.
+    """
+
+    table: TableId
+    target: str
+    state: str
+    reasons: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    key_path: str = ""
+    columns: tuple[ColumnPlan, ...] = ()
+    lossy: tuple[str, ...] = ()
+    copy: CopyPlan | None = None
+    retention_seconds: int | None = None
+    margin_seconds: float | None = None
+
+
+class Plans(Report, tuple[TablePlan, ...]):
+    """The plans of some tables; the columns of each, with their types, are in its own."""
+
+    __slots__ = ()
+
+    headers = ("table", "target", "state", "key", "key path", "rows", "chunks", "waves", "seconds", "lossy", "reasons")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row a table."""
+        for one in self:
+            copy, key = one.copy, ", ".join(one.key)
+            counts = (None,) * 4 if copy is None else (copy.rows, copy.chunks, copy.waves, copy.seconds)
+            yield (
+                str(one.table),
+                one.target,
+                one.state,
+                key,
+                one.key_path,
+                *counts,
+                "; ".join(one.lossy),
+                "; ".join(one.reasons),
+            )
+
+    @property
+    def note(self) -> str:
+        """What the counts are."""
+        return "rows, chunks, waves and seconds of what is left to copy: estimates, from one chunk that was read"
+
+
+def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
+    """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
+    with connect(config.source) as connection:
+        chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
+        target = open_target(config)
+        held = copies(target, chosen)
+        server, generated = Server.of(connection, chosen), GeneratedColumns(config.source, connection)
+        cascades = cascading(server)
+        return Plans(_plan(config, server, target, table, held, cascades.get(table, 0), generated) for table in chosen)
+
+
+def _plan(
+    config: Config,
+    server: Server,
+    target: Target,
+    table: TableId,
+    held: Copies,
+    cascades: int,
+    generated: GeneratedColumns,
+) -> TablePlan:
+    connection, retention = server.connection, server.retention_seconds
+    name, staged = config.target.name(table), held.there.get(table)
+    refusal = held.unopened or held.refused.get(table)
+    if isinstance(refusal, Retryable):
+        raise refusal
+    reasons = [str(refusal)] if refusal else []
+    lacks = [f"changes by {cascades} foreign keys: the source does not log them"] if cascades else []
+    if cascades and config.tables.of(table).cascades == "refuse":
+        reasons.append(f"foreign keys change its rows outside the binlog; {CASCADES_FIX}")
+    try:
+        with named_errors(config.source):
+            schema = read_schema(connection, table, config.tables.of(table).choices)
+            images = generated.checked([schema])
+            reasons += [str(images.finding)] if images.finding and images.fatal else []
+            if staged:
+                assert_unchanged(staged, schema)
+            planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
+            key_path = _key_path(schema, planner)
+            types = zip(schema.columns, target.types(schema), strict=True)
+            columns = tuple(ColumnPlan(one.name, one.source_type, lake_type) for one, lake_type in types)
+            copy = _copy(config, connection, schema, planner, staged)
+    except Retryable:
+        raise
+    except LakeIngestError as error:
+        reasons.append(str(error))
+    else:
+        if not reasons:
+            return TablePlan(
+                table,
+                name,
+                "goes on" if staged else "new",
+                (),
+                schema.key,
+                key_path,
+                columns,
+                (*_lossy(schema), *lacks),
+                copy,
+                retention_seconds=retention,
+                margin_seconds=None if retention is None else retention - copy.seconds,
+            )
+    return TablePlan(table, name, "cannot be copied", tuple(reasons), retention_seconds=retention)
+
+
+def _lossy(schema: TableSchema) -> tuple[str, ...]:
+    """What the user chose that changes values, or leaves them out."""
+    nulls = (f"{one.name}: zero and partial dates are NULL" for one in schema.columns if one.choice == NULL_DATES)
+    return (*nulls, *(f"{name}: left out" for name in schema.skipped))
+
+
+def _key_path(schema: TableSchema, planner: Planner) -> str:
+    told = " (yours: no index keeps it unique)" if schema.declared else ""
+    if not schema.ordered:
+        return f"key that only the server can order{told}: boundaries asked from it, merged after the last chunk"
+    if len(schema.key) > 1:
+        return f"composite key{told}: boundaries asked from the server"
+    if planner.by_arithmetic:
+        return f"integer key, even{told}: cut by arithmetic"
+    return f"integer key, gappy or without rows{told}: boundaries asked from the server"
+
+
+def _copy(
+    config: Config, connection: pymysql.Connection, schema: TableSchema, planner: Planner, staged: Staged | None
+) -> CopyPlan:
+    at_once = tasks_at_once(config.source)
+    lower = None
+    rows, size = planner.estimated_rows, planner.estimated_bytes
+    if staged is not None:
+        if staged.progress.splits.complete:
+            return CopyPlan(0, 0, planner.chunk_rows, 0, 0, at_once, 0.0)
+        lower = staged.progress.splits.copied_up_to
+        left = max(0, rows - staged.progress.rows)
+        rows, size = left, size * left // max(rows, 1)
+    wave = planner.next_wave(lower)
+    began = time.monotonic()
+    read = read_chunk(config.source, schema, wave[0], server_state(connection).uuid, FIRST_EPOCH)
+    seconds = time.monotonic() - began
+    if wave[0].range.upper is None:
+        rows = read.rows.num_rows  # all that is left
+    chunks = len(wave)
+    if wave[-1].range.upper is not None:
+        chunks = max(chunks + 1, math.ceil(rows / planner.chunk_rows))
+    waves = math.ceil(chunks / (CHUNKS_PER_SLOT * at_once))
+    return CopyPlan(rows, size, planner.chunk_rows, chunks, waves, at_once, seconds * math.ceil(chunks / at_once))

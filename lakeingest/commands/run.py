@@ -1,0 +1,142 @@
+"""A run: what is new is copied, then the binlog is applied up to a stop, then every table is shown as of that stop.
+
+One that follows goes on from there, until it is told to stop.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakeingest.commands.report import Report
+from lakeingest.config import Config
+from lakeingest.core.position import Position
+from lakeingest.core.schema import TableId
+from lakeingest.lake.formats import open_target
+from lakeingest.pipeline.bootstrap import bootstrap
+from lakeingest.pipeline.catch_up import catch_up
+from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.edges import named
+from lakeingest.pipeline.events import Following, Observer, unobserved
+from lakeingest.pipeline.follow import follow as follow_source
+from lakeingest.pipeline.follow import persistently
+from lakeingest.pipeline.joining import join
+from lakeingest.pipeline.opening import opened
+from lakeingest.pipeline.profile import StageCost
+from lakeingest.state.stopped import Stopped, most_serious
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """Where a table stands after a run."""
+
+    table: TableId
+    rows: int
+    waves: int
+    position: Position | None
+    published: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RunResult(Report):
+    """What a run came to; `caught_up` is False when the time was up first. `followed`: it went on from there.
+
+    `profile` says where the seconds went, stage by stage. `stopped` are the tables that stay where they were, each with
+    its error; `caught_up` is said of the others.
+    """
+
+    tables: tuple[TableResult, ...]
+    caught_up: bool
+    seconds: float
+    followed: bool = False
+    profile: tuple[StageCost, ...] = ()
+    stopped: tuple[Stopped, ...] = ()
+
+    headers = ("table", "rows", "waves", "published", "position")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row a table."""
+        for one in self.tables:
+            position = None if one.position is None else str(one.position.at)
+            yield str(one.table), one.rows, one.waves, one.published, position
+
+    @property
+    def note(self) -> str:
+        """How it ended, and a line for each table that stopped."""
+        return "\n".join([self._ending, *(f"{one.table}: {one}" for one in self.stopped)])
+
+    @property
+    def _ending(self) -> str:
+        if self.followed and self.caught_up:
+            return f"caught up with the source and followed it, {self.seconds:.1f} s in all"
+        if self.followed:
+            return "stopped before it had caught up with the source; the next run goes on from here"
+        if self.caught_up:
+            return f"caught up with the source in {self.seconds:.1f} s"
+        return "the time was up before the end of the binlog; the same call goes on from here"
+
+
+def run(
+    config: Config,
+    tables: Sequence[str] = (),
+    max_minutes: float | None = None,
+    observe: Observer = unobserved,
+    spark: "SparkSession | None" = None,
+    *,
+    follow: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+) -> RunResult:
+    """Bootstrap what is new, apply the binlog to the written position read after the last chunk, and publish there.
+
+    `tables` are written `database.table`; none means all that the config includes. With `follow` it goes on and on, and
+    connects to the source again when that was away. Stops early, at a commit, when `max_minutes` are over or `stopping`
+    says so; the same call goes on from there.
+
+    A table that must stop stays where it is, and the others go on. At the end the most serious of these tables' errors
+    is raised, with the RunResult as its `result`. Errors that concern all tables end the run at once.
+    """
+    began = time.monotonic()
+
+    def ends() -> bool:
+        return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
+
+    with named(config.source, open_target(config)), opened(config, tables, observe, spark) as context:
+        if follow:
+            caught_up = bool(persistently(context, ends, lambda: _copy(context, ends)))
+            if caught_up:
+                observe(Following(time.monotonic() - began))
+                follow_source(context, ends)
+        else:
+            caught_up = _copy(context, ends)
+        results = tuple(_result(context, table) for table in context.chosen)
+        stopped = tuple(context.stopped.values())
+        profile = context.profile.costs(context.spark)
+    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, stopped)
+    if context.errors:
+        error = most_serious(context.errors.values())
+        error.result = result
+        raise error
+    return result
+
+
+def _copy(context: Context, ends: Callable[[], bool]) -> bool:
+    """Every table that can go on as of the written position, visible; False when it was to end before that."""
+    join(context)
+    for table in context.going_on:
+        with context.working_on(table):
+            bootstrap(context, table, ends)
+    if ends() or not all(context.tables[table].progress.splits.complete for table in context.going_on):
+        return False
+    catch_up(context)
+    return True
+
+
+def _result(context: Context, table: TableId) -> TableResult:
+    staged = context.tables.get(table)
+    if staged is None:
+        return TableResult(table, 0, 0, None, published=False)
+    progress = staged.progress
+    return TableResult(table, progress.rows, progress.wave, progress.position, staged.visible)

@@ -1,0 +1,69 @@
+"""Sample: the first rows of a table, read as a chunk is, with the watermarks around them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakeingest.commands.report import Report
+from lakeingest.config import Config
+from lakeingest.core.chunks import Chunk
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import FIRST_EPOCH, FilePosition, Low
+from lakeingest.core.schema import TableId
+from lakeingest.errors import UsageError
+from lakeingest.mysql.chunk_reader import read_chunk, server_state
+from lakeingest.mysql.connection import connect
+from lakeingest.mysql.key_space import next_boundary
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped] # its types are another package
+
+SHOWN = 40  # characters of a value
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Sample(Report):
+    """The rows of one chunk as one read view saw them: all that is in `low`, nothing that is past `high`."""
+
+    table: TableId
+    rows: pa.Table
+    low: Low
+    high: FilePosition
+
+    @property
+    def headers(self) -> Sequence[str]:
+        """The table's columns."""
+        return tuple(self.rows.column_names)
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """The rows as text, long values cut."""
+        for row in self.rows.to_pylist():
+            texts = (None if value is None else str(value) for value in row.values())
+            yield [text if text is None or len(text) <= SHOWN else f"{text[: SHOWN - 1]}…" for text in texts]
+
+    @property
+    def note(self) -> str:
+        """The window in which the rows were read."""
+        return f"low watermark {self.low}, high watermark {self.high}"
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The rows themselves."""
+        frame: pd.DataFrame = self.rows.to_pandas()
+        return frame
+
+
+def sample(config: Config, table: str, rows: int) -> Sample:
+    """Read a chunk of the table's first rows; the source is only read, and the target is not looked at."""
+    if rows < 1:
+        raise UsageError(f"a sample of {table} has at least one row, not {rows}")
+    with connect(config.source) as connection:
+        [chosen] = config.tables.choose(config.tables.select(list_tables(connection)), [table])
+        schema = read_schema(connection, chosen, config.tables.of(chosen).choices)
+        chunk = Chunk(chosen, KeyRange(upper=next_boundary(connection, schema, None, rows)))
+        read = read_chunk(config.source, schema, chunk, server_state(connection).uuid, FIRST_EPOCH)
+    low = read.split.low
+    assert low is not None  # noqa: S101 - it was read, not merged
+    return Sample(chosen, read.rows.sort_by([(name, "ascending") for name in schema.key]), low, read.high)

@@ -1,0 +1,129 @@
+"""Verify: source = target, chunk by chunk, by checksums that each side computes itself.
+
+The source has to be quiet: the binlog after the published position is scanned before and after, and a change of a
+verified table in it is noticed.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakeingest.commands.report import Report
+from lakeingest.config import Config, Source
+from lakeingest.core.checksum import Checksum, Difference
+from lakeingest.core.position import Position
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import Retryable, SourceMoved
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.target import Staged, Target
+from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.connection import connect, free_server_id, written_position
+from lakeingest.mysql.continuity import still_there
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.pipeline.comparison import Sides, compare
+from lakeingest.pipeline.opening import assert_unchanged
+from lakeingest.spark.session import open_session
+
+if TYPE_CHECKING:
+    import pymysql
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TableVerification:
+    """What was compared of one table, and what differs."""
+
+    table: TableId
+    source: Checksum
+    target: Checksum
+    chunks: int
+    differences: tuple[Difference, ...]
+    seconds: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether source = target."""
+        return self.source == self.target and not self.differences
+
+
+class Verifications(Report, tuple[TableVerification, ...]):
+    """What was compared of some tables."""
+
+    __slots__ = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether source = target for all of them."""
+        return all(one.equal for one in self)
+
+    headers = ("table", "result", "source rows", "target rows", "keys that differ", "checksum", "chunks", "seconds")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row a table; the keys are in its `differences`."""
+        for one in self:
+            rows, differing = (one.source.rows, one.target.rows), len(one.differences)
+            checksum = str(one.source) if one.equal else f"{one.source} ≠ {one.target}"
+            result = "source = target" if one.equal else "source ≠ target"
+            yield str(one.table), result, *rows, differing, checksum, one.chunks, one.seconds
+
+
+def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
+    """Compare the published rows of the given tables (none: all) with the source's.
+
+    Retryable when a table is not published yet; SourceMoved when a table was changed since its published position.
+    """
+    target = open_target(config)
+    with connect(config.source) as connection:
+        chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
+        schemas = {table: read_schema(connection, table, config.tables.of(table).choices) for table in chosen}
+        staged = {table: _published(target, schemas[table]) for table in chosen}
+        session = spark or open_session(config)
+        with target.stored():  # Spark's reads are lazy
+            return Verifications(
+                _verify_table(config, connection, target, session, schemas[table], staged[table]) for table in chosen
+            )
+
+
+def _published(target: Target, schema: TableSchema) -> Staged:
+    staged = target.look(schema.table)
+    if staged is None or staged.published is None or staged.progress.position is None:
+        raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
+    assert_unchanged(staged, schema)
+    if not staged.visible:
+        raise Retryable(f"{schema.table}: a run is under way or was interrupted; run `lakeingest run` first")
+    return staged
+
+
+def _verify_table(
+    config: Config,
+    connection: "pymysql.Connection",
+    target: Target,
+    spark: "SparkSession",
+    schema: TableSchema,
+    staged: Staged,
+) -> TableVerification:
+    began = time.monotonic()
+    position = staged.progress.position
+    assert position is not None  # noqa: S101 - it is published
+    _assert_quiet(config.source, position, schema)
+    rows = target.read(schema.table, staged.version, spark)
+    found = compare(Sides(config, connection, spark, schema, rows))
+    _assert_quiet(config.source, position, schema)
+    seconds = time.monotonic() - began
+    return TableVerification(schema.table, found.source, found.target, found.chunks, found.differences, seconds)
+
+
+def _assert_quiet(source: Source, position: Position, schema: TableSchema) -> None:
+    """SourceMoved when the binlog after the position holds a change of the table, BinlogGone when it is another one."""
+    with connect(source) as connection:
+        still_there(source, connection, position)
+        stop = written_position(connection)
+        server_id = free_server_id(connection, source)
+        for table, batch in read_segment(connection, Segment.after(position, stop), {schema.table: schema}, server_id):
+            if table is not None and batch.num_rows:
+                raise SourceMoved(
+                    f"{schema.table} was changed after {position.at}, where it is published: run `lakeingest run`, and "
+                    "verify while nobody writes to it"
+                )

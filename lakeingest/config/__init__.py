@@ -1,0 +1,20 @@
+"""pipeline.yml as frozen values: the one source of truth for the source, the catalog and the state."""
+
+from lakeingest.config.load import SUITES, Config, Quality, Spark, load_config, parse_config
+from lakeingest.config.source import Source, Tls
+from lakeingest.config.target import CATALOG, Catalog, History, Target
+
+__all__ = [
+    "CATALOG",
+    "SUITES",
+    "Catalog",
+    "Config",
+    "History",
+    "Quality",
+    "Source",
+    "Spark",
+    "Target",
+    "Tls",
+    "load_config",
+    "parse_config",
+]

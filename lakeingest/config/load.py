@@ -1,0 +1,241 @@
+"""pipeline.yml as frozen values: the one source of truth for the source, the catalog and the state.
+
+Keys of the interface that this version does not act on are refused as not built yet, never accepted and ignored.
+"""
+
+import difflib
+import fnmatch
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from lakeingest.config.frozen import Frozen
+from lakeingest.config.place import Place, below
+from lakeingest.config.source import Source, Tls
+from lakeingest.config.submit import EmrServerless, Submit
+from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.config.target import Catalog, History, Target
+from lakeingest.errors import ConfigError, NotBuiltYet
+
+SUITES = Path("quality")  # where users' suites are looked for, unless a folder is named
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
+_DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
+
+_NOT_BUILT = (
+    "tables.options.*.chunk_key",
+    "tables.options.*.partition_by",
+    "tables.options.*.columns",
+    "tables.options.*.deletes",
+    "tables.options.*.metadata",
+    "target.catalog.uri",
+    "changelog",
+    "points",
+    "throttle",
+    "submit.emr",
+    "submit.dataproc",
+    "submit.dataproc-serverless",
+)
+
+
+class Spark(Frozen):
+    """The engine: its jars, and settings that win over ours."""
+
+    jars: Literal["auto", "provided"] | tuple[str, ...] = "auto"
+    conf: dict[str, str] = Field(default={})
+
+
+class Quality(Frozen):
+    """The folder of the users' suites, None where there is none, and what becomes of rows that fail."""
+
+    suites: Place | None = None
+    on_failure: Literal["stop", "quarantine"] = "stop"
+
+
+class Config(Frozen):
+    """A whole pipeline.yml; all paths are absolute."""
+
+    version: Literal[1] = 1
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    source: Source
+    tables: Tables
+    target: Target = Target()
+    state: Place = Field(default=Path("./state"), validate_default=True)
+    quality: Quality = Quality()
+    spark: Spark = Spark()
+    submit: Submit = Submit()
+
+    @model_validator(mode="after")
+    def _only_what_is_built(self, info: ValidationInfo) -> Self:
+        default = "path" if self.target.format == "hudi" else "sql"
+        catalog = "glue" if default == "sql" and info.context else default  # SQLite is a file of one machine
+        for key, value, built in (
+            ("tables.startup", self.tables.startup, "initial"),
+            ("target.catalog.type", self.target.catalog.type or default, catalog),
+            ("quality.on_failure", self.quality.on_failure, "stop"),
+        ):
+            if value != built:
+                where = " on a cluster" if info.context else ""
+                raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {built}")
+        fields = set(re.findall(r"\{(\w*)\}", self.target.table))
+        if fields != {"database", "table"} or self.target.table.count(".") != 1:
+            raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
+        return self
+
+    def below(self, folder: Path) -> Self:
+        """The same with relative paths taken from `folder`."""
+        target = self.target.model_copy(update={"warehouse": below(folder, self.target.warehouse)})
+        tls, spark = self.source.tls, self.spark
+        if tls.ca is not None:
+            tls = tls.model_copy(update={"ca": folder / tls.ca})
+        if isinstance(spark.jars, tuple):
+            jars = tuple(jar if "://" in jar else str(folder / jar) for jar in spark.jars)
+            spark = spark.model_copy(update={"jars": jars})
+        source = self.source.model_copy(update={"tls": tls})
+        state = below(folder, self.state)
+        suites = below(folder, self.quality.suites or SUITES)
+        quality = self.quality.model_copy(update={"suites": suites if self.quality.suites or suites.is_dir() else None})
+        changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
+        return self.model_copy(update=changed)
+
+
+def load_config(
+    path: Path,
+    overrides: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+    *,
+    cluster: bool = False,
+    offline: bool = False,
+) -> Config:
+    """Read pipeline.yml. `overrides` are `dotted.key=value`; ConfigError names the key, the variable or the file.
+
+    `cluster`: for a Spark that is not here, so that warehouse and state are URIs. `offline`: for a command that does
+    not ask the source, so that the variable of its password need not be set.
+    """
+    try:
+        doc = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; -c FILE names another one") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(doc, dict):
+        raise ConfigError(f"{path} holds no keys")
+    for override in overrides:
+        _set(doc, override)
+    if offline and isinstance(doc.get("source"), dict):
+        doc["source"].pop("password", None)
+    return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment, cluster=cluster)
+
+
+def parse_config(
+    doc: Mapping[str, Any], folder: Path, environment: Mapping[str, str], *, cluster: bool = False
+) -> Config:
+    """Validate a document; relative paths are taken from `folder`."""
+    filled = _fill(doc, environment)
+    later = [key for key in _keys(filled) if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT)]
+    refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in later]
+    config = None
+    try:
+        config = Config.model_validate(_without(filled, later), context=cluster)
+    except ValidationError as error:
+        # what is wrong comes first: a key that is not built yet must not hide a typo
+        if wrong := [_explain(detail) for detail in error.errors() if not _is_later(detail)]:
+            raise ConfigError("; ".join([*wrong, *refused])) from None
+        refused += [str(detail["ctx"]["error"]) for detail in error.errors()]
+    if refused or config is None:
+        raise NotBuiltYet("; ".join(refused))
+    return config.below(folder)
+
+
+def _set(doc: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {override}: wanted key=value")
+    *parents, last = key.split(".")
+    for parent in parents:
+        doc = doc.setdefault(parent, {})
+        if not isinstance(doc, dict):
+            raise ConfigError(f"--set {override}: {parent} holds no keys")
+    try:
+        doc[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: {' '.join(str(error).split())}") from error
+
+
+def _fill(value: Any, environment: Mapping[str, str]) -> Any:
+    """Replace ${VAR} and ${VAR:-default} in every string."""
+    if isinstance(value, Mapping):
+        return {key: _fill(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_fill(item, environment) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def variable(found: re.Match[str]) -> str:
+        text = environment.get(found["name"], found["default"])
+        if text is None:
+            raise ConfigError(f"the environment variable {found['name']} is not set, and has no default")
+        return text
+
+    return _VARIABLE.sub(variable, value)
+
+
+def _keys(doc: Any, prefix: str = "") -> Iterable[str]:
+    if isinstance(doc, Mapping):
+        for key, value in doc.items():
+            dotted = f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key)
+            yield dotted
+            yield from _keys(value, dotted)
+
+
+def _without(doc: Any, keys: Collection[str], prefix: str = "") -> Any:
+    """The document without some keys, which are dotted as `_keys` has them."""
+    if not isinstance(doc, Mapping):
+        return doc
+    dotted = {key: f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key) for key in doc}
+    return {key: _without(value, keys, dotted[key]) for key, value in doc.items() if dotted[key] not in keys}
+
+
+def _is_later(detail: Any) -> bool:
+    """Whether a value is refused only because it is not built yet."""
+    return isinstance(detail.get("ctx", {}).get("error"), NotBuiltYet)
+
+
+def _explain(detail: Any) -> str:
+    where = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        known = _names_beside(detail["loc"])
+        near = difflib.get_close_matches(str(detail["loc"][-1]), known, 1)
+        return f"unknown key {where}" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}")
+    if detail["type"] == "missing":
+        return f"{where} is required"
+    return f"{where or 'pipeline.yml'}: {detail['msg']}"
+
+
+def _names_beside(loc: tuple[Any, ...]) -> list[str]:
+    """The keys that are known where an unknown one stands."""
+    models: dict[str, type[BaseModel]] = {
+        "": Config,
+        "source": Source,
+        "source.tls": Tls,
+        "tables": Tables,
+        "target": Target,
+        "target.catalog": Catalog,
+        "target.history": History,
+        "quality": Quality,
+        "spark": Spark,
+        "submit": Submit,
+        "submit.emr-serverless": EmrServerless,
+    }
+    parent = ".".join(str(part) for part in loc[:-1])
+    return sorted(field.alias or name for name, field in models.get(parent, TableOptions).model_fields.items())

@@ -1,0 +1,65 @@
+"""The server that tables are read from: `source` of pipeline.yml."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from lakeingest.config.frozen import Frozen
+from lakeingest.errors import NotBuiltYet
+
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+def _secret(secret: SecretStr) -> SecretStr:
+    scheme, colon, _ = secret.get_secret_value().partition("://")
+    if colon and scheme in {"aws-secretsmanager", "gcp-secretmanager", "file"}:
+        raise NotBuiltYet(f"source.password: {scheme} references are not built yet; use ${{VAR}}")
+    return secret
+
+
+Secret = Annotated[SecretStr, AfterValidator(_secret)]
+
+
+class Tls(Frozen):
+    """How the connection to the source is protected; `mode` None: preferred on loopback, else required."""
+
+    mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
+    ca: Path | None = None
+
+
+class Source(Frozen):
+    """The server that tables are read from: one file, one server, one position."""
+
+    type: Literal["mysql"] = "mysql"
+    host: str
+    port: int = Field(default=3306, ge=1, le=65535)
+    user: str
+    password: Secret = SecretStr("")
+    tls: Tls = Tls()
+    server_ids: str = Field(default="auto", coerce_numbers_to_str=True)
+    max_connections: int = Field(default=8, ge=2)
+
+    @property
+    def tls_mode(self) -> str:
+        """The mode in force."""
+        return self.tls.mode or ("preferred" if self.host in _LOOPBACK else "required")
+
+    @property
+    def server_id_range(self) -> range:
+        """The replication server ids that readers may take."""
+        if self.server_ids == "auto":
+            return range(2**30, 2**31)
+        low, _, high = self.server_ids.partition("-")
+        return range(int(low), int(high or low) + 1)
+
+    @model_validator(mode="after")
+    def _server_ids_are_a_range(self) -> Self:
+        if self.server_ids != "auto" and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", self.server_ids):
+            raise ValueError("server_ids is `auto` or a range such as 5400-5499")
+        if not self.server_id_range:
+            raise ValueError("server_ids is an empty range")
+        if self.server_id_range[-1] >= 2**32:
+            raise ValueError(f"server_ids end at {2**32 - 1}")
+        return self

@@ -1,1 +1,0 @@
-"""State that is not in the target: the spool."""

@@ -1,0 +1,1 @@
+"""Apache Hudi as a target."""

@@ -1,0 +1,75 @@
+"""Small files and deletes kept in check: now and then a commit puts together what the ones before it left behind.
+
+Each merge adds a small data file and a file of deletes; readers, and the merges after it, have to open all of them.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from lakeingest.lake.iceberg.data_files import Positions, alive, read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.iceberg.row_delta import FileChanges, by_content
+
+FILES = 16  # small ones, or such of deletes, that are put together
+SMALL_ROWS = 50_000  # of a data file: with fewer it is small
+DEAD = 0.3  # of a data file's rows: with more it is written anew without them
+ROWS_AT_ONCE = 500_000  # that are written anew, so that no commit takes seconds longer than others
+
+
+def tidied(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
+    """What a commit that builds on a snapshot is to do so that few files are left, where there are many."""
+    snapshot = loaded.metadata.snapshot_by_id(version)
+    assert snapshot is not None  # noqa: S101 - whoever commits builds on it
+    manifests = snapshot.manifests(loaded.io)
+    if not _are_many(manifests):
+        return FileChanges(tuple(new))
+    there = [entry.data_file for one in manifests for entry in one.fetch_manifest_entry(loaded.io)]
+    rows, deletes = by_content(there)
+    small = [file for file in rows if file.record_count < SMALL_ROWS]
+    new_rows, new_deletes = by_content(new)
+    dead = read_deletes([*deletes, *new_deletes])
+    groups = _worth(rows, small if len(small) >= FILES else [], dead)
+    old = [file for group in groups for file in group]
+    gone = {file.file_path for file in old}
+    left = {path: positions for path, positions in dead.items() if path not in gone}
+    added = [file for group in groups for file in write_rows(loaded.metadata, _alive(loaded.metadata, group, dead))]
+    return FileChanges((*new_rows, *added, *write_deletes(loaded.metadata, left)), (*old, *deletes))
+
+
+def _are_many(manifests: Sequence[ManifestFile]) -> bool:
+    """Whether there are many small files or files of deletes, by what manifests say of all of theirs."""
+    small = deletes = 0
+    for one in manifests:
+        files = (one.added_files_count or 0) + (one.existing_files_count or 0)
+        rows = (one.added_rows_count or 0) + (one.existing_rows_count or 0)
+        if one.content is ManifestContent.DELETES:
+            deletes += files
+        elif rows < SMALL_ROWS * files:
+            small += files
+    return small >= FILES or deletes >= FILES
+
+
+def _worth(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
+    """The files that are written anew, so many rows at once, each group as one file.
+
+    The small ones are a group; one with many dead rows is by itself, so that its keys stay close together.
+    """
+    dying = [file for file in files if len(dead.get(file.file_path, ())) > DEAD * file.record_count]
+    groups: list[list[DataFile]] = [list(small)] if small else []
+    groups += [[file] for file in dying if file not in small]
+    left, chosen = ROWS_AT_ONCE, []
+    for group in groups:
+        count = sum(file.record_count for file in group)
+        if count <= left:
+            chosen.append(group)
+            left -= count
+    return chosen
+
+
+def _alive(metadata: TableMetadata, files: Sequence[DataFile], dead: Positions) -> pa.Table:
+    """The rows of some files that are not deleted."""
+    names = [field.name for field in metadata.schema().fields]
+    return pa.concat_tables(alive(read_rows(metadata, file, names), file, dead) for file in files)

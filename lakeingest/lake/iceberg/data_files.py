@@ -1,0 +1,152 @@
+"""The Parquet files of an Iceberg table: rows, and positions of rows that are deleted.
+
+Source: Iceberg's table specification, "Position Delete Files". Every call that writes names its own files, so a retried
+or speculative task harms nobody; they are durable when it returns, and part of no table until a commit has them.
+"""
+
+import struct
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField
+
+from lakeingest.errors import ForeignWrite
+from lakeingest.lake.durable import DurableFileIO
+from lakeingest.lake.errors import parsed, stored, unreadable
+from lakeingest.lake.iceberg.bounds import cut, uncut
+from lakeingest.lake.iceberg.projection import projected
+
+Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, in order
+
+_PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS)}),
+    ]
+)
+
+
+def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
+    """Files with the table's field ids and statistics."""
+    if not rows.num_rows:  # PyIceberg divides by their number
+        return []
+    target = metadata.schema().as_arrow()
+    columns = [rows[field.name].cast(field.type) for field in target]
+    writing = metadata.model_copy(update={"properties": {**metadata.properties, **uncut(metadata)}})
+    with stored(metadata.location):
+        files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), DurableFileIO())
+        return [cut(file, metadata) for file in files]
+
+
+def read_rows(metadata: TableMetadata, file: DataFile, names: Sequence[str]) -> pa.Table:
+    """These columns of all rows of a file, the deleted ones too, with the table's types, whoever wrote the file.
+
+    StateUnreadable where it is damaged, ForeignWrite where it is no Parquet file.
+    """
+    with _opened(file) as parquet:
+        return projected(metadata.schema(), parquet, names)
+
+
+def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a column in a file; None where one of them is not recorded."""
+    least, greatest = ((ends or {}).get(field.field_id) for ends in (file.lower_bounds, file.upper_bounds))
+    if least is None or greatest is None:
+        return None
+    return from_bytes(field.field_type, least), from_bytes(field.field_type, greatest)  # type: ignore[arg-type]
+
+
+def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFile]:
+    """One file of deletes, or none; readers pass it over by its bounds."""
+    paths = sorted(path for path, rows in positions.items() if len(rows))
+    if not paths:
+        return []
+    counts = [len(positions[path]) for path in paths]
+    named = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
+    numbers = np.concatenate([positions[path] for path in paths])
+    place = load_location_provider(metadata.location, metadata.properties)
+    out = DurableFileIO().new_output(place.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
+    with stored(metadata.location):
+        with out.create() as stream:
+            pq.write_table(pa.table([named.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd")
+        size = len(out)
+    lowest, highest = (struct.pack("<q", int(end)) for end in (numbers.min(), numbers.max()))
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=out.location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(numbers),
+        file_size_in_bytes=size,
+        lower_bounds={_PATH: paths[0].encode(), _POS: lowest},
+        upper_bounds={_PATH: paths[-1].encode(), _POS: highest},
+        value_counts=dict.fromkeys((_PATH, _POS), len(numbers)),
+        null_value_counts=dict.fromkeys((_PATH, _POS), 0),
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+    )
+    return [file]
+
+
+def read_deletes(files: Iterable[DataFile]) -> Positions:
+    """The positions in files of deletes."""
+    found = defaultdict(list)
+    for file in files:
+        for path, positions in _by_path(file):
+            found[path].append(positions)
+    return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
+
+
+def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
+    """The positions in one file of deletes; PyIceberg looks through all of them for each path, which takes a second."""
+    with _opened(file, read_dictionary=["file_path"]) as parquet:
+        read = parquet.read(_SCHEMA.names)
+    if not read.num_rows:
+        return
+    paths = read["file_path"].unify_dictionaries().combine_chunks()
+    numbers = paths.indices.to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    parts = np.split(read["pos"].to_numpy()[order], starts[1:])
+    yield from zip(paths.dictionary.take(found).to_pylist(), parts, strict=True)
+
+
+@contextmanager
+def _opened(file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """StateUnreadable where the file is damaged, ForeignWrite where it is no Parquet file."""
+    if file.file_format is not FileFormat.PARQUET:
+        raise ForeignWrite(
+            f"{file.file_path}: someone else wrote this file as {file.file_format.value}; set write.format.default of"
+            " the table to parquet, and call rewrite_data_files with rewrite-all"
+        )
+    with (
+        parsed(file.file_path),
+        PyArrowFileIO().new_input(file.file_path).open() as opened,
+        # microseconds: what others write as INT96 can lie beyond what nanoseconds hold
+        pq.ParquetFile(opened, read_dictionary=list(read_dictionary), coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        yield parquet
+
+
+def alive(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
+    """Of all rows of a file those that are not deleted; StateUnreadable where one is that it does not have."""
+    gone = dead.get(file.file_path, np.zeros(0, np.int64))
+    if len(gone) and not 0 <= gone[0] <= gone[-1] < rows.num_rows:
+        raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and one of number {gone[-1]} is deleted")
+    mask = np.ones(rows.num_rows, bool)
+    mask[gone] = False
+    return rows.filter(pa.array(mask))

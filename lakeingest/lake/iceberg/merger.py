@@ -1,0 +1,105 @@
+"""What changes replace in an Iceberg table: rows are found by their keys alone, and deleted by their position.
+
+Only data files whose bounds admit one of the keys are read, and of those only the key's columns. What an executor
+writes is pickled DataFiles, and how many keys they are of.
+"""
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
+
+from lakeingest.core.change import DELETED
+from lakeingest.errors import StateUnreadable
+from lakeingest.lake.errors import stored
+from lakeingest.lake.iceberg.data_files import (
+    Positions,
+    alive,
+    bounds_of,
+    read_deletes,
+    read_rows,
+    write_deletes,
+    write_rows,
+)
+from lakeingest.lake.target import Bounds, Effects
+
+_POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergMerger:
+    """`lake.target.Merger` on the files of one snapshot."""
+
+    metadata: TableMetadata
+    key: tuple[str, ...]
+    files: tuple[FileScanTask, ...]
+    keeps_deletes: bool = False
+
+    def replace(self, changes: pa.Table) -> bytes:
+        """Position deletes of the rows that have these keys; each key has one row at most."""
+        with stored(self.metadata.location):
+            places, numbers = self._find(changes)
+            gone = changes[DELETED].to_numpy()
+            there = np.zeros(len(gone), bool)
+            there[numbers] = True
+            if there.sum() != len(numbers):
+                raise StateUnreadable(f"{self.metadata.location} has a key twice; drop the table to copy it again")
+            effects = Effects(*(int(one.sum()) for one in (~gone & ~there, ~gone & there, gone & there)))
+            return pickle.dumps((write_deletes(self.metadata, places), effects))
+
+    def write(self, rows: pa.Table) -> bytes:
+        """Data files with the table's field ids and statistics."""
+        return pickle.dumps((write_rows(self.metadata, rows), Effects(0, 0, 0)))
+
+    def _find(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
+        """Where the rows with these keys stand, and the numbers of their changes."""
+        numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
+        dead = read_deletes({one.file_path: one for task in self.files for one in task.delete_files}.values())
+        places: dict[str, np.ndarray] = {}
+        numbers = [np.zeros(0, np.int64)]
+        for task in self.files:
+            near = numbered.filter(self._may_hold(task.file, numbered))
+            if not near.num_rows:
+                continue
+            keys = read_rows(self.metadata, task.file, self.key).cast(
+                pa.schema([near.field(name) for name in self.key])
+            )
+            present = alive(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
+            found = present.join(near, keys=list(self.key), join_type="inner").sort_by(_POS)
+            places[task.file.file_path] = found[_POS].to_numpy()
+            numbers.append(found[_NUMBER].to_numpy())
+        return places, np.concatenate(numbers)
+
+    def _may_hold(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
+        """Which changes are of a key between the least and the greatest of the file."""
+        field = self.metadata.schema().find_field(self.key[0])
+        column = changes[self.key[0]]
+        bounds = bounds_of(file, field)
+        if bounds is None:
+            return pc.is_valid(column)
+        lower, upper = (pa.scalar(end, column.type) for end in bounds)
+        return pc.and_(pc.greater_equal(column, lower), pc.less_equal(column, upper))
+
+
+def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
+    """The data files of a snapshot that may have rows whose value of this column is within the bounds."""
+    scan = loaded.scan(snapshot_id=version)
+    if bounds is not None:
+        least, greatest = (Decimal(end) if type(end) is int else end for end in bounds)
+        scan = scan.filter(And(GreaterThanOrEqual(name, least), LessThanOrEqual(name, greatest)))  # type: ignore[call-arg, arg-type]
+    return tuple(scan.plan_files())
+
+
+def written(merged: Iterable[bytes]) -> tuple[list[DataFile], Effects]:
+    """What mergers have written: all files, and all effects."""
+    parts = [pickle.loads(one) for one in merged]  # noqa: S301 - written by our own executors
+    counts = [(one.inserted, one.updated, one.deleted) for _, one in parts]
+    return [file for files, _ in parts for file in files], Effects(*map(sum, zip(*counts, strict=True)))

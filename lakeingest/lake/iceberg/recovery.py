@@ -1,0 +1,107 @@
+"""Going back to the newest state of a table whose files are whole, after a loss of files.
+
+What was lost is merged again from the spool, or from the binlog. Readers see an older commit until then, which is right
+as of its own position. Nothing is copied again, unless a table that nobody has seen yet lost its first files.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update.snapshot import ManageSnapshots
+from sqlalchemy import select, update
+
+from lakeingest.core.schema import TableId
+from lakeingest.lake.iceberg.audit import damaged
+from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, progress_of, tip
+from lakeingest.lake.iceberg.marks import mark
+
+UNREADABLE = (FileNotFoundError, EOFError, UnicodeDecodeError, ValidationError)  # what PyIceberg says of metadata.json
+
+
+def newest_whole(loaded: Table) -> Snapshot | None:
+    """The newest commit of ours whose files are whole: of staging back to main, then of what readers saw before."""
+    return next((one for one in _older(loaded) if damaged(loaded, one.snapshot_id) is None), None)
+
+
+def _older(loaded: Table) -> Iterator[Snapshot]:
+    main = tip(loaded, MAIN)
+    for one in ancestors_of(tip(loaded, STAGING), loaded.metadata):
+        if is_marked(one):
+            yield one
+        if one.snapshot_id == main.snapshot_id:
+            break
+    for entry in reversed(loaded.metadata.snapshot_log):
+        published = loaded.metadata.snapshot_by_id(entry.snapshot_id)
+        if published is not None and is_marked(published):
+            yield published
+
+
+def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
+    """Let staging stand at a commit of ours.
+
+    So does main where it stands on one that is not whole, and readers have seen this one: never one that they have not.
+    """
+    progress, transaction = progress_of(table, snapshot), loaded.transaction()
+    branches = ManageSnapshots(transaction=transaction)
+    was_seen = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
+    if was_seen and damaged(loaded, tip(loaded, MAIN).snapshot_id) is not None:
+        copy = "" if progress.position is None else json.dumps(progress.position.to_json())
+        transaction.set_properties({"lakeingest.position": copy})
+        branches.set_current_snapshot(snapshot_id=snapshot.snapshot_id)
+    branches.create_branch(snapshot.snapshot_id, STAGING).commit()
+    mark(transaction, progress, snapshot.snapshot_id)
+    return transaction
+
+
+def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
+    """Point the catalog at the newest readable metadata.json where the one that it names is gone or damaged.
+
+    Only at one that was committed: others may be of a writer that was refused. That is the one before, or an entry in
+    the log of a readable one. The path of the one that was lost; None where nothing was to do, or could be done.
+    """
+    if not isinstance(catalog, SqlCatalog):
+        return None
+    row = (
+        IcebergTables.catalog_name == catalog.name,
+        IcebergTables.table_namespace == name[0],
+        IcebergTables.table_name == name[1],
+    )
+    with catalog.engine.begin() as connection:
+        named = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*row)
+        lost, previous = connection.execute(named).one_or_none() or (None, None)
+        if lost is None or _read(catalog, lost) is not None:
+            return None
+        committed = [previous] if previous else []
+        found = next((one for one in (*committed, *_logged(catalog, lost)) if _read(catalog, one) is not None), None)
+        if found is None:
+            return None
+        newer = update(IcebergTables).where(*row, IcebergTables.metadata_location == lost)
+        connection.execute(newer.values(metadata_location=found, previous_metadata_location=None))
+        return str(lost)
+
+
+def _logged(catalog: Catalog, lost: str) -> Iterator[str]:
+    """The log of the newest readable metadata.json, newest first."""
+    folder = Path(unquote(urlsplit(lost).path)).parent
+    # their names begin with a number that grows
+    for file in sorted(folder.glob("*.metadata.json"), reverse=True):
+        if (metadata := _read(catalog, file.as_uri())) is not None:
+            yield from (entry.metadata_file for entry in reversed(metadata.metadata_log))
+            return
+
+
+def _read(catalog: Catalog, location: str) -> TableMetadata | None:
+    try:
+        io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
+        return FromInputFile.table_metadata(io.new_input(location))
+    except UNREADABLE:
+        return None

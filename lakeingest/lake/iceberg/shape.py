@@ -1,0 +1,98 @@
+"""The shape of an Iceberg copy: its columns and partitions are as we made them, or someone else changed them.
+
+Only columns count, by field id, name, type and whether they are required. Their order and comments, sort orders,
+properties, tags and statistics change no row that we write, and none that readers see.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import NestedField
+
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ForeignWrite
+from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, tip
+
+_DROP = "drop the copy, it must be made again"
+
+
+def assert_ours(table: TableId, loaded: Table) -> None:
+    """ForeignWrite where someone else changed the columns of the table, or divides it into partitions."""
+    metadata = loaded.metadata
+    made = _made_with(metadata)
+    changes = sorted(_changes(made, metadata.schema()))
+    if changes:
+        way_out = f"undo that, or {_DROP}" if _keeps(metadata.schema(), made) else _DROP
+        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(changes)}; {way_out}")
+    if not metadata.spec().is_unpartitioned():
+        fields = ", ".join(field.name for field in metadata.spec().fields)
+        raise ForeignWrite(
+            f"{table}: someone else divided it into partitions: {fields}; drop those partition fields, or {_DROP}"
+        )
+
+
+def assert_whole(table: TableId, loaded: Table, version: int) -> None:
+    """ForeignWrite where what readers see, or a commit that is built on, was rewritten in another shape.
+
+    In partitions, of which no file of our deletes is a part; or while a column was missing, whose values are gone then.
+    """
+    metadata = loaded.metadata
+    made = _made_with(metadata)
+    for snapshot, then in lineage(loaded, tip(loaded, MAIN)):
+        if is_marked(snapshot):
+            break
+        known = {schema.schema_id: schema for schema in then.schemas}
+        schema = known.get(then.current_schema_id if snapshot.schema_id is None else snapshot.schema_id)
+        if snapshot.parent_snapshot_id is not None and (schema is None or not _keeps(schema, made)):
+            raise ForeignWrite(
+                f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
+                f" which may have lost values; roll main back to ours, or {_DROP}"
+            )
+    built_on = metadata.snapshot_by_id(version)
+    if len(metadata.partition_specs) == 1 or built_on is None:
+        return
+    for manifest in built_on.manifests(loaded.io):
+        has_files = manifest.has_added_files() or manifest.has_existing_files()
+        if has_files and manifest.partition_spec_id != metadata.default_spec_id:
+            raise ForeignWrite(
+                f"{table}: someone else rewrote its files into partitions; call rewrite_data_files with rewrite-all, or"
+                f" {_DROP}"
+            )
+
+
+def _made_with(metadata: TableMetadata) -> Schema:
+    """The schema of our last commit; where others have expired all of ours, the oldest."""
+    known = {schema.schema_id: schema for schema in metadata.schemas}
+    ours = [one for one in metadata.snapshots if is_marked(one) and one.schema_id in known]
+    last = max(ours, key=lambda one: one.sequence_number or 0, default=None)
+    return known[min(known) if last is None or last.schema_id is None else last.schema_id]
+
+
+def _keeps(schema: Schema, made: Schema) -> bool:
+    """Whether it has all columns that the table was made with, of the same types, under whatever name."""
+    found = {field.field_id: field.field_type for field in schema.fields}
+    return all(found.get(field.field_id) == field.field_type for field in made.fields)
+
+
+def _changes(made: Schema, found: Schema) -> Iterator[str]:
+    """What is different, in words."""
+    before, after = _by_id(made), _by_id(found)
+    for number in before.keys() | after.keys():
+        old, new = before.get(number), after.get(number)
+        if new is None:
+            assert old is not None  # noqa: S101 - the number is of one of them
+            yield f"{old.name} was dropped"
+        elif old is None:
+            yield f"{new.name} was added"
+        elif old.name != new.name:
+            yield f"{old.name} was renamed {new.name}"
+        elif old.field_type != new.field_type:
+            yield f"{old.name} was {old.field_type} and is {new.field_type}"
+        elif old.required != new.required:
+            yield f"{old.name} is {'' if new.required else 'not '}required now"
+
+
+def _by_id(schema: Schema) -> Mapping[int, NestedField]:
+    return {field.field_id: field for field in schema.fields}

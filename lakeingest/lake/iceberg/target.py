@@ -1,0 +1,391 @@
+"""Iceberg: files written on executors, commits on the branch `lakeingest`, one atomic publish.
+
+Properties of a marked staging commit (its snapshot's summary), always complete:
+`lakeingest.progress` all that the next step depends on · `lakeingest.base` the snapshot it builds on ·
+`lakeingest.commit` its own name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
+commit is no progress of ours: it is reset.
+"""
+
+import functools
+import json
+import pickle
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from lakeingest import config
+from lakeingest.core.keys import quote
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.disk import make_folder
+from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
+from lakeingest.lake.durable import IO, sync_commits
+from lakeingest.lake.errors import kept, stored, unreadable
+from lakeingest.lake.iceberg.audit import assert_publishable, damaged
+from lakeingest.lake.iceberg.commit import commit, stale, until_known
+from lakeingest.lake.iceberg.compaction import tidied
+from lakeingest.lake.iceberg.data_files import write_rows
+from lakeingest.lake.iceberg.expiry import delete, expire, limits, sweep, trim
+from lakeingest.lake.iceberg.history import BUILDING, MAIN, STAGING, is_marked, shown, source_of, standing, tip
+from lakeingest.lake.iceberg.marks import mark, reset
+from lakeingest.lake.iceberg.merger import IcebergMerger, files_with, written
+from lakeingest.lake.iceberg.properties import heeded
+from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
+from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
+from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
+from lakeingest.lake.iceberg.transaction import OneTransaction
+from lakeingest.lake.target import Bounds, Effects, Staged
+from lakeingest.lake.types import iceberg_schema, iceberg_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OWNER = "lakeingest.table"  # table property: the source table that this is the copy of
+VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
+_PROPERTIES = {
+    "format-version": str(VERSION),
+    "write.merge.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    # larger dictionaries do not pay: files without them are smaller, and written in two thirds of the time
+    "write.parquet.dict-size-bytes": str(64 << 10),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergWriter:
+    """Writes Parquet files with the table's field ids and statistics."""
+
+    metadata: TableMetadata
+
+    def write(self, rows: pa.Table) -> bytes:
+        """Pickled DataFiles."""
+        return pickle.dumps(write_rows(self.metadata, rows))
+
+
+class IcebergTarget:
+    """`lake.target.Target` on an Iceberg catalog."""
+
+    def __init__(self, settings: config.Target) -> None:
+        self.settings = settings
+        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run looked for
+
+    @functools.cached_property
+    def _catalog(self) -> Catalog:
+        with self.stored():
+            make_folder(self.settings.warehouse)
+            catalog = SqlCatalog(config.CATALOG, **self.settings.pyiceberg_properties(), **{"py-io-impl": IO})
+            sync_commits(catalog.engine)
+            return catalog
+
+    def exists(self) -> bool:
+        """Whether the catalog does."""
+        return self.settings.catalog_file.exists() and bool(self._catalog)
+
+    @kept
+    def names(self) -> set[tuple[str, str]]:
+        """All names in the catalog."""
+        found = [name for space in self._catalog.list_namespaces() for name in self._catalog.list_tables(space)]
+        return {(".".join(space), name.removesuffix(BUILDING)) for *space, name in found}
+
+    def stored(self) -> AbstractContextManager[None]:
+        """Names what fails in the warehouse and the catalog."""
+        return stored(self.settings.warehouse, self.settings.catalog_file)
+
+    @kept
+    def load(self, table: TableId) -> Staged | None:
+        """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
+
+        Where someone's compaction is on main, staging is branched again from that, with the progress it had there; so
+        it is where someone removed the branch. A table that nobody has seen is dropped then, to be copied again.
+        """
+        try:
+            loaded = self._find(table)
+        except UNREADABLE:
+            names = (self._name(table), self._building(table))
+            lost = next(filter(None, (restore_metadata(self._catalog, name) for name in names)), None)
+            if lost is None:
+                raise
+            return self._went_back(table, lost)
+        if loaded is None:
+            return None
+        staged = standing(table, loaded)
+        if staged is None:
+            self.discard(table)
+            return None
+        assert_whole(table, loaded, staged.version)
+        if loaded.name() == self._building(table) and staged.published is not None:
+            self._show(table, loaded)
+            return self.load(table)
+        if found := damaged(loaded, staged.version, self._whole[table]):
+            whole = newest_whole(loaded)
+            if whole is None and staged.published is None:
+                self.discard(table)
+                return None
+            if whole is None:
+                raise unreadable(str(table), found)
+            self._finish(table, loaded, lambda current: back_to(table, current, whole))
+            return self._went_back(table, found)
+        has_branch = STAGING in loaded.metadata.refs
+        marked = has_branch and is_marked(loaded.metadata.snapshot_by_id(staged.version))
+        if marked and staged.version == tip(loaded, STAGING).snapshot_id:
+            return staged
+        self._finish(table, loaded, functools.partial(reset, table))
+        return self.load(table)
+
+    @kept
+    def look(self, table: TableId) -> Staged | None:
+        """What `load` would answer; nothing is changed."""
+        loaded = self._find(table)
+        staged = None if loaded is None else standing(table, loaded)
+        if loaded is not None and staged is not None:
+            assert_whole(table, loaded, staged.version)
+        return staged
+
+    @kept
+    def create(self, schema: TableSchema, progress: Progress) -> Staged:
+        """Build the table aside, in one commit: an empty main to branch from, and its first progress on the branch."""
+        table, name = schema.table, self._building(schema.table)
+        self._catalog.create_namespace_if_not_exists(name[0])
+        transaction = self._catalog.create_table_transaction(
+            name,
+            iceberg_schema(schema),
+            location=self._new_location(table),
+            properties={**_PROPERTIES, **limits({}), OWNER: str(table)},
+        )
+        with transaction.update_snapshot().fast_append() as empty:
+            pass
+        ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
+        mark(transaction, progress, empty.snapshot_id)
+        version = commit(table, transaction, lambda: self._loaded(name))[STAGING]
+        if self._catalog.table_exists(self._name(table)):  # made and published by another run since we looked
+            self._catalog.drop_table(name)
+            raise stale(table)
+        return Staged(progress, version, None)
+
+    @kept
+    def discard(self, table: TableId) -> None:
+        """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
+        loaded = self._table(table)
+        if shown(loaded) is not None:
+            raise stale(table)
+
+        def is_gone() -> bool:
+            found = self._find(table)
+            if found is not None and shown(found) is not None:
+                raise stale(table)
+            return found is None or found.metadata.table_uuid != loaded.metadata.table_uuid
+
+        until_known(table, lambda: self._catalog.drop_table(self._building(table)), is_gone)
+
+    @kept
+    def writer(self, table: TableId) -> IcebergWriter:
+        """For the executors."""
+        return IcebergWriter(self._table(table).metadata)
+
+    @kept
+    def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
+        """Append a wave's files and its progress in one commit."""
+        added = [file for pickled in files for file in pickle.loads(pickled)]  # noqa: S301 - by our own executors
+        return self._commit(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
+
+    @kept
+    def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
+        """For the executors, with the files that they have to look into."""
+        loaded = self._with(staged.progress.table, staged.version)
+        return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], bounds))
+
+    @kept
+    def commit_merge(
+        self,
+        staged: Staged,
+        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats that count by a job
+        merged: Sequence[bytes],
+        after: Callable[[Effects], Progress],
+    ) -> tuple[Staged, Effects]:
+        """Positions of the old rows and files of the new ones, in one marked commit."""
+        files, effects = written(merged)
+        loaded = self._with(staged.progress.table, staged.version)
+        changes = tidied(loaded, staged.version, files)
+        delete(loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added})  # put together
+        return self._commit(loaded, staged, after(effects), changes), effects
+
+    @kept
+    def mark(self, staged: Staged, progress: Progress) -> Staged:
+        """A commit of nothing but progress."""
+        return self._commit(self._table(progress.table), staged, progress)
+
+    @kept
+    def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
+        """The rows of one commit."""
+        self._with(table, version)
+        # not `load`, which takes a name with a slash in it for a path
+        return spark.sql(f"SELECT * FROM {self._spark_name(table)} VERSION AS OF {version}")
+
+    @kept
+    def count(self, table: TableId, version: int) -> int | None:
+        """Rows that were written, less the positions that were deleted, by the snapshot's summary."""
+        snapshot = self._table(table).metadata.snapshot_by_id(version)
+        if snapshot is None or snapshot.summary is None:
+            raise stale(table)
+        totals = [int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes")]
+        return totals[0] - totals[1]
+
+    @kept
+    def publish(
+        self,
+        staged: Staged,
+        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose publish is a job
+        properties: Mapping[str, str],
+    ) -> Staged:
+        """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""
+        table = staged.progress.table
+        loaded = self._with(table, staged.version)
+        assert_publishable(table, loaded, staged.version, staged.published, self._whole[table])
+        position = staged.progress.position
+        copy = "" if position is None else json.dumps(position.to_json())
+
+        def build(found: Table) -> Transaction:
+            _assert_unmoved(found, staged)
+            transaction = OneTransaction(found)
+            transaction.set_properties({**limits(found.properties), "lakeingest.position": copy, **properties})
+            ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
+            return transaction
+
+        try:
+            self._finish(table, loaded, build)
+        except StaleWriter:
+            _assert_unmoved(self._table(table), staged)
+            raise
+        trim(loaded)
+        if loaded.name() == self._building(table):
+            self._show(table, loaded)
+        return Staged(staged.progress, staged.version, staged.version)
+
+    @kept
+    def properties(self, table: TableId) -> Mapping[str, str]:
+        """The table's properties."""
+        return self._table(table).properties
+
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The names of the Iceberg types."""
+        return tuple(str(iceberg_type(column)) for column in schema.columns)
+
+    def _loaded(self, name: tuple[str, str]) -> Table | None:
+        try:
+            return self._catalog.load_table(name)
+        except NoSuchTableError:
+            return None
+
+    def _find(self, table: TableId) -> Table | None:
+        """The table under its own name, else the one that is being built."""
+        for name in (self._name(table), self._building(table)):
+            loaded = self._loaded(name)
+            if loaded is None:
+                continue
+            if loaded.properties.get(OWNER) != str(table):
+                raise _not_ours(table, name)
+            version = loaded.metadata.format_version
+            if version > VERSION:
+                raise UnsupportedTable(
+                    f"{table}: its copy was altered to version {version} of Iceberg's format, and {VERSION} is what can"
+                    " be written; drop the copy, it must be made again"
+                )
+            assert_ours(table, loaded)
+            loaded.metadata = loaded.metadata.model_copy(update={"properties": heeded(loaded.properties)})
+            return loaded
+        return None
+
+    def _table(self, table: TableId) -> Table:
+        loaded = self._find(table)
+        if loaded is None:
+            raise stale(table)
+        return loaded
+
+    def _with(self, table: TableId, version: int) -> Table:
+        """The table that has this commit; StaleWriter where it was dropped, and made again."""
+        loaded = self._table(table)
+        if loaded.metadata.snapshot_by_id(version) is None:
+            raise stale(table)
+        return loaded
+
+    def _commit(self, loaded: Table, staged: Staged, progress: Progress, changes: FileChanges = NO_FILES) -> Staged:
+        """One marked commit that builds on `staged`, which must be the tip of staging."""
+        table, gone = progress.table, 0
+
+        def build(found: Table) -> Transaction:
+            nonlocal gone
+            if tip(found, STAGING).snapshot_id != staged.version:
+                raise stale(table)
+            transaction = OneTransaction(found)
+            mark(transaction, progress, staged.version, changes)
+            gone += expire(transaction, found, self.settings.history)
+            return transaction
+
+        version = self._finish(table, loaded, build)[STAGING]
+        trim(loaded)
+        if gone:
+            sweep(self._table(table))
+        # main is where it was when the table was loaded, or the publish is refused: never what it is by now
+        return Staged(progress, version, staged.published)
+
+    def _went_back(self, table: TableId, lost: str) -> Staged | None:
+        staged = self.load(table)
+        return staged and replace(staged, lost=lost)
+
+    def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
+        """Commit what is built on the table; where the branches stand that it moved."""
+        return commit(table, build(loaded), lambda: self._find(table), build)
+
+    def _show(self, table: TableId, building: Table) -> None:
+        """Give a table its own name, unless another run has."""
+        name = self._name(table)
+
+        def is_shown() -> bool:
+            found = self._table(table)
+            if found.metadata.table_uuid != building.metadata.table_uuid:
+                raise stale(table)
+            return found.name() == name
+
+        until_known(table, lambda: self._catalog.rename_table(building.name(), name), is_shown)
+
+    def _name(self, table: TableId) -> tuple[str, str]:
+        return self.settings.identifier(table)
+
+    def _building(self, table: TableId) -> tuple[str, str]:
+        namespace, name = self._name(table)
+        return namespace, name + BUILDING
+
+    def _new_location(self, table: TableId) -> str:
+        """A folder that nothing else has, of signs that PyIceberg, Spark and DuckDB take for the same in a URI."""
+        namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in self._name(table))
+        return f"{self.settings.warehouse.as_uri()}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
+
+    def _spark_name(self, table: TableId) -> str:
+        return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
+
+
+def _assert_unmoved(loaded: Table, staged: Staged) -> None:
+    """Readers see what they saw when the table was loaded; else by whose doing they do not."""
+    table = staged.progress.table
+    if shown(loaded) == staged.published:
+        return
+    if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
+        raise StaleWriter(f"{table}: another writer published it; run the same command again")
+    raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")
+
+
+def _not_ours(table: TableId, name: tuple[str, str]) -> NotOurTable:
+    return NotOurTable(f"{'.'.join(name)} is there and is no copy of {table}; rename it or set target.table")

@@ -1,0 +1,1 @@
+"""Preflight: what the source must be before anything is read."""

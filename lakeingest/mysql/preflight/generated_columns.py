@@ -1,0 +1,117 @@
+"""Whether the server logs generated columns: the row images in its binlog tell, since its version does not.
+
+Some versions of MariaDB leave all generated columns, stored or not, out of the row images of UPDATE, DELETE, REPLACE
+and INSERT … ON DUPLICATE KEY UPDATE, whatever binlog_row_image says; a plain INSERT has them. No variable tells which
+versions do so, and a probe of ours would have to write to a table.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.core.condition import Checked
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import LakeIngestError
+from lakeingest.mysql.binlog_reader import dumped
+from lakeingest.mysql.connection import connect, free_server_id, query, start_of_newest
+from lakeingest.mysql.dialect import MARIADB, dialect
+from lakeingest.mysql.schema_reader import GENERATED
+from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, read_table_id, read_table_name
+from lakeingest.mysql.wire.images import LEAVE_OUT, missing
+from lakeingest.mysql.wire.table_map import read_table_map
+
+BYTES = 32 << 20  # of the binlog, the latest, unless its newest file has more: then its first
+_VERSION = struct.Struct("<19x2x50s")  # of a FORMAT_DESCRIPTION event: by which version its file was written
+_INSERTS = frozenset({Type.WRITE_ROWS_V1, Type.WRITE_ROWS})
+_CHANGES = _INSERTS | {Type.UPDATE_ROWS_V1, Type.DELETE_ROWS_V1, Type.UPDATE_ROWS, Type.DELETE_ROWS}
+
+
+@dataclass(frozen=True)
+class GeneratedColumns:
+    """Asks one server, and its binlog only once; `connection` is one to it."""
+
+    source: Source
+    connection: pymysql.Connection
+
+    def checked(self, schemas: Iterable[TableSchema]) -> Checked:
+        """Whether the generated columns that are to be copied come with every change.
+
+        Where the binlog has no change yet that tells, this is a warning: a run stops at the first image that lacks one.
+        """
+        name = "generated columns"
+        kept = [schema for schema in schemas if schema.generated]
+        if not kept or dialect(self.connection) is not MARIADB:
+            return Checked(name, None)
+        named = "; ".join(f"{schema.table}: {', '.join(schema.generated)}" for schema in kept)
+        try:
+            is_logged = self.is_logged
+        except (LakeIngestError, pymysql.err.Error, Damaged) as error:
+            return Checked(name, f"whether the server logs generated columns cannot be checked: {error.args[-1]}")
+        if is_logged is None:
+            unknown = "no UPDATE or DELETE in the binlog tells yet whether this server logs generated columns"
+            return Checked(name, f"{unknown} ({named}); a run stops where it does not: or {LEAVE_OUT}", fatal=False)
+        lacking = "the server leaves generated columns out of what it logs of UPDATE and DELETE"
+        return Checked(name, None if is_logged else f"{lacking} ({named}); {LEAVE_OUT}")
+
+    @cached_property
+    def is_logged(self) -> bool | None:
+        """What the binlog says; see `is_logged`."""
+        return is_logged(self.source, self.connection)
+
+
+def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
+    """Whether the row images of UPDATE and DELETE have generated columns; None where the binlog has none that tells.
+
+    Only files count that the server's present version has written. One image that lacks all generated columns of its
+    table, and nothing else, settles it; that an INSERT has them says nothing.
+    """
+    generated = _generated(connection)
+    [(version,)] = query(connection, "SELECT @@version")
+    answer: bool | None = None
+    names: dict[int, tuple[str, ...]] = {}  # of the tables that have generated columns, by table id
+    known: dict[int, frozenset[str]] = {}
+    checksums, is_ours, read = True, False, 0
+    with connect(source) as fresh:
+        for raw in dumped(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):
+            event = Event.parse(raw, checksums=checksums)
+            read += event.size
+            if event.type == Type.FORMAT_DESCRIPTION:
+                checksums = has_checksums(raw)
+                is_ours = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
+            elif event.type == Type.TABLE_MAP:
+                table_id, table = read_table_id(event), read_table_name(event)
+                names.pop(table_id, None)
+                if table in generated and is_ours:
+                    names[table_id], known[table_id] = _names(event), generated[table]
+            elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):
+                lacking = missing(event.data, columns)
+                if lacking and lacking == known[read_table_id(event)]:
+                    return False
+                if not lacking and event.type not in _INSERTS:
+                    answer = True
+            if read > BYTES:
+                break
+    return answer
+
+
+def _generated(connection: pymysql.Connection) -> Mapping[TableId, frozenset[str]]:
+    """The generated columns of all tables that the user may see."""
+    kinds = " OR ".join(f"EXTRA LIKE '%{kind}%'" for kind in GENERATED)
+    rows = query(
+        connection, f"SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS WHERE {kinds}"
+    )
+    found: dict[TableId, set[str]] = {}
+    for database, table, column in rows:
+        found.setdefault(TableId(database, table), set()).add(column)
+    return {table: frozenset(columns) for table, columns in found.items()}
+
+
+def _names(event: Event) -> tuple[str, ...]:
+    try:
+        return read_table_map(event, is_mariadb=True).names
+    except Damaged:  # also of a column that is not built yet
+        return ()

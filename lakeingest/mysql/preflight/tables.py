@@ -1,0 +1,137 @@
+"""Preflight of the tables: what the user may do with them, and whether each can be copied exactly."""
+
+from collections.abc import Iterable, Iterator
+
+import pymysql
+
+from lakeingest.config.tables import Tables
+from lakeingest.core.condition import Checked
+from lakeingest.core.keys import quote
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.errors import OperatorNeeded
+from lakeingest.mysql.connection import DENIED, literal, query, table_name
+from lakeingest.mysql.preflight.server import Condition, Finding, Server
+from lakeingest.mysql.schema_reader import read_schema
+
+CASCADES_FIX = (
+    "exclude these tables, or set `cascades: missing` for them in tables.options: they are copied then, and changes by"
+    " foreign keys are missing"
+)
+
+
+def grants(server: Server) -> Finding:
+    """The user may read all columns of every table, and the binlog. Tried, since rights also come by roles."""
+    user, _, host = str(query(server.connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    account = f"{literal(user)}@{literal(host)}"
+    rights = [right for right, sql in server.dialect.rights.items() if _denied(server, sql)]
+    tables = [table for table in server.tables if _denied(server, f"SELECT * FROM {table_name(table)} LIMIT 0")]
+    lacking = [*rights, *(f"SELECT on {table}" for table in tables)]
+    fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
+    databases = sorted({table.database for table in tables})
+    fixes += [f"GRANT SELECT ON {quote(database)}.* TO {account}" for database in databases]
+    return f"{account} lacks {', '.join(lacking)}; {'; '.join(fixes)}" if lacking else None
+
+
+def engines(server: Server) -> Finding:
+    """Only InnoDB has read views."""
+    rows = query(
+        server.connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES"
+        f" WHERE ENGINE <> 'InnoDB' AND (TABLE_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})",
+    )
+    named = ", ".join(f"{database}.{name} ({engine})" for database, name, engine in rows)
+    return f"not InnoDB: {named}; convert or exclude them" if named else None
+
+
+def cascades(server: Server) -> Finding:
+    """Rows that a foreign key changes are in the binlog, or the user chose that such changes are missing."""
+    tables = sorted(cascading(server).keys() - server.cascades_missing)
+    named = ", ".join(map(str, tables))
+    return f"foreign keys change rows of {named} outside the binlog; {CASCADES_FIX}" if named else None
+
+
+def missing_cascades(server: Server) -> Checked:
+    """A warning that names the tables in whose copies changes by foreign keys are missing, as the user chose."""
+    found = cascading(server)
+    named = ", ".join(f"{table} ({found[table]} keys)" for table in sorted(found.keys() & server.cascades_missing))
+    finding = (
+        f"foreign keys change rows of {named} outside the binlog, and tables.options → cascades is `missing`: the"
+        " copies lack these changes; `lakeingest verify` finds them, a new copy has them"
+    )
+    return Checked("changes by foreign keys", finding if named else None, fatal=False)
+
+
+def cascading(server: Server) -> dict[TableId, int]:
+    """The tables whose rows foreign keys change outside the binlog, and how many keys do.
+
+    MySQL logs such changes from 9.6 on, but not with innodb_native_foreign_keys=ON; MariaDB never does.
+    """
+    since = server.dialect.logs_cascades
+    if since is not None and server.version >= since and not server.is_on("innodb_native_foreign_keys"):
+        return {}
+    rows = query(
+        server.connection,
+        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, COUNT(*) FROM information_schema.REFERENTIAL_CONSTRAINTS"
+        f" WHERE (CONSTRAINT_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})"
+        " AND (UPDATE_RULE IN ('CASCADE', 'SET NULL') OR DELETE_RULE IN ('CASCADE', 'SET NULL')) GROUP BY 1, 2",
+    )
+    return {TableId(str(database), str(name)): int(count) for database, name, count in rows}
+
+
+def read_schemas(
+    connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
+) -> tuple[dict[TableId, TableSchema], Checked]:
+    """The definitions of the tables that can be copied, and why the others cannot: all of them are looked at."""
+    schemas, reasons = {}, []
+    for table in tables:
+        try:
+            schemas[table] = read_schema(connection, table, options.of(table).choices)
+        except OperatorNeeded as error:
+            reasons.append(str(error))
+    return schemas, Checked("keys and types", "; ".join(reasons) or None)
+
+
+def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]) -> Checked:
+    """The keys that the user names are unique now, and none is NULL; the server reads each of these tables for that."""
+    reasons: list[str] = []
+    for schema in schemas:
+        try:
+            reasons += _not_unique(connection, schema) if schema.declared else ()
+        except pymysql.err.Error as error:
+            reasons.append(f"{schema.table}: its key cannot be checked: {error.args[-1]}")
+    return Checked("keys that are named", "; ".join(reasons) or None)
+
+
+def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:
+    table, named = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.key)})"
+    fix = "correct the rows, or name other columns with tables.options → key"
+    nulls = " OR ".join(f"{quote(name)} IS NULL" for name in schema.key)
+    if query(connection, f"SELECT 1 FROM {table} WHERE {nulls} LIMIT 1"):
+        yield f"{named} is NULL in a row; {fix}"
+    values = ", ".join(map(_bytes, schema.key_columns))
+    if query(connection, f"SELECT 1 FROM {table} GROUP BY {values} HAVING COUNT(*) > 1 LIMIT 1"):
+        yield f"{named} is not unique; {fix}"
+
+
+def _bytes(column: Column) -> str:
+    """What tells keys apart in the lake: of a text its bytes, whatever its collation takes for the same."""
+    name = quote(column.name)
+    return f"CAST({name} AS BINARY)" if column.kind is Kind.STRING else name
+
+
+def _denied(server: Server, sql: str) -> bool:
+    try:
+        query(server.connection, sql)
+    except pymysql.err.Error as error:
+        if error.args[0] in DENIED:
+            return True
+        raise
+    return False
+
+
+def _pairs(tables: tuple[TableId, ...]) -> str:
+    pairs = (f"({literal(table.database)}, {literal(table.name)})" for table in tables)
+    return ", ".join(pairs) or "('', '')"
+
+
+CONDITIONS: dict[str, Condition] = {"grants": grants, "InnoDB": engines, "foreign key cascades": cascades}

@@ -1,0 +1,140 @@
+"""Kernels: functions over raw bytes that are compiled to machine code, and the two loads that they are made of.
+
+A kernel sees arrays and integers, no Python object. It never reads or writes outside what `walk` has proved to lie
+within one packet or event, but for up to seven bytes after it: every array of bytes has SLACK bytes more than are used.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.extending import intrinsic
+
+from lakeingest.mysql.wire import cache
+
+_WORD = ir.IntType(64)
+
+SLACK = 16  # bytes after the used ones of an array: a number is loaded by eight bytes, whatever its width
+
+_NO_CALLBACK = {"no_cfunc_wrapper": True}  # no entry for C, which takes as long to compile as a small kernel
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile a function at its first call, for the types of that call; it holds no lock of Python's while it runs."""
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", **_NO_CALLBACK)(function)
+    if cache.folder() is not None:
+        compiled._cache = _Cache(function)  # noqa: SLF001 - `cache=True` takes no other cache, and none that is read-only
+    return cast(F, compiled)
+
+
+def step(function: F) -> F:
+    """Make a function part of each kernel that calls it, before that is compiled: it costs no call."""
+    return _inlined(function, inline="always")
+
+
+def compiled_step(function: F) -> F:
+    """As `step`, but compiled by itself first: for a tree of steps, of which numba's own inlining makes slow code."""
+    return _inlined(function, forceinline=True)
+
+
+def _inlined(function: F, **how: Any) -> F:
+    how |= _NO_CALLBACK | {"no_cpython_wrapper": True}  # nobody else calls it
+    how["_nrt"] = False  # counts no references to arrays; numba's types do not know it
+    compiled: Any = numba.njit(error_model="numpy", **how)(function)
+    return cast(F, compiled)
+
+
+class _Locator(_CacheLocator):  # type: ignore[misc] # numba has no types
+    """Says that kernels are kept in `cache.folder`, whose name says what they are of: none is ever stale."""
+
+    def __init__(self, line: int) -> None:
+        self._line = line
+
+    def get_cache_path(self) -> str:
+        return str(cache.folder())
+
+    def get_source_stamp(self) -> str:
+        return ""
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], _: str) -> Self:
+        return cls(function.__code__.co_firstlineno)
+
+
+class _Kept(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _Kept
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        with suppress(OSError):  # a folder that is read-only or full costs time alone
+            super().save_overload(signature, compiled)
+
+
+def _load64(_typing: Any, data: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_address(context, builder, signature, arguments), align=1)
+
+    return types.int64(data, at), generate
+
+
+def _number(_typing: Any, data: Any, at: Any, size: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        loaded = builder.load(_address(context, builder, signature, arguments), align=1)
+        bits = builder.mul(context.cast(builder, arguments[2], signature.args[2], types.int64), _WORD(8))
+        return builder.and_(loaded, builder.lshr(_WORD(-1), builder.sub(_WORD(64), bits)))
+
+    return types.int64(data, at, size), generate
+
+
+def _store64(_typing: Any, data: Any, at: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = context.cast(builder, arguments[2], signature.args[2], types.int64)
+        builder.store(wide, _address(context, builder, signature, arguments), align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, at, value), generate
+
+
+def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    index = context.cast(builder, arguments[1], signature.args[1], types.intp)
+    return builder.bitcast(builder.gep(array.data, [index]), _WORD.as_pointer())
+
+
+# load64(data, at): the eight bytes from `at` as a signed number, least byte first
+load64: Callable[[np.ndarray, int], int] = cast(Any, intrinsic(_load64))
+# number(data, at, size): the unsigned number of 1 to 7 bytes, or the signed one of 8 bytes, least byte first
+number: Callable[[np.ndarray, int, int], int] = cast(Any, intrinsic(_number))
+# store64(data, at, value): write a number to the eight bytes from `at`, least byte first
+store64: Callable[[np.ndarray, int, int], None] = cast(Any, intrinsic(_store64))
+# int64(value): a number that kernels count with
+int64: Callable[[Any], int] = cast(Any, np.int64)
+
+
+@step
+def big_number(data: np.ndarray, at: int, size: int) -> int:
+    """The unsigned number of 1 to 8 bytes, greatest byte first (of 8 bytes: as a signed one)."""
+    value = int64(0)
+    for i in range(size):
+        value = value << 8 | int64(data[at + i])
+    return value
+
+
+@step
+def copy(target: np.ndarray, to: int, source: np.ndarray, at: int, size: int) -> None:
+    """Copy bytes, eight at a time: up to seven more than `size` are read and written."""
+    for i in range(0, size, 8):
+        store64(target, to + i, load64(source, at + i))

@@ -1,0 +1,316 @@
+"""Which copied tables a DDL statement may change: their rows, their columns, or what tells their rows apart. Pure.
+
+Fail closed. A statement passes only where each table that it changes is known and is not copied, or where each of its
+actions is known to leave a copied table's rows, columns and key as they are. Only so much of the grammar is here as
+that needs. A parser of all of SQL would not do: sqlglot reads no RENAME TABLE, and takes `/*!50000 … */` for a comment.
+Sources: MySQL manual, "Data Definition Statements"; MariaDB documentation, "Data Definition Statements".
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+from lakeingest.core.schema import PRIMARY, TableId, TableSchema
+from lakeingest.mysql.wire.query import Query
+from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, is_in_utf8, readings
+
+# Table options that change no row, each with one value
+_OPTIONS = {
+    *("ALGORITHM", "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHECKSUM", "COMMENT", "COMPRESSION"),
+    *("DELAY_KEY_WRITE", "ENCRYPTION", "ENGINE", "KEY_BLOCK_SIZE", "LOCK", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS"),
+    *("ROW_FORMAT", "STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES"),
+}
+_INDEX = ("INDEX", "KEY")
+_IGNORED_ENDINGS = {"RESTRICT", "CASCADE", "WAIT", "NOWAIT"}  # of a list of tables that are dropped
+
+Tables = Mapping[TableId, TableSchema]
+
+
+def may_change(query: Query, copied: Tables) -> bool:
+    """Whether a DDL statement may change one of the tables that are copied; of doubtful ones, more than really do.
+
+    What cannot be understood may where its default database has copied tables, or where it names such a database.
+    """
+    try:
+        return any(_Statement(tokens, query.database, copied).may_change() for tokens in readings(query))
+    except Unclear:
+        return _is_near(query, copied)
+
+
+class _Statement:
+    """Reads the tokens of one statement from their start; Unclear for what is not expected."""
+
+    def __init__(self, tokens: Sequence[Token], database: str, copied: Tables) -> None:
+        self._tokens, self._at = tokens, 0
+        if tokens and tokens[-1] == Token(Sort.SIGN, ";"):
+            self._tokens = tokens[:-1]
+        self._database, self._copied = database, copied
+
+    def may_change(self) -> bool:
+        match self._word():
+            case "CREATE":
+                return self._create()
+            case "ALTER":
+                return self._alter()
+            case "DROP":
+                return self._drop()
+            case "RENAME":
+                self._expect("TABLE", "TABLES")
+                return self._rename()
+            case "TRUNCATE":
+                self._skip("TABLE")
+                return bool(self._table())
+            case "REPAIR":
+                self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
+                self._expect("TABLE", "TABLES")
+                return self._any_of_list()
+        raise Unclear("it is no DDL of a table")
+
+    def _create(self) -> bool:
+        replaces = self._skip("OR")
+        if replaces:
+            self._expect("REPLACE")
+        if self._skip("TABLE"):
+            self._skip_all("IF", "NOT", "EXISTS")
+            return bool(self._table()) and replaces  # else one that succeeded has found none of its name
+        if self._skip("DATABASE", "SCHEMA"):
+            self._skip_all("IF", "NOT", "EXISTS")
+            return self._is_copied_from(self._name()) and replaces
+        is_unique = self._skip("UNIQUE")
+        self._skip("FULLTEXT", "SPATIAL", "VECTOR")
+        self._expect("INDEX")
+        self._skip_all("IF", "NOT", "EXISTS")
+        name = self._name()
+        if self._skip("USING", "TYPE"):
+            self._name()
+        self._expect("ON")
+        return any(
+            (is_unique and not _keeps_its_key(schema)) or (replaces and _may_be_key(schema, name))
+            for schema in self._table()
+        )
+
+    def _drop(self) -> bool:
+        if self._skip("DATABASE", "SCHEMA"):
+            self._skip_all("IF", "EXISTS")
+            return self._is_copied_from(self._name())
+        if self._skip("INDEX"):
+            self._skip_all("IF", "EXISTS")
+            name = self._name()
+            self._expect("ON")
+            return any(_may_be_key(schema, name) for schema in self._table())
+        self._expect("TABLE", "TABLES")
+        self._skip_all("IF", "EXISTS")
+        changes = self._any_of_list()
+        if not self._is_over and self._word() not in _IGNORED_ENDINGS:
+            raise Unclear("it drops more than a list of tables")
+        return changes
+
+    def _rename(self) -> bool:
+        self._skip_all("IF", "EXISTS")
+        changes = False
+        while True:
+            changes |= bool(self._table())
+            self._skip_wait()
+            self._expect("TO")
+            changes |= bool(self._table())
+            if self._is_over:
+                return changes
+            self._sign(",")
+
+    def _alter(self) -> bool:
+        if self._skip("DATABASE", "SCHEMA"):  # which changes defaults of tables that are made later
+            return self._has("UPGRADE") and bool(self._copied)
+        self._skip("ONLINE")
+        ignores = self._skip("IGNORE")
+        self._expect("TABLE")
+        self._skip_all("IF", "EXISTS")
+        found = self._table()
+        self._skip_wait()
+        actions = [_Action(action, self._database, self._copied) for action in _split(self._tokens[self._at :])]
+        if not found:
+            return any(action.may_change_another() for action in actions)
+        return ignores or not all(action.is_harmless(schema) for action in actions for schema in found)
+
+    def _any_of_list(self) -> bool:
+        changes = bool(self._table())
+        while self._is_sign(","):
+            self._at += 1
+            changes |= bool(self._table())
+        return changes
+
+    def _table(self) -> list[TableSchema]:
+        """The copied tables whose name comes next; letters in the other case or with other accents are the same."""
+        name, database = self._name(), self._database
+        has_database = self._is_sign(".")
+        if has_database:
+            self._at += 1
+            database, name = name, self._name()
+        return [
+            schema
+            for table, schema in self._copied.items()
+            if folded(table.name) == folded(name)
+            and (folded(table.database) == folded(database) or not (has_database or database))
+        ]
+
+    def _is_copied_from(self, database: str) -> bool:
+        return folded(database) in {folded(table.database) for table in self._copied}
+
+    @property
+    def _is_over(self) -> bool:
+        return self._at == len(self._tokens)
+
+    def _peek(self) -> str:
+        """The next word in capitals; '' for anything else."""
+        token = None if self._is_over else self._tokens[self._at]
+        return token.text.upper() if token and token.sort is Sort.WORD else ""
+
+    def _word(self) -> str:
+        found = self._peek()
+        self._at += bool(found)
+        return found
+
+    def _skip(self, *words: str) -> bool:
+        """Pass over the next word if it is one of these; whether it is."""
+        found = self._peek() in words
+        self._at += found
+        return found
+
+    def _skip_all(self, *words: str) -> None:
+        if self._skip(words[0]):
+            for word in words[1:]:
+                self._expect(word)
+
+    def _skip_wait(self) -> None:
+        """MariaDB: how long to wait for a lock."""
+        if self._skip("WAIT"):
+            self._name()
+        else:
+            self._skip("NOWAIT")
+
+    def _expect(self, *words: str) -> None:
+        if not self._skip(*words):
+            raise Unclear(f"{' or '.join(words)} should come next")
+
+    def _is_sign(self, sign: str) -> bool:
+        return not self._is_over and self._tokens[self._at] == Token(Sort.SIGN, sign)
+
+    def _sign(self, sign: str) -> None:
+        if not self._is_sign(sign):
+            raise Unclear(f"{sign} should come next")
+        self._at += 1
+
+    def _name(self) -> str:
+        if self._is_over or self._tokens[self._at].sort not in {Sort.WORD, Sort.NAME}:
+            raise Unclear("a name should come next")
+        self._at += 1
+        return self._tokens[self._at - 1].text
+
+    def _has(self, *words: str) -> bool:
+        return any(token.sort is Sort.WORD and token.text.upper() in words for token in self._tokens)
+
+
+class _Action(_Statement):
+    """Reads one action of an ALTER TABLE."""
+
+    def may_change_another(self) -> bool:
+        """Whether it may change a copied table, where the one that is altered is not copied."""
+        if self._skip("RENAME") and self._peek() not in {*_INDEX, "COLUMN"}:
+            if not self._skip("TO", "AS") and self._is_sign("="):
+                self._at += 1
+            found = bool(self._table())
+            if not self._is_over:
+                raise Unclear("it does more than to rename a table")
+            return found
+        names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
+        return self._has("TABLE", "UNION") and not names.isdisjoint(folded(table.name) for table in self._copied)
+
+    def is_harmless(self, schema: TableSchema) -> bool:
+        """Whether it leaves rows, columns and key of this table as they are."""
+        if self._skip("ADD"):
+            return self._adds_nothing(schema)
+        if self._skip("DROP"):
+            if self._skip("FOREIGN"):
+                self._expect("KEY")
+                return True
+            return self._skip("CHECK") or (self._skip(*_INDEX) and not _may_be_key(schema, self._index_name()))
+        if self._skip("RENAME"):
+            if not self._skip(*_INDEX):
+                return False
+            name = self._index_name()
+            self._expect("TO")
+            return not (_may_be_key(schema, name) or _may_be_key(schema, self._name()))
+        if self._skip("ALTER"):
+            return self._skip(*_INDEX) and not _may_be_key(schema, self._index_name())
+        if self._skip("ENABLE", "DISABLE"):
+            return self._skip("KEYS") and self._is_over
+        if self._skip("WITH", "WITHOUT"):
+            return self._skip("VALIDATION") and self._is_over
+        while not self._is_over:
+            if not (self._skip("FORCE") or self._is_option()):
+                return False
+        return True
+
+    def _adds_nothing(self, schema: TableSchema) -> bool:
+        """Whether an ADD is of an index that cannot become the key, or of a check."""
+        if self._skip("CONSTRAINT") and self._peek() not in {"CHECK", "UNIQUE", "PRIMARY", "FOREIGN"}:
+            self._name()
+        if self._skip("UNIQUE"):
+            return _keeps_its_key(schema)
+        return self._skip(*_INDEX, "FULLTEXT", "SPATIAL", "CHECK")
+
+    def _index_name(self) -> str:
+        self._skip_all("IF", "EXISTS")
+        return self._name()
+
+    def _is_option(self) -> bool:
+        """Pass over a table option that changes no row; whether there is one."""
+        option = self._word()
+        if option not in _OPTIONS:
+            return False
+        if self._is_sign("="):
+            self._at += 1
+        if self._is_over or self._tokens[self._at].sort is Sort.SIGN:
+            return False
+        value = self._tokens[self._at].text.upper()
+        self._at += 1
+        return option != "ENGINE" or value == "INNODB"
+
+
+def folded(name: str) -> str:
+    """What names of databases, tables and indexes have in common that a server may take for the same."""
+    parts = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(part for part in parts if not unicodedata.combining(part))
+
+
+def _keeps_its_key(schema: TableSchema) -> bool:
+    """Whether no other unique index is preferred to the key: `mysql.key_choice`."""
+    return schema.declared or schema.index == PRIMARY
+
+
+def _may_be_key(schema: TableSchema, index: str) -> bool:
+    """Whether an index of that name may be the one that keeps the key unique."""
+    return not schema.declared and (not schema.index or folded(schema.index) == folded(index))
+
+
+def _split(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
+    """The actions between commas, without those within parentheses."""
+    depth, begins = 0, 0
+    for place, token in enumerate(tokens):
+        if token.sort is Sort.SIGN:
+            depth += (token.text == "(") - (token.text == ")")
+            if token.text == "," and not depth:
+                yield tokens[begins:place]
+                begins = place + 1
+    yield tokens[begins:]
+
+
+def _is_near(query: Query, copied: Tables) -> bool:
+    """Whether the default database has copied tables, or a database that has some is named anywhere."""
+    text, database = query.text, query.database
+    if not is_in_utf8(query):  # names are not comparable
+        return bool(copied)
+    databases = {table.database for table in copied}
+    named = (one for name in databases for one in (name, name.replace("`", "``"), name.replace('"', '""')))
+    return folded(database) in map(folded, databases) or any(
+        re.search(rf"(?<![\w$]){re.escape(folded(name))}(?![\w$])", folded(text)) for name in named
+    )

@@ -1,0 +1,259 @@
+"""Which bytes each MySQL type takes, in result sets and in row images, and what makes an Arrow column of them.
+
+The one place that says so: `WIDTHS` for the walk, `READERS` for what the walk found. Where both paths have the same
+bytes, they have the same reader.
+"""
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind
+from lakeingest.mysql.wire import charsets, identifiers, members, numbers, temporals
+from lakeingest.mysql.wire.events import Damaged
+from lakeingest.mysql.wire.json_text import json_texts
+from lakeingest.mysql.wire.values import Values
+from lakeingest.mysql.wire.walk import PACKED
+
+
+class Mismatch(ValueError):
+    """The server sends another type than the column had when its table was first read."""
+
+
+class FieldType(enum.IntEnum):
+    """MySQL's numbers of types."""
+
+    TINY = 1
+    SHORT = 2
+    LONG = 3
+    FLOAT = 4
+    DOUBLE = 5
+    TIMESTAMP = 7
+    LONGLONG = 8
+    INT24 = 9
+    DATE = 10
+    TIME = 11
+    DATETIME = 12
+    YEAR = 13
+    VARCHAR = 15
+    BIT = 16
+    TIMESTAMP2 = 17
+    DATETIME2 = 18
+    TIME2 = 19
+    VECTOR = 242
+    JSON = 245
+    NEWDECIMAL = 246
+    ENUM = 247
+    SET = 248
+    BLOB = 252
+    VAR_STRING = 253
+    STRING = 254
+    GEOMETRY = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the server says of a column that it sends: in a column definition, or in a TABLE_MAP event.
+
+    `size` is that of a row image's value, or of the length before it; `charset` and `members` are what the values are
+    made of there.
+    """
+
+    type: FieldType
+    unsigned: bool = False
+    size: int = 0
+    precision: int = 0
+    scale: int = 0
+    digits: int = 0
+    charset: str = "utf8mb4"
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How the values of a column come: `width` is for the walk, `array` makes an Arrow column of what it found.
+
+    Of a column of the key, two values that MySQL tells apart are never made the same: ValueError for one that would be.
+    """
+
+    column: Column
+    sent: Sent
+    width: int
+    reader: "Reader"
+    is_key: bool = False
+
+    @property
+    def may_null(self) -> bool:
+        """Whether the user chose that some of its values are NULL."""
+        return self.column.choice == NULL_DATES
+
+    def nulled(self, values: Values, array: pa.Array) -> np.ndarray:
+        """Of each row whether its value is NULL only because the user chose so."""
+        made: np.ndarray = array.is_null().to_numpy(zero_copy_only=False) & (values.start >= 0)
+        return made
+
+    def array(self, values: Values) -> pa.Array:
+        """The values as a column of `wire.arrow.arrow_type`; Damaged, NotADay, or ValueError for what is none."""
+        return self.reader(values, self)
+
+
+Reader = Callable[[Values, Encoding], pa.Array]
+Readers = dict[tuple[Kind, FieldType], Reader]
+
+_INTEGER_BYTES = {FieldType.TINY: 1, FieldType.SHORT: 2, FieldType.INT24: 3, FieldType.LONG: 4, FieldType.LONGLONG: 8}
+_TEXTS = {FieldType.VARCHAR, FieldType.VAR_STRING, FieldType.STRING, FieldType.BLOB}
+_DATES, _DATETIMES, _STAMPS = (Kind.DATE, Kind.MOMENT), (Kind.DATETIME, Kind.MOMENT), (Kind.TIMESTAMP, Kind.MOMENT)
+_TIMES = (Kind.TIME, Kind.MICROS)
+_IDENTIFIERS = (Kind.UUID, Kind.ADDRESS)
+_ADDRESSES = {"inet6": 16, "inet4": 4}  # bytes
+_INTEGER_TYPES = {Kind.INT32: pa.int32(), Kind.INT64: pa.int64(), Kind.UINT64: pa.decimal128(20, 0)}
+
+_WITH_SRID = 0x20000000
+
+# type → bytes in a result set; −1 is a length of one byte before the value
+_RESULT_WIDTHS: dict[FieldType, int] = {
+    **_INTEGER_BYTES,
+    FieldType.INT24: 4,
+    FieldType.YEAR: 2,
+    FieldType.FLOAT: 4,
+    FieldType.DOUBLE: 8,
+    FieldType.DATE: -1,
+    FieldType.DATETIME: -1,
+    FieldType.TIMESTAMP: -1,
+    FieldType.TIME: -1,
+}  # all others: PACKED
+
+# type → bytes in a row image
+_EVENT_WIDTHS: dict[FieldType, Callable[[Sent], int]] = {
+    **{kind: (lambda _, size=size: size) for kind, size in _INTEGER_BYTES.items()},  # type: ignore[misc]
+    FieldType.YEAR: lambda _: 1,
+    FieldType.FLOAT: lambda _: 4,
+    FieldType.DOUBLE: lambda _: 8,
+    FieldType.DATE: lambda _: 3,
+    FieldType.DATETIME2: lambda sent: 5 + temporals.fraction_bytes(sent.digits),
+    FieldType.TIMESTAMP2: lambda sent: 4 + temporals.fraction_bytes(sent.digits),
+    FieldType.TIME2: lambda sent: 3 + temporals.fraction_bytes(sent.digits),
+    FieldType.NEWDECIMAL: lambda sent: numbers.decimal_bytes(sent.precision, sent.scale),
+    FieldType.BIT: lambda sent: sent.size,
+    FieldType.ENUM: lambda sent: sent.size,
+    FieldType.SET: lambda sent: sent.size,
+}  # all others: a length of `size` bytes before the value
+
+
+def _integers(values: Values, encoding: Encoding) -> pa.Array:
+    arrow_type = _INTEGER_TYPES[encoding.column.kind]
+    return numbers.integers(values, encoding.width, arrow_type, signed=not encoding.sent.unsigned)
+
+
+def _texts(values: Values, of: Encoding) -> pa.Array:
+    # the members of an ENUM or SET are told apart by `mysql.key_choice`
+    read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
+    return read(values, of.sent.charset)
+
+
+def _wkb(values: Values, of: Encoding) -> pa.Array:
+    if (values.size[values.start >= 0] < SRID_BYTES).any():
+        raise Damaged("a geometry without its SRID")
+    if of.column.choice == EWKB:
+        return pa.array([None if raw is None else _ewkb(raw) for raw in values.raw()], pa.binary())
+    return charsets.binary(values.without_first(SRID_BYTES))
+
+
+def _ewkb(raw: bytes) -> bytes:
+    """PostGIS's form of a geometry: the SRID after its type, of which a bit says that it is there; 0 is none."""
+    srid, wkb = raw[:SRID_BYTES], raw[SRID_BYTES:]
+    if srid == bytes(SRID_BYTES):
+        return wkb
+    kind = int.from_bytes(wkb[1:5], "little") | _WITH_SRID
+    return wkb[:1] + kind.to_bytes(4, "little") + srid + wkb[5:]
+
+
+def _all(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
+    return dict.fromkeys(((kind, sent) for kind in kinds), reader)
+
+
+# What has the same bytes on both paths.
+_SHARED: Readers = {
+    **{(kind, sent): _integers for kind in _INTEGER_TYPES for sent in _INTEGER_BYTES},
+    **{(Kind.STRING, sent): _texts for sent in _TEXTS},
+    **{(Kind.BINARY, sent): lambda values, of: charsets.binary(values, of.column.length) for sent in _TEXTS},
+    (Kind.FLOAT, FieldType.FLOAT): lambda values, _: numbers.floats(values),
+    (Kind.DOUBLE, FieldType.DOUBLE): lambda values, _: numbers.doubles(values),
+    (Kind.BOOLEAN, FieldType.BIT): lambda values, _: numbers.booleans(values),
+    (Kind.BOOLEAN, FieldType.TINY): lambda values, _: numbers.flags(values),
+    (Kind.BINARY, FieldType.BIT): lambda values, _: charsets.binary(values),
+    (Kind.BINARY, FieldType.GEOMETRY): _wkb,
+    **{
+        (Kind.VECTOR, sent): lambda values, _: numbers.vectors(values)
+        for sent in (FieldType.VECTOR, FieldType.VARCHAR, FieldType.VAR_STRING)  # the others: MariaDB's
+    },
+}
+
+_RESULT_READERS: Readers = {
+    **_SHARED,
+    (Kind.INT32, FieldType.YEAR): _integers,
+    **_all(_DATES, FieldType.DATE, lambda values, of: temporals.binary_days(values, of.column)),
+    **_all(_DATETIMES, FieldType.DATETIME, lambda values, of: temporals.binary_days(values, of.column)),
+    **_all(_STAMPS, FieldType.TIMESTAMP, lambda values, of: temporals.binary_days(values, of.column)),
+    **_all(_TIMES, FieldType.TIME, lambda values, of: temporals.binary_times(values, of.column)),
+    (Kind.DECIMAL, FieldType.NEWDECIMAL): lambda values, of: numbers.decimal_texts(
+        values, of.column.precision, of.column.scale
+    ),
+    (Kind.NUMERAL, FieldType.NEWDECIMAL): lambda values, _: numbers.numeral_texts(values),
+    (Kind.JSON, FieldType.JSON): lambda values, _: charsets.texts(values, "utf8mb4"),
+    **{(kind, FieldType.STRING): lambda values, of: charsets.texts(values, of.sent.charset) for kind in _IDENTIFIERS},
+}
+
+_EVENT_READERS: Readers = {
+    **_SHARED,
+    (Kind.INT32, FieldType.YEAR): lambda values, _: numbers.years(values),
+    **_all(_DATES, FieldType.DATE, lambda values, of: temporals.dates(values, of.column)),
+    **_all(_DATETIMES, FieldType.DATETIME2, lambda values, of: temporals.datetimes(values, of.sent.digits, of.column)),
+    **_all(_STAMPS, FieldType.TIMESTAMP2, lambda values, of: temporals.timestamps(values, of.sent.digits, of.column)),
+    **_all(_TIMES, FieldType.TIME2, lambda values, of: temporals.times(values, of.sent.digits, of.column)),
+    (Kind.DECIMAL, FieldType.NEWDECIMAL): lambda values, of: numbers.packed_decimals(
+        values, of.sent.precision, of.sent.scale
+    ),
+    (Kind.NUMERAL, FieldType.NEWDECIMAL): lambda values, of: numbers.numerals(values, of.sent.precision, of.sent.scale),
+    (Kind.STRING, FieldType.ENUM): lambda values, of: members.enums(values, of.width, of.sent.members),
+    (Kind.STRING, FieldType.SET): lambda values, of: members.sets(values, of.width, of.sent.members),
+    (Kind.JSON, FieldType.JSON): lambda values, _: json_texts(values),
+    (Kind.UUID, FieldType.STRING): lambda values, _: identifiers.uuids(values),
+    (Kind.ADDRESS, FieldType.STRING): lambda values, of: identifiers.addresses(
+        values, _ADDRESSES[of.column.source_type]
+    ),
+}
+
+
+def of_result(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
+    """How a column comes in a result set of the binary protocol; Mismatch when it is not of that kind."""
+    return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED), is_key=is_key)
+
+
+def of_event(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
+    """How a column comes in the row images of the binlog; Mismatch when it is not of that kind."""
+    return _encoding(_EVENT_READERS, column, sent, event_width(sent), is_key=is_key)
+
+
+def event_width(sent: Sent) -> int:
+    """How many bytes a column takes in row images, for the walk."""
+    return _EVENT_WIDTHS[sent.type](sent) if sent.type in _EVENT_WIDTHS else -sent.size
+
+
+def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_key: bool) -> Encoding:
+    reader = readers.get((column.kind, sent.type))
+    is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
+    if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):
+        raise Mismatch(f"column {column.name} comes as {sent.type.name}, it was {column.source_type}")
+    if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
+        raise Mismatch(f"column {column.name} has other digits, it was {column.source_type}")
+    return Encoding(column, sent, width, reader, is_key)
+
+
+def _kind_of_integer(sent: Sent) -> Kind:
+    if sent.type is FieldType.LONGLONG:
+        return Kind.UINT64 if sent.unsigned else Kind.INT64
+    return Kind.INT64 if sent.type is FieldType.LONG and sent.unsigned else Kind.INT32

@@ -1,0 +1,199 @@
+"""Packets and events: where each one stands in the bytes that a server sent, whole, in order and with its checksum.
+
+Sources: MySQL's protocol documentation, "MySQL Packets" (a payload of 16 MB or more comes in several packets) and
+"Binlog Event Header".
+"""
+
+import enum
+
+import numpy as np
+
+from lakeingest.mysql.wire.compiled import int64, kernel, load64, number, step
+from lakeingest.mysql.wire.events import Type
+
+
+class Status(enum.IntEnum):
+    """Why a kernel came back."""
+
+    MORE = 0  # the bytes end within a packet, or exactly after one
+    FULL = 1  # there is no room for more results
+    EOF = 2  # an EOF packet follows
+    ERROR = 3  # an ERR packet follows
+    LOOK = 4  # the last event says how those after it are to be read
+    DISORDERED = 5  # a packet with another number than the next one
+    MALFORMED = 6  # a packet that is none of these
+    SHORT = 7  # an event that is shorter than its header
+    CUT = 8  # an event whose size is not the one that it says
+    CHECKSUM = 9
+
+
+DAMAGES = {
+    Status.DISORDERED: "a packet out of order",
+    Status.MALFORMED: "a packet of unknown form",
+    Status.SHORT: "an event that is shorter than its header",
+    Status.CUT: "an event that has not the size that it says",
+    Status.CHECKSUM: "an event whose checksum is wrong",
+}
+
+# numba takes only plain numbers of a module as constants
+_MORE, _FULL, _EOF, _ERROR, _LOOK, _DISORDERED, _MALFORMED, _SHORT, _CUT, _CHECKSUM = (int(one) for one in Status)
+_FORMAT_DESCRIPTION = int(Type.FORMAT_DESCRIPTION)
+
+PACKET_HEADER = 4  # three bytes of size, one of number
+_PACKET_MAX = 0xFFFFFF  # of a payload: the next packet goes on with it
+_EOF_BYTE, _ERROR_BYTE = 0xFE, 0xFF
+_EOF_SIZE_MAX = 8
+HEADER = 19  # of an event
+_TYPE, _SIZE = 4, 9
+CHECKSUM_BYTES = 4
+_POLYNOMIAL = 0xEDB88320
+
+
+def _tables() -> np.ndarray:
+    """Row n: what a byte does to the CRC-32 when n bytes follow it ("slicing by 8")."""
+    table = np.zeros((8, 256), np.int64)
+    table[0] = np.arange(256)
+    for _ in range(8):
+        table[0] = np.where(table[0] & 1, table[0] >> 1 ^ _POLYNOMIAL, table[0] >> 1)
+    for n in range(1, 8):
+        table[n] = table[n - 1] >> 8 ^ table[0, table[n - 1] & 0xFF]
+    return table
+
+
+_CRC = _tables()
+
+
+@step
+def crc32(data: np.ndarray, at: int, end: int) -> int:
+    """The CRC-32 of the bytes from `at` up to `end`, as zlib computes it."""
+    value = int64(0xFFFFFFFF)
+    while end - at >= 8:
+        word = load64(data, at) ^ value
+        value = (
+            _CRC[7, word & 0xFF]
+            ^ _CRC[6, word >> 8 & 0xFF]
+            ^ _CRC[5, word >> 16 & 0xFF]
+            ^ _CRC[4, word >> 24 & 0xFF]
+            ^ _CRC[3, word >> 32 & 0xFF]
+            ^ _CRC[2, word >> 40 & 0xFF]
+            ^ _CRC[1, word >> 48 & 0xFF]
+            ^ _CRC[0, word >> 56 & 0xFF]
+        )
+        at += 8
+    while at < end:
+        value = value >> 8 ^ _CRC[0, (value ^ data[at]) & 0xFF]
+        at += 1
+    return value ^ 0xFFFFFFFF
+
+
+@step
+def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int, int, int, int, int]:
+    """The next payload: a status, where it begins and ends, where what follows begins, of how many packets it is.
+
+    `sequence` is the number that its first packet must have. A payload in several packets is moved together, over the
+    headers in between, so it can be found once.
+    """
+    start = at + PACKET_HEADER
+    size = int64(_PACKET_MAX)
+    packets = 0
+    while size == _PACKET_MAX:
+        if end - at < PACKET_HEADER:
+            return _MORE, start, start, at, packets
+        size = number(data, at, 3)
+        if data[at + 3] != (sequence + packets) & 0xFF:
+            return _DISORDERED, start, start, at, packets
+        if end - at - PACKET_HEADER < size:
+            return _MORE, start, start, at, packets
+        at += PACKET_HEADER + size
+        packets += 1
+    stop = start + size
+    if packets > 1:
+        stop = start + _PACKET_MAX
+        header = stop
+        for _ in range(packets - 1):
+            size = number(data, header, 3)
+            for i in range(size):  # not `copy`: it would write over the next header
+                data[stop + i] = data[header + PACKET_HEADER + i]
+            stop += size
+            header += PACKET_HEADER + size
+    return _FULL, start, stop, at, packets
+
+
+@step
+def payload_kind(data: np.ndarray, start: int, stop: int) -> int:
+    """EOF, ERROR, or FULL for a payload that begins with a zero byte; else MALFORMED."""
+    if start == stop:
+        return _MALFORMED
+    if data[start] == _EOF_BYTE and stop - start <= _EOF_SIZE_MAX:
+        return _EOF
+    if data[start] == _ERROR_BYTE:
+        return _ERROR
+    return _FULL if data[start] == 0 else _MALFORMED
+
+
+@kernel
+def frame_events(
+    data: np.ndarray, at: int, end: int, sequence: int, checksums: bool, offset: np.ndarray, size: np.ndarray
+) -> tuple[int, int, int, int]:
+    """Find the events that are whole, each the payload of a packet, and prove their checksums.
+
+    `offset` and `size` get where each event's header begins, and its bytes with header and checksum. A status, where
+    the next packet begins, its number, and how many events were found. LOOK after a FORMAT_DESCRIPTION event, which
+    says whether those after it have checksums; its own is not looked at.
+    """
+    found = 0
+    while found < len(offset):
+        status, start, stop, after, packets = next_packet(data, at, end, sequence)
+        if status == _FULL:
+            status = payload_kind(data, start, stop)
+        if status == _FULL:
+            status = event_status(data, start + 1, stop, checksums)
+        if status != _FULL and status != _LOOK:
+            return status, at, sequence, found
+        offset[found], size[found] = start + 1, stop - start - 1
+        found += 1
+        at, sequence = after, sequence + packets
+        if status == _LOOK:
+            return _LOOK, at, sequence, found
+    return _FULL, at, sequence, found
+
+
+@kernel
+def frame_bare_events(
+    data: np.ndarray, at: int, end: int, offset: np.ndarray, size: np.ndarray
+) -> tuple[int, int, int]:
+    """As `frame_events`, for events that follow one another without packets or checksums, as in a payload event."""
+    found = 0
+    while found < len(offset):
+        if end - at < HEADER:
+            return _MORE, at, found
+        declared = number(data, at + _SIZE, 4)
+        if declared < HEADER:
+            return _SHORT, at, found
+        if end - at < declared:
+            return _MORE, at, found
+        offset[found], size[found] = at, declared
+        found += 1
+        at += declared
+    return _FULL, at, found
+
+
+@step
+def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> int:
+    """FULL or LOOK for an event that is whole; else what is wrong with it."""
+    if stop - start < HEADER + (CHECKSUM_BYTES if checksums else 0):
+        return _SHORT
+    if number(data, start + _SIZE, 4) != stop - start:
+        return _CUT
+    if data[start + _TYPE] == _FORMAT_DESCRIPTION:
+        return _LOOK
+    body = stop - CHECKSUM_BYTES
+    if checksums and crc32(data, start, body) != number(data, body, 4):
+        return _CHECKSUM
+    return _FULL
+
+
+def payload_at(data: np.ndarray, at: int) -> bytes:
+    """The payload of the packet that begins there and is whole."""
+    size = int.from_bytes(data[at : at + 3].tobytes(), "little")
+    return bytes(data[at + PACKET_HEADER : at + PACKET_HEADER + size].tobytes())

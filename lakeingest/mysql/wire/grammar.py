@@ -1,0 +1,139 @@
+"""What may follow what in a binlog, as a table, and how a refusal reads."""
+
+import enum
+from collections.abc import Mapping
+
+from lakeingest.core.history import LastEvent
+from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import BinlogGone, UnsupportedEvent
+from lakeingest.mysql.wire.ddl import may_change
+from lakeingest.mysql.wire.events import Damaged, Event
+from lakeingest.mysql.wire.query import read_query
+from lakeingest.mysql.wire.statements import REFUSED, Statement, classify
+
+
+class State(enum.IntEnum):
+    """Where in a transaction the reader is."""
+
+    OUTSIDE = 0
+    BEGUN = 1  # after a GTID
+    OPEN = 2  # after BEGIN
+    PASSING = 3  # within a transaction that is passed over
+
+    @property
+    def shown(self) -> str:
+        """The state in words."""
+        return {
+            State.OUTSIDE: "between transactions",
+            State.BEGUN: "after a GTID",
+            State.OPEN: "after BEGIN",
+            State.PASSING: "within a transaction that is passed over",
+        }[self]
+
+
+class Sign(enum.Enum):
+    """What an event is to the state."""
+
+    FILE = enum.auto()
+    GTID = enum.auto()
+    BEGIN = enum.auto()
+    SAVEPOINT = enum.auto()
+    STATEMENT = enum.auto()
+    ROWS = enum.auto()
+    COMMIT = enum.auto()
+    ROLLBACK = enum.auto()
+
+
+# A transaction ends where this comes back to OUTSIDE.
+NEXT: dict[tuple[State, Sign], State] = {
+    (State.OUTSIDE, Sign.FILE): State.OUTSIDE,
+    (State.OUTSIDE, Sign.GTID): State.BEGUN,
+    (State.BEGUN, Sign.BEGIN): State.OPEN,
+    (State.BEGUN, Sign.STATEMENT): State.OUTSIDE,
+    (State.OPEN, Sign.STATEMENT): State.OPEN,  # CREATE TABLE … SELECT
+    (State.OPEN, Sign.SAVEPOINT): State.OPEN,
+    (State.OPEN, Sign.ROWS): State.OPEN,
+    (State.OPEN, Sign.COMMIT): State.OUTSIDE,
+    (State.OPEN, Sign.ROLLBACK): State.OUTSIDE,
+}
+
+SIGNS: dict[Statement, Sign] = {
+    Statement.BEGIN: Sign.BEGIN,
+    Statement.COMMIT: Sign.COMMIT,
+    Statement.ROLLBACK: Sign.ROLLBACK,
+    Statement.SAVEPOINT: Sign.SAVEPOINT,
+    Statement.HARMLESS: Sign.STATEMENT,
+    Statement.CREATE_TABLE: Sign.STATEMENT,  # harmless as well, or it was refused before
+    Statement.DDL: Sign.STATEMENT,
+}
+
+
+def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
+    """The state after a sign; UnsupportedEvent where it may not stand."""
+    if (state, sign) not in NEXT:
+        what = f"an event of type {event_type} ({sign.name}) {state.shown}, where none may stand"
+        raise refusal(what, "report it to the lakeingest project", at)
+    return NEXT[state, sign]
+
+
+def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePosition, *, has_rows: bool) -> Sign:
+    """The sign of a QUERY event; UnsupportedEvent for a statement that cannot be replayed.
+
+    `has_rows`: whether rows of a copied table came before it in its transaction.
+    """
+    query = read_query(event)
+    database, text = query.database, query.text
+    meaning = classify(text)
+    if meaning in REFUSED:
+        what, fix = REFUSED[meaning]
+        first = "".join(text.split(maxsplit=1)[:1])  # the rest may hold values, which are no business of a log
+        raise refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
+    if meaning is Statement.DDL and may_change(query, schemas):
+        shown = " ".join(text.partition("'")[0].split())[:200]
+        what = f"DDL that may change a copied table ({shown}, in database {database or '-'})"
+        error = refusal(what, "let it end", begins)
+        error.tables = frozenset(table for table, schema in schemas.items() if may_change(query, {table: schema}))
+        raise error
+    if meaning is Statement.ROLLBACK and has_rows:
+        raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
+    return SIGNS[meaning]
+
+
+def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
+    """The error for something that cannot be replayed."""
+    shown = " ".join(what.encode(errors="backslashreplace").decode().split())  # a statement may hold any bytes
+    return UnsupportedEvent(f"the binlog holds {shown} at {at}; {fix}, then copy the tables again")
+
+
+def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
+    """The error for bytes that are not as the server writes them."""
+    return UnsupportedEvent(
+        f"the binlog is damaged at {at}: {damage}; run again, and if it stays, restore the source's binlog or copy "
+        "the tables again"
+    )
+
+
+def other_history(at: FilePosition, what: str) -> BinlogGone:
+    """The error for a binlog that is not the one that the position `at` was read from; `what` tells them apart."""
+    return BinlogGone(
+        f"the source's binlog is not the one that our position {at} was read from: {what}; it was reset, or the server "
+        "was restored from a backup: copy the tables again"
+    )
+
+
+def prove_file(segment: Segment, file: str, began: int) -> None:
+    """BinlogGone when a file that began in this second (since 1970) is not the one that the segment starts in."""
+    history = segment.history
+    if file == segment.start.file and history and history.began not in {None, began}:
+        raise other_history(segment.start, f"{file} was begun at another time")
+
+
+def prove_start(segment: Segment, found: LastEvent, end: int) -> None:
+    """BinlogGone when this event, which ends at `end`, is not the one that ended at the segment's start."""
+    if end != segment.start.pos:
+        raise other_history(segment.start, "no event ends there")
+    history = segment.history
+    if history and history.event not in {None, found}:
+        raise other_history(segment.start, "another event ends there")

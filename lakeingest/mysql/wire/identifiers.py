@@ -1,0 +1,49 @@
+"""MariaDB's UUID, INET6 and INET4 of row images as text: what a result set has of them already.
+
+There they are bytes without the zeros at their end. Source: MariaDB's documentation, "UUID Data Type", "INET6".
+"""
+
+import socket
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.mysql.wire import charsets
+from lakeingest.mysql.wire.values import Values
+
+_UUID_BYTES = 16
+_UUID_SIGNS = 36
+_DASHES = (8, 13, 18, 23)
+_PLACES = np.setdiff1d(np.arange(_UUID_SIGNS), _DASHES)  # of the digits
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_FAMILIES = {16: socket.AF_INET6, 4: socket.AF_INET}
+
+
+def uuids(values: Values) -> pa.Array:
+    """UUIDs as `00112233-4455-6677-8899-aabbccddeeff`; ValueError for one of more than 16 bytes."""
+    raw = charsets.binary(values, _UUID_BYTES)
+    data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)
+    there = values.start >= 0
+    count = int(there.sum())
+    halves = data[: count * _UUID_BYTES].reshape(count, _UUID_BYTES)
+    texts = np.full((count, _UUID_SIGNS), ord("-"), np.uint8)
+    texts[:, _PLACES[0::2]] = _DIGITS[halves >> 4]
+    texts[:, _PLACES[1::2]] = _DIGITS[halves & 15]
+    offsets = np.concatenate([[0], np.cumsum(there) * _UUID_SIGNS]).astype(np.int32)
+    return values.column(pa.string(), offsets, texts.ravel())
+
+
+def addresses(values: Values, size: int) -> pa.Array:
+    """Addresses of 16 or 4 bytes; ValueError for a longer one."""
+    family = _FAMILIES[size]
+    raw = charsets.binary(values, size)
+    return pa.array([None if one is None else _address(family, one) for one in raw.to_pylist()], pa.string())
+
+
+def _address(family: socket.AddressFamily, raw: bytes) -> str:
+    """As the C library writes it, but that MariaDB also leaves out zeros which are alone."""
+    text = socket.inet_ntop(family, raw)
+    if family is socket.AF_INET or "::" in text:
+        return text
+    before, zero, after = f":{text}:".partition(":0:")
+    return f"{before[1:]}::{after[:-1]}" if zero else text

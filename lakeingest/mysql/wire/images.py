@@ -1,0 +1,38 @@
+"""Row images: which columns those of a row event have, and what is said of an image that lacks some.
+
+Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
+"""
+
+from collections.abc import Sequence
+
+from lakeingest.core.schema import TableSchema
+from lakeingest.mysql.wire.events import Cursor, Type
+
+_HEADER = 19
+_POST_HEADER = 8  # table id, flags
+_UPDATES = frozenset({Type.UPDATE_ROWS_V1, Type.UPDATE_ROWS})
+_WITH_EXTRA = frozenset({Type.WRITE_ROWS, Type.UPDATE_ROWS, Type.DELETE_ROWS})
+
+LEAVE_OUT = "leave generated columns out with types: {generated: skip} in tables.options"
+
+
+def missing(event: bytes, names: Sequence[str]) -> frozenset[str]:
+    """The names of the columns that an image of a row event lacks; `names` are those of its table, in order.
+
+    `event` begins with its header. An update has two images: what either of them lacks. Damaged when it is cut.
+    """
+    body = Cursor(event, _HEADER)
+    body.take(_POST_HEADER)
+    if event[4] in _WITH_EXTRA:
+        body.take(body.number(2) - 2)
+    count = body.packed()
+    bitmaps = [body.number((count + 7) // 8) for _ in range(2 if event[4] in _UPDATES else 1)]
+    return frozenset(name for place, name in enumerate(names) if not all(bits >> place & 1 for bits in bitmaps))
+
+
+def not_full(schema: TableSchema, lacking: frozenset[str]) -> str:
+    """What is wrong with a row image that lacks columns which it has to have, and the way out."""
+    named = ", ".join(name for name in schema.generated if name in lacking)
+    if lacking <= {*schema.generated, *schema.skipped}:
+        return f"the row image lacks the generated columns {named}; {LEAVE_OUT}, then copy the table again"
+    return "row image not FULL; set binlog_row_image=FULL in every session, then copy the table again"

@@ -1,0 +1,249 @@
+"""The text of single JSON scalars: steps of a kernel for most, Python for long doubles and MySQL's other types.
+
+Sources: MySQL's `json_dom.cc` (`wrapper_to_string`), `dtoa.cc` (`my_gcvt`), `decimal.cc` (`bin2decimal`), `my_time.cc`
+(packed times). What the server could not have written is Damaged, not printed.
+"""
+
+import base64
+import struct
+from collections.abc import Callable
+from math import isfinite
+
+import numpy as np
+
+from lakeingest.mysql.wire.compiled import compiled_step, load64, store64
+from lakeingest.mysql.wire.events import Damaged
+
+# Instead of a place in the text, a kernel answers with what went wrong: no bytes of the server's, no more room for text
+# or for holes, a scalar that it does not print.
+DAMAGED, FULL, CROWDED, HOLE = -1, -2, -3, -4
+ROOM = 256  # more than is written between two looks at how much room is left
+
+_QUOTE, _BACKSLASH, _SPACE, _MINUS, _POINT, _ZERO = b'"\\ -.0'
+_LITERALS = np.frombuffer(b"null\0\0\0\0true\0\0\0\0false\0\0\0", np.int64)
+_LITERAL_SIZES = np.array([4, 4, 5])
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+_UNICODE = ord("u")
+_ESCAPES = np.zeros(256, np.uint8)  # by sign: the letter after a backslash, 0 where none is needed
+_ESCAPES[:32] = _UNICODE
+for _sign, _letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
+    _ESCAPES[_sign] = _letter
+
+_WORD = 8  # bytes
+_ONES, _SPACES, _QUOTES, _BACKSLASHES = (sign * 0x0101010101010101 for sign in (1, _SPACE, _QUOTE, _BACKSLASH))
+_HIGH_BITS = -0x7F7F7F7F7F7F7F80
+
+_POWERS = np.array([10**i for i in range(20)], np.uint64)
+_TENS = np.array([float(10**i) for i in range(16)])  # each is exact
+_DIGITS_MAX = 15  # every decimal of so many digits is the shortest that reads as its double
+
+# Types of MySQL's columns.
+_TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
+
+_EXPONENT_MIN, _WHOLE_DIGITS_MAX = -15, 15  # of what is written without an exponent
+_PRECISION_MAX = 81
+_GROUP_SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # bytes of so many digits of a decimal
+_SIGN_BIT = 0x80
+_TIME_SIZE = 8
+_CLOCK_BITS = 41  # of a packed time, below those of its date
+_YEAR_MAX, _HOUR_MAX, _HOURS_MAX, _SIXTIETH_MAX, _MICRO_MAX = 9999, 23, 838, 59, 999_999
+
+
+@compiled_step
+def write_literal(value: int, text: np.ndarray, to: int) -> int:
+    """Write null, true or false: where it ends, or DAMAGED."""
+    if value >= len(_LITERALS):
+        return DAMAGED
+    store64(text, to, _LITERALS[value])
+    to += _LITERAL_SIZES[value]
+    return to
+
+
+@compiled_step
+def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -> int:
+    """Write an integer of that type, given as a number without sign: where it ends."""
+    if kind & 1:
+        unused = 64 - 8 * size
+        value = value << unused >> unused
+        if value < 0:
+            text[to] = _MINUS
+            to += 1
+            value = -value
+    return _write_number(np.uint64(value), text, to)
+
+
+@compiled_step
+def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
+    """Write a double that is a decimal of up to 15 digits and has no exponent: where it ends, or HOLE.
+
+    Digits and power of ten are doubles, so their quotient is the double that is nearest to the decimal.
+    """
+    magnitude = abs(np.int64(bits).view(np.float64))
+    if not magnitude < _TENS[_DIGITS_MAX]:
+        return HOLE
+    for places in range(_DIGITS_MAX + 1):
+        nearest = magnitude * _TENS[places] + 0.5
+        if nearest >= _TENS[_DIGITS_MAX]:
+            return HOLE
+        digits = np.int64(nearest)
+        if digits / _TENS[places] == magnitude:
+            if bits < 0:
+                text[to] = _MINUS
+                to += 1
+            to = _write_number(np.uint64(digits) // _POWERS[places], text, to)
+            text[to] = _POINT
+            return _write_digits(np.uint64(digits) % _POWERS[places], max(places, 1), text, to + 1)
+    return HOLE
+
+
+@compiled_step
+def _write_number(value: np.uint64, text: np.ndarray, to: int) -> int:
+    """Write an unsigned number: where it ends."""
+    count = 1
+    while count < len(_POWERS) and value >= _POWERS[count]:
+        count += 1
+    return _write_digits(value, count, text, to)
+
+
+@compiled_step
+def _write_digits(value: np.uint64, count: int, text: np.ndarray, to: int) -> int:
+    """Write so many digits of an unsigned number, its last ones: where they end."""
+    for i in range(count - 1, -1, -1):
+        text[to + i] = _ZERO + np.uint8(value % np.uint64(10))
+        value //= np.uint64(10)
+    return to + count
+
+
+@compiled_step
+def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int) -> int:
+    """Write a string in quotes, with JSON's escapes: where it ends, or FULL."""
+    text[to] = _QUOTE
+    to += 1
+    stop = at + size
+    while at < stop:
+        if to > len(text) - ROOM:
+            return FULL
+        count = min(stop - at, _WORD)
+        word = load64(data, at)
+        if count < _WORD:
+            used = (1 << 8 * count) - 1
+            word = word & used | _SPACES & ~used
+        if _has_escapes(word):
+            for i in range(count):
+                to = _write_sign(data[at + i], text, to)
+        else:
+            store64(text, to, word)
+            to += count
+        at += count
+    text[to] = _QUOTE
+    return to + 1
+
+
+@compiled_step
+def _has_escapes(word: int) -> bool:
+    """Whether one of eight bytes is a sign below the space, a quote or a backslash."""
+    quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
+    found = (word - _SPACES) & ~word | (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes
+    return found & _HIGH_BITS != 0
+
+
+@compiled_step
+def _write_sign(sign: int, text: np.ndarray, to: int) -> int:
+    """Write one byte of a string, escaped where it must be: where it ends."""
+    letter = _ESCAPES[sign]
+    if letter == 0:
+        text[to] = sign
+        return to + 1
+    text[to], text[to + 1] = _BACKSLASH, letter
+    if letter != _UNICODE:
+        return to + 2
+    text[to + 2], text[to + 3], text[to + 4], text[to + 5] = _ZERO, _ZERO, _HEX[sign >> 4], _HEX[sign & 0xF]
+    return to + 6
+
+
+def double_text(content: bytes) -> str:
+    """The text of a double from its eight bytes; Damaged where it is not finite.
+
+    The fewest digits that read as the same double, with an exponent below 1e-15 and for whole numbers from 1e15 on.
+    """
+    (double,) = struct.unpack("<d", content)
+    if not isfinite(double):
+        raise Damaged(f"a JSON double that is {double}")
+    text = repr(double)
+    mantissa, _, exponent = text.lstrip("-").partition("e")
+    sign = "-" * (text[0] == "-")
+    if exponent and _EXPONENT_MIN <= int(exponent) < 0:
+        return f"{sign}0.{'0' * (-int(exponent) - 1)}{mantissa.replace('.', '')}"
+    if exponent:
+        return f"{sign}{mantissa}e{int(exponent)}"
+    whole = mantissa.removesuffix(".0")
+    if whole == mantissa or len(whole) <= _WHOLE_DIGITS_MAX:
+        return text
+    fraction = whole[1:].rstrip("0")
+    return f"{sign}{whole[0]}{fraction and '.'}{fraction}e{len(whole) - 1}"
+
+
+def opaque_text(kind: int, content: bytes) -> str:
+    """The text of an opaque value of one of MySQL's types; Damaged where the type has no such value."""
+    if kind == _DECIMAL:
+        return _decimal(content)
+    if kind in _TIMES:
+        if len(content) != _TIME_SIZE:
+            raise Damaged("a JSON time of a wrong size")
+        return f'"{_TIMES[kind](int.from_bytes(content, "little", signed=True))}"'
+    lines = base64.encodebytes(content).decode().splitlines()
+    return f'"base64:type{kind}:' + "\\n".join(lines) + '"'
+
+
+def _decimal(content: bytes) -> str:
+    """From precision, scale, and groups of up to nine digits, most of them four bytes; a negative one is inverted."""
+    precision, scale = content[:2] if content[2:] else (0, 0)
+    whole_groups, fraction_groups = divmod(precision - scale, 9), divmod(scale, 9)
+    counts = [whole_groups[1], *[9] * whole_groups[0], *[9] * fraction_groups[0], fraction_groups[1]]
+    sizes = [_GROUP_SIZES[count] for count in counts]
+    if not max(scale, 1) <= precision <= _PRECISION_MAX or len(content) != 2 + sum(sizes):
+        raise Damaged("a JSON decimal of a wrong size")
+    is_negative = content[2] < _SIGN_BIT
+    packed = int.from_bytes(content[2:]) ^ _SIGN_BIT << 8 * (sum(sizes) - 1)
+    if is_negative:
+        packed ^= (1 << 8 * sum(sizes)) - 1
+    digits = ""
+    for count, size in zip(reversed(counts), reversed(sizes), strict=True):
+        packed, group = divmod(packed, 1 << 8 * size)
+        if group >= 10**count:
+            raise Damaged("a JSON decimal with digits above nine")
+        digits = f"{group:0{count}}"[:count] + digits
+    whole, fraction = digits[: precision - scale].lstrip("0"), digits[precision - scale :]
+    return f"{'-' * is_negative}{whole or '0'}{fraction and '.'}{fraction}"
+
+
+def _date(packed: int) -> str:
+    year_month, day = divmod(packed >> _CLOCK_BITS, 32)
+    year, month = divmod(year_month, 13)
+    if not 0 <= year <= _YEAR_MAX:
+        raise Damaged("a JSON date that is none")
+    return f"{year:04}-{month:02}-{day:02}"
+
+
+def _datetime(packed: int) -> str:
+    return f"{_date(packed)} {_clock(packed & ((1 << _CLOCK_BITS) - 1), _HOUR_MAX)}"
+
+
+def _time(packed: int) -> str:
+    return f"{'-' * (packed < 0)}{_clock(abs(packed), _HOURS_MAX)}"
+
+
+def _clock(packed: int, hours_max: int) -> str:
+    seconds, micros = divmod(packed, 1 << 24)
+    hours, minutes, seconds = seconds >> 12, seconds >> 6 & 0x3F, seconds & 0x3F
+    if hours > hours_max or max(minutes, seconds) > _SIXTIETH_MAX or micros > _MICRO_MAX:
+        raise Damaged("a JSON time that is none")
+    return f"{hours:02}:{minutes:02}:{seconds:02}.{micros:06}"
+
+
+_TIMES: dict[int, Callable[[int], str]] = {
+    _DATE: _date,
+    _TIME: _time,
+    _DATETIME: _datetime,
+    _TIMESTAMP: _datetime,
+}

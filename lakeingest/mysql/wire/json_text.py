@@ -1,0 +1,323 @@
+"""MySQL's binary JSON as MySQL's own text, byte for byte what SELECT gives.
+
+Sources: MySQL's `json_binary.h` and `json_binary.cc` (the binary form), `json_dom.cc` (`wrapper_to_string`). A value of
+0 bytes is what the server stores where NULL is forced into a NOT NULL column (INSERT IGNORE, a sql_mode that is not
+strict); it reads it as the literal null (`Field_json::val_json`), and so do we. SQL NULL stands in the row's null bits.
+
+A kernel walks the values and writes their text. It leaves holes for the scalars that it does not print: opaque values,
+and doubles that are not short decimals. These get their text from `json_scalar`, then all is joined.
+
+Whatever is read is proved first to lie within its container, and the container within the one around it. The server
+shares no bytes between values: headers, keys and scalars add up to at most twice a value's bytes, scalars that stand in
+a header counted twice. More than that is damage, which bounds time, text and holes, whatever offsets say.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.errors import UnsupportedValue
+from lakeingest.mysql.wire.compiled import compiled_step, int64, kernel, load64, number
+from lakeingest.mysql.wire.events import Damaged
+from lakeingest.mysql.wire.json_scalar import (
+    CROWDED,
+    DAMAGED,
+    FULL,
+    HOLE,
+    ROOM,
+    double_text,
+    opaque_text,
+    write_integer,
+    write_literal,
+    write_short_decimal,
+    write_string,
+)
+from lakeingest.mysql.wire.values import Values
+
+# Types of the binary form. Of containers the odd ones are large, of integers signed.
+_LARGE_OBJECT, _LARGE_ARRAY = 1, 3
+_LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(4, 13)
+_OPAQUE = 15
+_NOTHING = 256  # no bytes at all, so no type either
+_SIZES = np.array([-1, -1, -1, -1, 1, 2, 2, 4, 4, 8, 8, 8, 0, -1, -1, 0])  # of scalars; 0: it stands before the content
+_SMALL, _LARGE = 2, 4  # bytes of a count, a size or an offset in a container
+_KEY_SIZE = 2  # bytes of a key's size
+_PACKED_BITS = 35  # of the size of a string or an opaque value, seven in a byte; the highest bit says that more follow
+_PACKED_MORE = 0x80
+_DEPTH_MAX = 100
+_VAR_STRING = 253  # a type of MySQL's columns: an opaque value of it is printed as a string
+
+# A container that is open: where it begins and ends, its width, its next key's entry (0 in an array), its next value's
+# entry, and where its entries end.
+_BASE, _END, _WIDTH, _KEY, _VALUE, _ENTRIES_END = range(6)
+
+# A hole: its row, where in the text it is, where its content begins and its size, and the opaque value's type.
+_ROW, _PLACE, _START, _SIZE, _TYPE = range(5)
+_IS_DOUBLE = -1  # instead of a type
+
+_DONE = 0
+_TEXT_MAX = 2**31 - 1  # bytes in a column of pa.string()
+
+_COMMA, _COLON, _SPACE = b",: "
+_OBJECT_OPENS, _OBJECT_CLOSES, _ARRAY_OPENS, _ARRAY_CLOSES = b"{}[]"
+
+
+class _Output(NamedTuple):
+    """What the kernels write to: the text, the holes in it, and the containers that are open."""
+
+    text: np.ndarray
+    holes: np.ndarray
+    frames: np.ndarray
+
+
+def json_texts(values: Values) -> pa.Array:
+    """The text of each value, of type string.
+
+    Damaged, with the number of the row, for bytes that the server does not write. UnsupportedValue for more than 2 GiB.
+    """
+    text, offsets, holes = _write(values)
+    if len(holes):
+        text, offsets = _fill(values.data, text, offsets, holes)
+    texts = values.column(pa.string(), offsets, text)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raise Damaged(f"row {_first_bad(texts)}: JSON that is not UTF-8") from None
+    return texts
+
+
+def _write(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All texts with holes, where each begins and the last one ends, and the holes."""
+    size = min(2 * int(values.size.sum(dtype=np.int64)) + ROOM, _TEXT_MAX)
+    text, holes = np.empty(size, np.uint8), np.empty((len(values) + 1, 5), np.int64)
+    frames = np.empty((_DEPTH_MAX, 6), np.int64)
+    offsets = np.zeros(len(values) + 1, np.int32)
+    row = held = 0
+    while True:
+        output = _Output(text, holes, frames)
+        status, row, held = _write_rows(values.data, values.start, values.size, row, output, offsets, held)
+        if status == _DONE:
+            return text[: offsets[-1]], offsets, holes[:held]
+        if status == DAMAGED:
+            raise Damaged(f"row {row}: bytes that are no JSON of MySQL's")
+        if status == CROWDED:
+            holes = _grown(holes, held)
+        elif len(text) < _TEXT_MAX:
+            text = _grown(text, offsets[row])
+        else:
+            raise _too_large()
+
+
+def _grown(array: np.ndarray, used: int) -> np.ndarray:
+    grown = np.empty((min(2 * len(array), _TEXT_MAX), *array.shape[1:]), array.dtype)
+    grown[:used] = array[:used]
+    return grown
+
+
+def _fill(data: np.ndarray, text: np.ndarray, offsets: np.ndarray, holes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The texts with the holes filled, and where each begins and the last one ends."""
+    pieces: list[memoryview | bytes] = []
+    sizes = [0]
+    whole, at = memoryview(text), 0  # type: ignore[arg-type]
+    for row, place, start, size, kind in holes.tolist():
+        content = data[start : start + size].tobytes()
+        try:
+            filling = double_text(content) if kind == _IS_DOUBLE else opaque_text(kind, content)
+        except Damaged as error:
+            raise Damaged(f"row {row}: {error}") from None
+        pieces += whole[at:place], filling.encode()
+        sizes.append(len(filling))
+        at = place
+    pieces.append(whole[at:])
+    moved = np.cumsum(sizes)[np.searchsorted(holes[:, _ROW], np.arange(len(offsets)))]
+    if offsets[-1] + moved[-1] > _TEXT_MAX:
+        raise _too_large()
+    return np.frombuffer(b"".join(pieces), np.uint8), (offsets + moved).astype(np.int32)
+
+
+def _too_large() -> UnsupportedValue:
+    return UnsupportedValue("the JSON texts of a batch have more than 2 GiB; leave the table out with tables.exclude")
+
+
+def _first_bad(texts: pa.Array) -> int:
+    """The first row whose text is not UTF-8."""
+    for row, text in enumerate(texts.cast(pa.binary())):
+        try:
+            (text.as_py() or b"").decode()
+        except UnicodeDecodeError:
+            return row
+    raise AssertionError("every text is UTF-8")
+
+
+@kernel
+def _write_rows(
+    data: np.ndarray, start: np.ndarray, size: np.ndarray, row: int, output: _Output, offsets: np.ndarray, held: int
+) -> tuple[int, int, int]:
+    """Write the texts of the rows from `row` on: a status, the row that it is of, and the holes of those before it."""
+    to = int64(offsets[row])
+    while row < len(start):
+        if start[row] >= 0:
+            to, after = _write_value(data, int64(start[row]), int64(start[row] + size[row]), output, to, held, row)
+            if to < 0:
+                return to, row, held
+            held = after
+        row += 1
+        offsets[row] = to
+    return _DONE, row, held
+
+
+@compiled_step
+def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, held: int, row: int) -> tuple[int, int]:
+    """Write the text of one row's value: where it ends, or a negative status; and how many holes there are now."""
+    text, holes, frames = output
+    budget = 2 * (end - at)
+    kind = data[at] if at < end else _NOTHING
+    at += 1
+    depth = int64(0)
+    while True:
+        if to > len(text) - ROOM:
+            return FULL, held
+        if kind <= _LARGE_ARRAY:
+            after, used = _open(data, kind, at, end, text, to, frames, depth)
+            depth += 1
+        else:
+            after, used = _write_scalar(data, kind, at, end, text, to)
+        if after == HOLE:
+            after, held = _leave_hole(data, kind, at, end, to, holes, held, row)
+        to = after
+        budget -= used
+        if to < 0 or budget < 0:
+            return min(to, DAMAGED), held
+        to, depth = _close(text, to, frames, depth)
+        if depth == 0:
+            return to, held
+        to, used, kind, at, end = _next(data, text, to, frames, depth - 1)
+        budget -= used
+        if to < 0:
+            return to, held
+
+
+@compiled_step
+def _open(
+    data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int, frames: np.ndarray, level: int
+) -> tuple[int, int]:
+    """Go into a container: where the text goes on, or DAMAGED; and the size of its header."""
+    width = _LARGE if kind & 1 else _SMALL
+    if level == _DEPTH_MAX or end - at < 2 * width:
+        return DAMAGED, 0
+    count = number(data, at, width)
+    size = number(data, at + width, width)
+    is_object = kind <= _LARGE_OBJECT
+    keys = count * (width + _KEY_SIZE) if is_object else 0
+    header = 2 * width + keys + count * (1 + width)
+    if size > end - at or header > size:
+        return DAMAGED, 0
+    frames[level, _BASE], frames[level, _END], frames[level, _WIDTH] = at, at + size, width
+    frames[level, _KEY] = at + 2 * width if is_object else 0
+    frames[level, _VALUE] = at + 2 * width + keys
+    frames[level, _ENTRIES_END] = at + header
+    text[to] = _OBJECT_OPENS if is_object else _ARRAY_OPENS
+    return to + 1, header
+
+
+@compiled_step
+def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[int, int]:
+    """Go out of the containers that have no more values: where the text goes on, and how many are still open."""
+    while depth > 0 and frames[depth - 1, _VALUE] == frames[depth - 1, _ENTRIES_END]:
+        depth -= 1
+        text[to] = _OBJECT_CLOSES if frames[depth, _KEY] else _ARRAY_CLOSES
+        to += 1
+    return to, depth
+
+
+@compiled_step
+def _next(
+    data: np.ndarray, text: np.ndarray, to: int, frames: np.ndarray, level: int
+) -> tuple[int, int, int, int, int]:
+    """Go to the next value of a container, and write what stands before it.
+
+    Where the text goes on, or a negative status; the size of the value's key, its type, where it begins and must end.
+    """
+    base, end, width = frames[level, _BASE], frames[level, _END], frames[level, _WIDTH]
+    key, value, entries_end = frames[level, _KEY], frames[level, _VALUE], frames[level, _ENTRIES_END]
+    if (key or value) > base + 2 * width:
+        text[to], text[to + 1] = _COMMA, _SPACE
+        to += 2
+    size = 0
+    if key:
+        frames[level, _KEY] = key + width + _KEY_SIZE
+        at, size = base + number(data, key, width), number(data, key + width, _KEY_SIZE)
+        if at < entries_end or size > end - at:
+            return DAMAGED, 0, 0, 0, 0
+        to = write_string(data, at, size, text, to)
+        if to < 0:
+            return to, 0, 0, 0, 0
+        text[to], text[to + 1] = _COLON, _SPACE
+        to += 2
+    frames[level, _VALUE] = value + 1 + width
+    kind = data[value]
+    if _LITERAL <= kind <= _UINT16 or (width == _LARGE and _INT32 <= kind <= _UINT32):
+        return to, size, kind, value + 1, value + 1 + width
+    at = base + number(data, value + 1, width)
+    if at < entries_end:
+        return DAMAGED, 0, 0, 0, 0
+    return to, size, kind, at, end
+
+
+@compiled_step
+def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int) -> tuple[int, int]:
+    """Write a scalar: where the text goes on, or a negative status; and how large the scalar is."""
+    if kind == _NOTHING:
+        return write_literal(int64(0), text, to), 0
+    start, size = _content(data, kind, at, end)
+    if size < 0:
+        return DAMAGED, 0
+    if kind == _STRING or (kind == _OPAQUE and data[at] == _VAR_STRING):
+        to = write_string(data, start, size, text, to)
+    elif kind == _LITERAL:
+        to = write_literal(int64(data[start]), text, to)
+    elif kind == _DOUBLE:
+        to = write_short_decimal(load64(data, start), text, to)
+    elif kind == _OPAQUE:
+        to = HOLE
+    else:
+        to = write_integer(kind, number(data, start, size), size, text, to)
+    return to, start + size - at
+
+
+@compiled_step
+def _leave_hole(
+    data: np.ndarray, kind: int, at: int, end: int, to: int, holes: np.ndarray, held: int, row: int
+) -> tuple[int, int]:
+    """Leave a hole for a scalar: where the text goes on, or CROWDED; and how many holes there are now."""
+    if held == len(holes):
+        return CROWDED, held
+    start, size = _content(data, kind, at, end)
+    holes[held, _ROW], holes[held, _PLACE], holes[held, _START], holes[held, _SIZE] = row, to, start, size
+    holes[held, _TYPE] = _IS_DOUBLE if kind == _DOUBLE else data[at]
+    return to, held + 1
+
+
+@compiled_step
+def _content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
+    """Where a scalar's content begins, and its size: negative where it does not end in time, or is no scalar."""
+    size = _SIZES[kind] if kind <= _OPAQUE else -1
+    if size == 0:
+        at, size = _packed(data, at + (kind == _OPAQUE), end)
+    return at, size if size <= end - at else -1
+
+
+@compiled_step
+def _packed(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
+    """Where a packed size ends, and the size: negative where it does not end in time."""
+    size = 0
+    for shift in range(0, _PACKED_BITS, 7):
+        if at >= end:
+            return at, -1
+        byte = data[at]
+        at += 1
+        size |= (byte & ~_PACKED_MORE) << shift
+        if byte < _PACKED_MORE:
+            return at, size
+    return at, -1

@@ -1,0 +1,64 @@
+"""All kernels, compiled before there is anything to decode: each part of the decoding is given nothing to do.
+
+`python -m lakeingest.mysql.wire.kernels` compiles them, unless they are kept, and prints the files that they are in.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.mysql.wire import cache, charsets, numbers, temporals
+from lakeingest.mysql.wire.encodings import FieldType, Sent
+from lakeingest.mysql.wire.follow import Row
+from lakeingest.mysql.wire.framing import frame_bare_events
+from lakeingest.mysql.wire.json_text import json_texts
+from lakeingest.mysql.wire.maps import Maps
+from lakeingest.mysql.wire.result_set import ResultSet
+from lakeingest.mysql.wire.row_events import walk_rows
+from lakeingest.mysql.wire.segment import SegmentDecoder
+from lakeingest.mysql.wire.values import Values
+
+_ANY = Values.of(())
+_AT, _TIME = Column("at", Kind.DATETIME, "datetime"), Column("time", Kind.TIME, "time")
+
+
+def compile_kernels() -> None:
+    """Compile every kernel for the types that it is called with, or load what is kept; those of a first copy first."""
+    _compile_result_sets()
+    _compile_segments()
+    cache.complete()
+
+
+def _compile_result_sets() -> None:
+    table = TableSchema(TableId("", ""), (Column("id", Kind.INT64, "bigint", nullable=False),), ("id",))
+    list(ResultSet(table, (Sent(FieldType.LONGLONG),), 1).take(0))
+    numbers.integers(_ANY, 8, pa.int64(), signed=True)
+    charsets.texts(_ANY, "utf8mb4")
+    numbers.decimal_texts(_ANY, 9, 0)
+    temporals.binary_days(_ANY, _AT)
+    temporals.binary_times(_ANY, _TIME)
+    charsets.texts(_ANY, "latin1")
+
+
+def _compile_segments() -> None:
+    start = FilePosition("binlog.000001", 4)
+    list(SegmentDecoder(Segment("", 1, start, start, GtidSet()), start, {}, gtids=True).take(0))
+    Maps().table(0, 0)
+    places, bytes_, cells = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty((0, 0), np.int32)
+    frame_bare_events(bytes_, 0, 0, places, places)
+    events, rows, kinds = np.empty(0, np.int32), np.empty((0, len(Row)), np.int64), np.empty(0, np.int8)
+    walk_rows(bytes_, rows, places, np.zeros(3, np.int64), places, bytes_, cells, cells, events, events, kinds)
+    numbers.packed_decimals(_ANY, 9, 0)
+    temporals.dates(_ANY, _AT)
+    temporals.datetimes(_ANY, 0, _AT)
+    temporals.timestamps(_ANY, 0, _AT)
+    temporals.times(_ANY, 0, _TIME)
+    json_texts(_ANY)
+
+
+if __name__ == "__main__":
+    if not cache.is_complete():
+        compile_kernels()
+    print(*cache.kept(), sep="\n")  # noqa: T201 - the answer to whoever starts this

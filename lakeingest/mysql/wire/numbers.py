@@ -1,0 +1,232 @@
+"""Numbers of both paths to Arrow: integers, floats, years, bits, and decimals packed or as text.
+
+Sources: MySQL's protocol documentation, "Binary Protocol Value"; MySQL manual, "Precision Math: DECIMAL Data Type
+Characteristics" (nine digits in four bytes).
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.mysql.wire import charsets
+from lakeingest.mysql.wire.compiled import big_number, int64, kernel, number, step
+from lakeingest.mysql.wire.events import Damaged
+from lakeingest.mysql.wire.values import Values
+from lakeingest.rows import VECTOR
+
+_FLOAT_BYTES = 4
+_GROUP = 9  # digits in four bytes
+_GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of so many digits
+_POWERS = np.array([10**digits for digits in range(_GROUP + 1)], np.int64)
+_LOW = 0xFFFFFFFF
+_MINUS, _POINT, _ZERO = ord("-"), ord("."), ord("0")
+_BIAS = 1900  # of a year
+
+
+def integers(values: Values, width: int, arrow_type: pa.DataType, *, signed: bool) -> pa.Array:
+    """Numbers of `width` bytes, least byte first, as a column of an integer type that holds them."""
+    numbers = _integers(values, width, signed=signed)
+    if pa.types.is_decimal(arrow_type):  # an unsigned number of eight bytes
+        wide = np.zeros((len(values), 2), np.int64)
+        wide[:, 0] = numbers
+        return values.column(arrow_type, wide)
+    return values.column(arrow_type, numbers.astype(arrow_type.to_pandas_dtype(), copy=False))
+
+
+def floats(values: Values) -> pa.Array:
+    """FLOAT, exact."""
+    return values.column(pa.float32(), _integers(values, 4, signed=False).astype(np.uint32))
+
+
+def doubles(values: Values) -> pa.Array:
+    """DOUBLE, exact."""
+    return values.column(pa.float64(), _integers(values, 8, signed=True))
+
+
+def vectors(values: Values) -> pa.Array:
+    """VECTOR: its FLOATs one after the other."""
+    raw = charsets.binary(values)
+    _, offsets, data = raw.buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(values) + 1)
+    if (bounds % _FLOAT_BYTES).any():
+        raise Damaged("a vector with a part of a number")
+    floats = np.frombuffer(data, np.float32, int(bounds[-1]) // _FLOAT_BYTES)
+    return pa.ListArray.from_arrays(
+        pa.array(bounds // _FLOAT_BYTES, pa.int32()), pa.array(floats), type=VECTOR, mask=raw.is_null()
+    )
+
+
+def years(values: Values) -> pa.Array:
+    """YEAR in a row image: one byte, 0 or the years since 1900."""
+    numbers = _integers(values, 1, signed=False)
+    return values.column(pa.int32(), np.where(numbers == 0, 0, numbers + _BIAS).astype(np.int32))
+
+
+def booleans(values: Values) -> pa.Array:
+    """BIT(1): one byte."""
+    bits = np.packbits(_integers(values, 1, signed=False) & 1, bitorder="little")
+    return values.column(pa.bool_(), bits)
+
+
+def flags(values: Values) -> pa.Array:
+    """TINYINT(1) as a boolean; ValueError where one is neither 0 nor 1."""
+    found = _integers(values, 1, signed=True)
+    if np.any((found != 0) & (found != 1) & (values.start >= 0)):
+        raise ValueError("a TINYINT(1) is neither 0 nor 1, so no boolean; set tinyint1 to int")
+    return pa.array(found == 1, mask=values.start < 0)
+
+
+def unsigned(values: Values, width: int) -> np.ndarray:
+    """Numbers of `width` bytes (8: as signed ones), 0 for NULL."""
+    return _integers(values, width, signed=False)
+
+
+def decimal_bytes(precision: int, scale: int) -> int:
+    """How many bytes a packed decimal takes."""
+    return sum(size for size, _ in _groups(precision, scale))
+
+
+def packed_decimals(values: Values, precision: int, scale: int) -> pa.Array:
+    """DECIMAL of up to 38 digits in a row image. Damaged where the bytes are no digits."""
+    groups = np.array(_groups(precision, scale), np.int64)
+    wide = np.empty((len(values), 2), np.int64)
+    _refuse(_packed_decimals(values.data, values.start, groups, wide))
+    return values.column(pa.decimal128(precision, scale), wide)
+
+
+def decimal_texts(values: Values, precision: int, scale: int) -> pa.Array:
+    """DECIMAL of up to 38 digits from its text. Damaged unless it has `scale` digits after the point, and no more."""
+    wide = np.empty((len(values), 2), np.int64)
+    _refuse(_decimal_texts(values.data, values.start, values.size, precision - scale, scale, wide))
+    return values.column(pa.decimal128(precision, scale), wide)
+
+
+def numerals(values: Values, precision: int, scale: int) -> pa.Array:
+    """DECIMAL of more than 38 digits in a row image, as MySQL's text."""
+    groups = _groups(precision, scale)
+    return pa.array([None if raw is None else _numeral(raw, groups, scale) for raw in values.raw()], pa.string())
+
+
+def numeral_texts(values: Values) -> pa.Array:
+    """The same in a result set, without the zeros that a ZEROFILL has before it."""
+    return pc.replace_substring_regex(charsets.texts(values, "ascii"), r"^0+(\d)", r"\1")
+
+
+def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
+    is_negative = not raw[0] & 0x80
+    digits = int.from_bytes(raw[:1]) ^ 0x80
+    plain = bytes([digits, *raw[1:]])
+    if is_negative:
+        plain = bytes(byte ^ 0xFF for byte in plain)
+    at, text = 0, ""
+    for size, power in groups:
+        part = int.from_bytes(plain[at : at + size])
+        if part >= power:
+            raise Damaged("a decimal with a group that is no digits")
+        text += str(part).zfill(len(str(power)) - 1)
+        at += size
+    whole = text[: len(text) - scale].lstrip("0") or "0"
+    return ("-" if is_negative else "") + whole + ("." + text[len(text) - scale :] if scale else "")
+
+
+def _groups(precision: int, scale: int) -> list[tuple[int, int]]:
+    """The bytes of each group of digits in a packed decimal, and ten to the power of its digits."""
+    whole = precision - scale
+    digits = [whole % _GROUP, *[_GROUP] * (whole // _GROUP), *[_GROUP] * (scale // _GROUP), scale % _GROUP]
+    return [(_GROUP_BYTES[count], 10**count) for count in digits if count]
+
+
+def _refuse(row: int) -> None:
+    if row >= 0:
+        raise Damaged(f"a decimal that is no number, in row {row}")
+
+
+def _integers(values: Values, width: int, *, signed: bool) -> np.ndarray:
+    numbers = np.empty(len(values), np.int64)
+    _read_integers(values.data, values.start, width, int(signed), numbers)
+    return numbers
+
+
+@kernel
+def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int, numbers: np.ndarray) -> None:
+    unused = (8 - width) * 8 if signed else 0
+    for row in range(len(start)):
+        if start[row] < 0:
+            numbers[row] = 0
+        else:
+            numbers[row] = number(data, start[row], width) << unused >> unused
+
+
+@step
+def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
+    """A number of 128 bits, low and high half, times `power` plus `part`, each of less than 31 bits."""
+    first = (low & _LOW) * power + part
+    second = (low >> 32 & _LOW) * power + (first >> 32)
+    return first & _LOW | second << 32, high * power + (second >> 32)
+
+
+@step
+def _put(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> None:
+    if negative:
+        low, high = -low, ~high + (low == 0)
+    wide[row, 0], wide[row, 1] = low, high
+
+
+@kernel
+def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wide: np.ndarray) -> int:
+    """Fill `wide` (rows × low and high half); the first row that is no decimal, or −1."""
+    for row in range(len(start)):
+        at = int64(start[row])
+        low = high = int64(0)
+        negative = False
+        if at >= 0:
+            negative = data[at] & 0x80 == 0
+            sign = int64(0x80)  # the first bit is set for numbers that are not negative
+            for group in range(len(groups)):
+                size, power = groups[group, 0], groups[group, 1]
+                mask = (int64(1) << (8 * size)) - 1
+                part = big_number(data, at, size) ^ (sign << (8 * (size - 1)))
+                if negative:
+                    part ^= mask
+                if part >= power:
+                    return row
+                low, high = times_plus(low, high, power, part)
+                sign = int64(0)
+                at += size
+        _put(wide, row, low, high, negative)
+    return -1
+
+
+@kernel
+def _decimal_texts(
+    data: np.ndarray, start: np.ndarray, size: np.ndarray, whole: int, scale: int, wide: np.ndarray
+) -> int:
+    """As `_packed_decimals`, from text."""
+    for row in range(len(start)):
+        at = int64(start[row])
+        end = at + size[row]
+        low = high = int64(0)
+        negative = False
+        if at >= 0:
+            negative = data[at] == _MINUS
+            at += negative
+            before = end - at - (scale + 1 if scale else 0)  # digits before the point: always one, and it may be all
+            if before < 1 or before > max(whole, 1) or (whole == 0 and data[at] != _ZERO):
+                return row
+            if scale and data[end - scale - 1] != _POINT:
+                return row
+            part, digits = int64(0), 0
+            while at < end:
+                if scale and at == end - scale - 1:
+                    at += 1
+                digit = int64(data[at]) - _ZERO
+                if digit < 0 or digit > 9:
+                    return row
+                part = part * 10 + digit
+                digits += 1
+                at += 1
+                if digits == _GROUP or at == end:
+                    low, high = times_plus(low, high, _POWERS[digits], part)
+                    part, digits = int64(0), 0
+        _put(wide, row, low, high, negative)
+    return -1

@@ -1,0 +1,43 @@
+"""TRANSACTION_PAYLOAD events: the events of a whole transaction, compressed.
+
+Source: MySQL's source documentation, "Transaction_payload_event".
+"""
+
+import enum
+from typing import Any
+
+import pyarrow as pa
+
+from lakeingest.mysql.wire.events import Damaged, Event
+
+
+class _Field(enum.IntEnum):
+    END = 0  # the events follow
+    SIZE = 1
+    COMPRESSION = 2
+    UNCOMPRESSED_SIZE = 3
+
+
+_ZSTD, _PLAIN = 0, 255
+
+
+def open_payload(event: Event) -> Any:
+    """A stream of the bytes of the events within. Damaged for a compression that we do not know."""
+    body = event.body
+    fields: dict[int, int] = {}
+    while (field := body.packed()) != _Field.END:
+        body.packed()  # the size of the value, which says its own
+        fields[field] = body.packed()
+    size, compression = fields.get(_Field.SIZE), fields.get(_Field.COMPRESSION)
+    if size != body.left or compression not in {_ZSTD, _PLAIN}:
+        raise Damaged(f"a TRANSACTION_PAYLOAD event of {body.left} bytes, not {size}, with compression {compression}")
+    packed = pa.BufferReader(pa.py_buffer(event.data).slice(len(event.data) - body.left))  # not copied: it may be large
+    return pa.CompressedInputStream(packed, "zstd") if compression == _ZSTD else packed
+
+
+def read_payload(stream: Any, room: memoryview) -> int:
+    """Read the next bytes of a payload; how many, 0 at its end. Damaged when they cannot be unpacked."""
+    try:
+        return int(stream.readinto(room))
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"a TRANSACTION_PAYLOAD event that cannot be unpacked: {error}") from error

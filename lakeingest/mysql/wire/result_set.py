@@ -1,0 +1,119 @@
+"""A result set of the binary protocol, from its first row packet on, to Arrow batches. Pure: it reads no socket.
+
+Source: MySQL's protocol documentation, "COM_STMT_EXECUTE Response".
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.core.schema import TableSchema
+from lakeingest.errors import SchemaChanged, SourceAway, UnsupportedValue
+from lakeingest.mysql.wire import arrow
+from lakeingest.mysql.wire.buffer import Buffer
+from lakeingest.mysql.wire.collations import charset_of
+from lakeingest.mysql.wire.encodings import Encoding, FieldType, Mismatch, Sent, of_result
+from lakeingest.mysql.wire.events import Cursor, Damaged
+from lakeingest.mysql.wire.framing import DAMAGES, Status, payload_at
+from lakeingest.mysql.wire.temporals import NotADay
+from lakeingest.mysql.wire.values import Values
+from lakeingest.mysql.wire.walk import walk_result
+from lakeingest.rows import table_schema
+
+_BUFFER_BYTES = 2 << 20
+_ROWS = 8_192  # in one batch
+_UNSIGNED = 32  # the flag of a column definition
+_DEFINITION_STRINGS = 6  # catalog, schema, table and column under both names
+
+
+def read_definition(payload: bytes) -> Sent:
+    """What a column definition packet says."""
+    body = Cursor(payload)
+    for _ in range(_DEFINITION_STRINGS):
+        body.take(body.packed())
+    body.take(1)
+    collation, length, number, flags, decimals = struct.unpack("<HIBHB", body.take(10))
+    try:
+        found = FieldType(number)
+    except ValueError as error:
+        raise Damaged(f"a column of the unknown type {number}") from error
+    unsigned = bool(flags & _UNSIGNED)
+    # the length of a decimal is that of its text, with room for a point and a sign
+    precision = length - (decimals > 0) - (not unsigned) if found is FieldType.NEWDECIMAL else 0
+    return Sent(found, unsigned=unsigned, precision=precision, scale=decimals, charset=charset_of(collation))
+
+
+class ResultSet:
+    """Takes the bytes of the rows as they come, and gives out batches of the table's columns.
+
+    `definitions` are the columns as the server describes them, `sequence` the number of the first row's packet.
+    SchemaChanged when they are not those of `schema`.
+    """
+
+    def __init__(self, schema: TableSchema, definitions: Sequence[Sent], sequence: int) -> None:
+        self._schema = schema
+        self._types = table_schema(schema)
+        try:
+            self._encodings = [
+                of_result(column, sent, is_key=column.name in schema.key)
+                for column, sent in zip(schema.columns, definitions, strict=True)
+            ]
+        except Mismatch as error:
+            raise SchemaChanged(f"{schema.table}: {error}; copy the table again") from error
+        self._widths = np.array([one.width for one in self._encodings], np.int64)
+        self._start = np.empty((len(self._widths), _ROWS), np.int32)
+        self._size = np.empty_like(self._start)
+        self._rows = 0  # found, and not given out
+        self._buffer = Buffer(_BUFFER_BYTES)
+        self._sequence = sequence
+        self.nulled = 0  # values that are NULL only because the user chose so
+        self.is_done = False
+        self.error: bytes | None = None  # the payload of the packet with which the server gave up
+
+    def room(self) -> memoryview:
+        """Where the next bytes from the server go."""
+        return self._buffer.room()
+
+    def take(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Use the next `count` bytes, which are in `room`; the batches that they complete."""
+        buffer = self._buffer
+        buffer.end += count
+        while not self.is_done:
+            status, buffer.at, self._sequence, self._rows = walk_result(
+                buffer.data, buffer.at, buffer.end, self._sequence, self._widths, self._start, self._size, self._rows
+            )
+            if status in DAMAGES:
+                raise SourceAway(
+                    f"{self._schema.table}: the source sends {DAMAGES[Status(status)]}; run the same command again"
+                )
+            self.is_done = status in {Status.EOF, Status.ERROR}
+            if status == Status.ERROR:
+                self.error = payload_at(buffer.data, buffer.at)
+            if self._rows and (status != Status.MORE or buffer.is_full):
+                yield self._batch()
+            if status == Status.MORE:
+                if buffer.is_full:
+                    buffer.make_room()
+                return
+
+    def _batch(self) -> pa.RecordBatch:
+        rows, self._rows = self._rows, 0
+        found = zip(self._encodings, self._start, self._size, strict=True)
+        arrays = [self._array(one, Values(self._buffer.data, start[:rows], size[:rows])) for one, start, size in found]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._types)
+
+    def _array(self, encoding: Encoding, values: Values) -> pa.Array:
+        column = encoding.column
+        try:
+            array = encoding.array(values)
+        except NotADay as error:
+            raise UnsupportedValue(f"{self._schema.table}: {arrow.refused(column, str(error))}") from error
+        except ValueError as error:
+            raise UnsupportedValue(
+                f"{self._schema.table}: column {column.name} ({column.source_type}): {error}"
+            ) from error
+        if encoding.may_null:
+            self.nulled += int(encoding.nulled(values, array).sum())
+        return array

@@ -1,0 +1,197 @@
+"""TABLE_MAP events: whose rows follow, and how the values of each column come.
+
+Source: MySQL's source documentation, "Table_map_event" (metadata of types; optional metadata fields).
+"""
+
+import enum
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+
+from lakeingest.core.schema import TableId
+from lakeingest.mysql.wire import charsets
+from lakeingest.mysql.wire.encodings import FieldType, Sent
+from lakeingest.mysql.wire.events import Cursor, Damaged, Event, read_table_name
+from lakeingest.mysql.wire.values import Values
+
+
+class _Field(enum.IntEnum):
+    """The optional metadata that we read."""
+
+    SIGNEDNESS = 1
+    DEFAULT_CHARSET = 2
+    COLUMN_CHARSET = 3
+    COLUMN_NAME = 4
+    SET_MEMBERS = 5
+    ENUM_MEMBERS = 6
+    MEMBERS_DEFAULT_CHARSET = 10
+    MEMBERS_COLUMN_CHARSET = 11
+
+
+_NUMERIC = {
+    FieldType.TINY,
+    FieldType.SHORT,
+    FieldType.INT24,
+    FieldType.LONG,
+    FieldType.LONGLONG,
+    FieldType.FLOAT,
+    FieldType.DOUBLE,
+    FieldType.NEWDECIMAL,
+    FieldType.YEAR,
+}
+_CHARACTER = {FieldType.STRING, FieldType.VAR_STRING, FieldType.VARCHAR, FieldType.BLOB, FieldType.VECTOR}
+_WITH_MEMBERS = {FieldType.ENUM, FieldType.SET}
+_ONE_BYTE_MAX = 255
+_LENGTHS = frozenset(range(1, 5))
+# type → how many bytes its values, or the lengths before them, can have
+_SIZES = {
+    **dict.fromkeys((FieldType.BLOB, FieldType.JSON, FieldType.GEOMETRY, FieldType.VECTOR), _LENGTHS),
+    FieldType.ENUM: frozenset({1, 2}),
+    FieldType.SET: frozenset({1, 2, 3, 4, 8}),
+    FieldType.BIT: frozenset(range(1, 9)),
+}
+_PRECISION_MAX, _FRACTION_MAX = 65, 6
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """What a TABLE_MAP event says; `names` are empty, and charsets and members unknown, without FULL metadata."""
+
+    id: int
+    table: TableId
+    names: tuple[str, ...]
+    columns: tuple[Sent, ...]
+
+
+def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
+    """Read a TABLE_MAP event. Damaged when it is cut, and for a type or charset that we do not know.
+
+    MariaDB gives geometries a charset, too.
+    """
+    body = event.body
+    table_id = body.number(6)
+    body.take(2)
+    body.take(body.number(1) + 1)
+    body.take(body.number(1) + 1)
+    count = body.packed()
+    types = body.take(count)
+    metadata = Cursor(body.take(body.packed()))
+    columns = [_possible(_column(type_, metadata)) for type_ in types]
+    body.take((count + 7) // 8)
+    fields: dict[int, bytes] = {}
+    while body.left:
+        field = body.number(1)
+        fields[field] = body.take(body.packed())
+    names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
+    if len(names) not in {0, count}:
+        raise Damaged(f"a TABLE_MAP event with {len(names)} names of {count} columns")
+    if names:
+        columns = _described(columns, fields, _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER)
+    return TableMap(table_id, read_table_name(event), names, tuple(columns))
+
+
+def _column(type_: int, metadata: Cursor) -> Sent:
+    """A column by its type and the metadata of its type."""
+    try:
+        found = FieldType(type_)
+    except ValueError as error:
+        raise Damaged(f"a column of the unknown type {type_}") from error
+    match found:
+        case FieldType.FLOAT | FieldType.DOUBLE:
+            metadata.take(1)
+            return Sent(found)
+        case FieldType.BLOB | FieldType.JSON | FieldType.GEOMETRY | FieldType.VECTOR:
+            return Sent(found, size=metadata.number(1))
+        case FieldType.VARCHAR | FieldType.VAR_STRING:
+            return Sent(found, size=_length_bytes(metadata.number(2)))
+        case FieldType.NEWDECIMAL:
+            return Sent(found, precision=metadata.number(1), scale=metadata.number(1))
+        case FieldType.STRING:
+            first, second = metadata.number(1), metadata.number(1)
+            if first in _WITH_MEMBERS:
+                return Sent(FieldType(first), size=second)
+            # the type's own bits that are not set are two more of the length
+            return Sent(found, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))
+        case FieldType.BIT:
+            bits, size = metadata.number(1), metadata.number(1)
+            return Sent(found, size=size + (bits > 0))
+        case FieldType.DATETIME2 | FieldType.TIMESTAMP2 | FieldType.TIME2:
+            return Sent(found, digits=metadata.number(1))
+        case FieldType.TIMESTAMP | FieldType.DATETIME | FieldType.TIME:
+            raise Damaged(f"a column in the form of {found.name} that MySQL had before 5.6")
+        case _:
+            return Sent(found)
+
+
+def _possible(sent: Sent) -> Sent:
+    """Damaged for sizes and digits that no column has: the walk and the readers rely on them."""
+    sizes = _SIZES.get(sent.type)
+    least = int(sent.type is FieldType.NEWDECIMAL)
+    if (
+        (sizes is not None and sent.size not in sizes)
+        or sent.digits > _FRACTION_MAX
+        or not max(least, sent.scale) <= sent.precision <= _PRECISION_MAX
+    ):
+        raise Damaged(f"a column of type {sent.type.name} with a size or digits that none has")
+    return sent
+
+
+def _length_bytes(most: int) -> int:
+    return 1 if most <= _ONE_BYTE_MAX else 2
+
+
+def _described(columns: Sequence[Sent], fields: dict[int, bytes], character: Container[FieldType]) -> list[Sent]:
+    """The columns with what the optional metadata say of them; `character` are the types that have charsets."""
+    described = list(columns)
+    numeric = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
+    signs = fields.get(_Field.SIGNEDNESS, b"")
+    for order, i in enumerate(numeric):
+        if order // 8 >= len(signs):
+            raise Damaged("a TABLE_MAP event that does not say which numbers are unsigned")
+        described[i] = replace(described[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
+    for types, default, each in (
+        (character, _Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET),
+        (_WITH_MEMBERS, _Field.MEMBERS_DEFAULT_CHARSET, _Field.MEMBERS_COLUMN_CHARSET),
+    ):
+        found = [i for i, column in enumerate(columns) if column.type in types]
+        collations = _collations(len(found), fields.get(default), fields.get(each))
+        for i, collation in zip(found, collations, strict=True):
+            described[i] = replace(described[i], charset=charsets.charset_of(collation))
+    for type_, field in ((FieldType.ENUM, _Field.ENUM_MEMBERS), (FieldType.SET, _Field.SET_MEMBERS)):
+        members = Cursor(fields.get(field, b""))
+        for i, column in enumerate(columns):
+            if column.type is type_:
+                count = members.packed()
+                raw = [members.take(members.packed()) for _ in range(count)]
+                described[i] = replace(described[i], members=_decoded(raw, described[i].charset))
+    return described
+
+
+def _collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:
+    """The collation of each character column."""
+    if default is not None:
+        body = Cursor(default)
+        collations = [body.packed()] * count
+        while body.left:
+            order, collation = body.packed(), body.packed()
+            if order >= count:
+                raise Damaged("a TABLE_MAP event with a charset of a column that is not there")
+            collations[order] = collation
+        return collations
+    body = Cursor(each or b"")
+    return [body.packed() for _ in range(count)]
+
+
+def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
+    try:
+        return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
+    except charsets.UnknownCharset:
+        raise
+    except ValueError as error:
+        raise Damaged(f"a name of a member that is none: {error}") from error
+
+
+def _names(body: Cursor) -> tuple[str, ...]:
+    found = []
+    while body.left:
+        found.append(body.text(body.packed()))
+    return tuple(found)

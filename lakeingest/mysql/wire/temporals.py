@@ -1,0 +1,296 @@
+"""Dates and times of both paths to Arrow.
+
+Sources: MySQL Internals, "Date and Time Data Type Representation" (row images); protocol documentation, "Binary
+Protocol Value" (result sets). Both have fields, which need not be a day that there is: zero and partial dates, and
+the 30th of February under ALLOW_INVALID_DATES. These, and the year 0, which not every reader knows, are refused, unless
+the user chose that they are NULL, or that all are texts.
+"""
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.core.schema import NULL_DATES, Column, Kind
+from lakeingest.mysql.wire.compiled import SLACK, big_number, int64, kernel, number, step
+from lakeingest.mysql.wire.events import Damaged
+from lakeingest.mysql.wire.values import Values
+
+INSTANT = pa.timestamp("us", "UTC")
+_SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
+_TIME_BYTES_MAX = 17  # -838:59:59.000000
+_MICROSECONDS = np.array([1, 10_000, 100, 1], np.int64)  # of the number in so many bytes of fraction
+_MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
+_IMPOSSIBLE = np.iinfo(np.int64).min  # fields that are no day or time
+_DAY_LETTERS, _SECOND_LETTERS = 10, 19  # of a text
+_ZERO = "0000-00-00 00:00:00.000000"
+_BINARY, _BINARY_SIZES = struct.Struct("<HBBBBBI"), (0, 4, 7, 11)
+
+
+class NotADay(ValueError):
+    """A date that Arrow cannot hold. `row` is its row."""
+
+    def __init__(self, row: int, shown: str) -> None:
+        super().__init__(shown)
+        self.row = row
+
+
+def fraction_bytes(digits: int) -> int:
+    """How many bytes so many digits of a second take in a row image."""
+    return (digits + 1) // 2
+
+
+def dates(values: Values, column: Column) -> pa.Array:
+    """DATE in a row image: day, month and year in three bytes."""
+    found = np.empty(len(values), np.int64)
+    _read_dates(values.data, values.start, found)
+    return _days(values, found, column, _date_text)
+
+
+def datetimes(values: Values, digits: int, column: Column) -> pa.Array:
+    """DATETIME in a row image: 40 bits of fields, and the fraction."""
+    found = np.empty(len(values), np.int64)
+    _read_datetimes(values.data, values.start, fraction_bytes(digits), found)
+    return _days(values, found, column, _datetime_text)
+
+
+def timestamps(values: Values, digits: int, column: Column) -> pa.Array:
+    """TIMESTAMP in a row image: seconds since 1970, and the fraction; 0 is the zero date."""
+    found = np.empty(len(values), np.int64)
+    _read_timestamps(values.data, values.start, fraction_bytes(digits), found)
+    return _days(values, found, column, lambda _: _ZERO)
+
+
+def binary_days(values: Values, column: Column) -> pa.Array:
+    """DATE, DATETIME or TIMESTAMP (of a session in UTC) in a result set."""
+    found = np.empty(len(values), np.int64)
+    _read_binary_datetimes(values.data, values.start, values.size, found)
+    if not np.isin(values.size[found == _IMPOSSIBLE], _BINARY_SIZES).all():
+        raise Damaged("a day of a length that none has")
+    return _days(values, found, column, _binary_text)
+
+
+def times(values: Values, digits: int, column: Column) -> pa.Array:
+    """TIME in a row image."""
+    found = np.empty(len(values), np.int64)
+    _read_times(values.data, values.start, fraction_bytes(digits), found)
+    return _durations(values, found, column)
+
+
+def binary_times(values: Values, column: Column) -> pa.Array:
+    """TIME in a result set."""
+    found = np.empty(len(values), np.int64)
+    _read_binary_times(values.data, values.start, values.size, found)
+    return _durations(values, found, column)
+
+
+def _durations(values: Values, found: np.ndarray, column: Column) -> pa.Array:
+    """Microseconds as the column has them: a number, or MySQL's text."""
+    if len(found) and int(found.min()) == _IMPOSSIBLE:
+        raise Damaged(f"a TIME that is none, in row {int(found.argmin())}")
+    if column.kind is Kind.MICROS:
+        return values.column(pa.int64(), found)
+    offsets = np.zeros(len(values) + 1, np.int32)
+    text = np.empty(len(values) * _TIME_BYTES_MAX + SLACK, np.uint8)
+    _write_times(values.start, found, column.fraction, offsets, text)
+    return values.column(pa.string(), offsets, text[: offsets[-1]])
+
+
+Text = Callable[[bytes], str]  # of a value that is no day: its fields as MySQL writes them, to the microsecond
+
+
+def _days(values: Values, found: np.ndarray, column: Column, text: Text) -> pa.Array:
+    """Microseconds since 1970 as the column has them; NotADay for one of no day, unless the user chose what it is."""
+    impossible = found == _IMPOSSIBLE
+    if column.kind is Kind.MOMENT:
+        return _moments(values, np.where(impossible, 0, found), np.flatnonzero(impossible), column, text)
+    if impossible.any():
+        if column.choice != NULL_DATES:
+            row = int(impossible.argmax())
+            raise NotADay(row, text(_raw(values, row)).partition(" ")[0])
+        values = values.without(impossible)
+    if column.kind is Kind.DATE:
+        return values.column(pa.date32(), (found // _DAY).astype(np.int32))
+    return values.column(INSTANT if column.kind is Kind.TIMESTAMP else pa.timestamp("us"), found)
+
+
+def _moments(values: Values, found: np.ndarray, impossible: np.ndarray, column: Column, text: Text) -> pa.Array:
+    """MySQL's own text of each."""
+    letters = _DAY_LETTERS if column.source_type == "date" else _SECOND_LETTERS
+    letters += column.fraction + bool(column.fraction)
+    texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), found).cast(pa.string()), 0, letters)
+    if not len(impossible):
+        return texts
+    told = texts.to_pylist()
+    for row in impossible.tolist():
+        told[row] = text(_raw(values, row))[:letters]
+    return pa.array(told, pa.string())
+
+
+def _raw(values: Values, row: int) -> bytes:
+    start, size = int(values.start[row]), int(values.size[row])
+    return values.data[start : start + size].tobytes()
+
+
+def _date_text(raw: bytes) -> str:
+    packed = int.from_bytes(raw, "little")
+    return _text(packed >> 9, packed >> 5 & 15, packed & 31)
+
+
+def _datetime_text(raw: bytes) -> str:
+    fields = int.from_bytes(raw[:5]) - 0x8000000000
+    months, micros = fields >> 22, int.from_bytes(raw[5:]) * int(_MICROSECONDS[len(raw) - 5])
+    day = months // 13, months % 13, fields >> 17 & 31
+    return _text(*day, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
+
+
+def _binary_text(raw: bytes) -> str:
+    whole = raw.ljust(_BINARY.size, b"\0")
+    return _text(*_BINARY.unpack(whole))
+
+
+def _text(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, micros: int = 0) -> str:
+    return f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}"
+
+
+@step
+def _microseconds(year: int, month: int, day: int, hour: int, minute: int, second: int, micros: int) -> int:
+    """Since 1970, in the Gregorian calendar without a beginning; _IMPOSSIBLE when there is no such time."""
+    if not (1 <= year <= 9999 and 1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and micros < _SECOND):
+        return _IMPOSSIBLE
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= day <= _MONTH_DAYS[month] + (leap and month == 2):
+        return _IMPOSSIBLE
+    # years begin in March, so that the leap day is the last: days of 400, 100, 4 years, and of the months before
+    march = year - (month <= 2)
+    before = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = march * 365 + march // 4 - march // 100 + march // 400 + before - 719_468
+    return days * _DAY + ((hour * 60 + minute) * 60 + second) * _SECOND + micros
+
+
+@step
+def _fraction(data: np.ndarray, at: int, size: int) -> int:
+    return int64(big_number(data, at, size) * _MICROSECONDS[size])
+
+
+@kernel
+def _read_dates(data: np.ndarray, start: np.ndarray, found: np.ndarray) -> None:
+    for row in range(len(start)):
+        found[row] = 0
+        if start[row] >= 0:
+            fields = number(data, start[row], 3)
+            found[row] = _microseconds(fields >> 9, fields >> 5 & 15, fields & 31, 0, 0, 0, 0)
+
+
+@kernel
+def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, found: np.ndarray) -> None:
+    for row in range(len(start)):
+        found[row] = 0
+        if start[row] >= 0:
+            fields = big_number(data, start[row], 5) - 0x8000000000
+            months = fields >> 22
+            found[row] = _microseconds(
+                months // 13,
+                months % 13,
+                fields >> 17 & 31,
+                fields >> 12 & 31,
+                fields >> 6 & 63,
+                fields & 63,
+                _fraction(data, start[row] + 5, fraction),
+            )
+
+
+@kernel
+def _read_timestamps(data: np.ndarray, start: np.ndarray, fraction: int, found: np.ndarray) -> None:
+    for row in range(len(start)):
+        found[row] = 0
+        if start[row] >= 0:
+            seconds = big_number(data, start[row], 4)
+            micros = _fraction(data, start[row] + 4, fraction)
+            found[row] = seconds * _SECOND + micros if seconds and micros < _SECOND else _IMPOSSIBLE
+
+
+@kernel
+def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, found: np.ndarray) -> None:
+    for row in range(len(start)):
+        at, length = int64(start[row]), size[row]
+        found[row] = 0
+        if at >= 0:
+            if length != 4 and length != 7 and length != 11:
+                found[row] = _IMPOSSIBLE
+                continue
+            hour = minute = second = micros = int64(0)
+            if length > 4:
+                hour, minute, second = int64(data[at + 4]), int64(data[at + 5]), int64(data[at + 6])
+            if length > 7:
+                micros = number(data, at + 7, 4)
+            year, month, day = number(data, at, 2), int64(data[at + 2]), int64(data[at + 3])
+            found[row] = _microseconds(year, month, day, hour, minute, second, micros)
+
+
+@step
+def _duration(hours: int, minutes: int, seconds: int, micros: int) -> int:
+    if hours > 838 or minutes > 59 or seconds > 59 or micros >= _SECOND:
+        return _IMPOSSIBLE
+    return ((hours * 60 + minutes) * 60 + seconds) * _SECOND + micros
+
+
+@kernel
+def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, found: np.ndarray) -> None:
+    for row in range(len(start)):
+        found[row] = 0
+        if start[row] >= 0:
+            bits = 8 * fraction
+            fields = big_number(data, start[row], 3 + fraction) - (int64(0x800000) << bits)
+            negative = fields < 0
+            if negative:
+                fields = -fields
+            micros = (fields & ((int64(1) << bits) - 1)) * _MICROSECONDS[fraction]
+            fields >>= bits
+            value = _duration(fields >> 12, fields >> 6 & 63, fields & 63, micros)
+            found[row] = -value if negative else value
+
+
+@kernel
+def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, found: np.ndarray) -> None:
+    for row in range(len(start)):
+        at, length = int64(start[row]), size[row]
+        found[row] = 0
+        if at >= 0 and length != 0:
+            if length != 8 and length != 12:
+                found[row] = _IMPOSSIBLE
+                continue
+            hours = number(data, at + 1, 4) * 24 + int64(data[at + 5])
+            micros = number(data, at + 8, 4) if length > 8 else int64(0)
+            value = _duration(hours, int64(data[at + 6]), int64(data[at + 7]), micros)
+            found[row] = -value if data[at] else value
+
+
+@kernel
+def _write_times(start: np.ndarray, found: np.ndarray, digits: int, offsets: np.ndarray, text: np.ndarray) -> None:
+    at = int64(0)
+    for row in range(len(start)):
+        if start[row] >= 0:
+            value = found[row]
+            if value < 0:
+                value = -value
+                text[at] = 45
+                at += 1
+            micros, seconds = value % _SECOND, value // _SECOND
+            hours = seconds // 3600
+            if hours >= 100:
+                text[at] = 48 + hours // 100
+                at += 1
+            for part in (hours % 100, seconds // 60 % 60, seconds % 60):
+                text[at], text[at + 1], text[at + 2] = 48 + part // 10, 48 + part % 10, 58
+                at += 3
+            at -= 1
+            if digits:
+                text[at] = 46
+                for digit in range(digits):
+                    text[at + 1 + digit] = 48 + micros // 10 ** (5 - digit) % 10
+                at += 1 + digits
+        offsets[row + 1] = at

@@ -1,0 +1,120 @@
+"""A statement of the binlog as tokens: words, quoted names, texts and signs, without comments. Pure.
+
+Sources: MySQL manual, "Schema Object Names", "Comments", "String Literals"; MariaDB documentation, "Comment Syntax".
+A comment for some versions (`/*!50000 … */`) in the binlog was executed: the server turns others into plain ones.
+"""
+
+import enum
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lakeingest.mysql.wire.charsets import texts
+from lakeingest.mysql.wire.collations import UnknownCharset, charset_of
+from lakeingest.mysql.wire.query import Query
+from lakeingest.mysql.wire.values import Values
+
+_ANSI_QUOTES, _NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20  # of sql_mode
+_UTF8 = {"utf8mb3", "utf8mb4"}
+
+
+class Unclear(ValueError):
+    """What a statement does to the copied tables is not certain."""
+
+
+class Sort(enum.Enum):
+    """What a token is."""
+
+    WORD = enum.auto()  # a keyword, a number, or a name without quotes
+    NAME = enum.auto()  # a name between quotes
+    TEXT = enum.auto()
+    SIGN = enum.auto()
+
+
+class Token(NamedTuple):
+    """A token, and what stands between its quotes."""
+
+    sort: Sort
+    text: str
+
+
+_PLAIN = r"""
+    (?P<blank>[ \t\n\v\f\r]+ | \#[^\n]* | --(?=[\x00-\x20])[^\n]* | --\Z | /\*(?!%s).*?\*/)
+    |(?P<opened>/\*M?!(?:\d{5,6})?)
+    |(?P<closed>\*/)
+    |`(?P<NAME>(?:[^`]|``)+)`
+    |(?P<WORD>(?:[0-9A-Za-z$_]|[^\x00-\x7f\s])+)
+    |'(?P<TEXT>(?:%s)*)'
+    |"(?P<quoted>(?:%s)*)"
+    |(?P<SIGN>(?!/\*)[!%%&()*+,\-./:;<=>?@\[\]^{|}~])
+"""
+_SINGLE, _DOUBLE = r"[^'\\]|''|\\.", r"""[^"\\]|""|\\."""
+_SINGLE_PLAIN, _DOUBLE_PLAIN = r"[^']|''", r'[^"]|""'
+
+
+def readings(query: Query) -> Iterator[list[Token]]:
+    """The tokens of a statement, in each way that the server may have read it; Unclear where it cannot be known.
+
+    Which way it was depends on the session's charset, and on whether the server is MariaDB (`/*M! … */`).
+    """
+    for text in _texts(query):
+        for is_mariadb in (False, True) if "/*M!" in text else (False,):
+            yield list(_tokens(text, query.sql_mode, is_mariadb=is_mariadb))
+
+
+def is_in_utf8(query: Query) -> bool:
+    """Whether database and text of a statement are in UTF-8, whatever they say."""
+    try:
+        whole = (query.database + query.text).encode()
+        return whole.isascii() or (query.collation is not None and charset_of(query.collation) in _UTF8)
+    except (UnicodeEncodeError, UnknownCharset):
+        return False
+
+
+def _texts(query: Query) -> set[str]:
+    """The text by the session's charset, and in UTF-8, in which the server writes statements of its own."""
+    raw = query.text.encode(errors="surrogateescape")
+    if raw.isascii():
+        return {query.text}
+    found = set()
+    try:
+        charset = charset_of(query.collation) if query.collation is not None else ""
+        [text] = texts(Values.of([raw]), charset).to_pylist()
+        found.add(text)
+        if charset not in _UTF8:
+            found.add(raw.decode())
+    except UnicodeDecodeError:
+        pass
+    except (UnknownCharset, ValueError) as error:
+        raise Unclear("its text cannot be read in its charset") from error
+    return found
+
+
+def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[Token]:
+    if sql_mode is None and ('"' in text or "\\" in text):
+        raise Unclear("it does not say how its quotes are read")
+    mode = sql_mode or 0
+    has_ansi_quotes, has_escapes = bool(mode & _ANSI_QUOTES), not mode & _NO_BACKSLASH_ESCAPES
+    single = _SINGLE if has_escapes else _SINGLE_PLAIN
+    double = _DOUBLE if has_escapes and not has_ansi_quotes else _DOUBLE_PLAIN
+    pattern = re.compile(_PLAIN % ("M?!" if is_mariadb else "!", single, double), re.VERBOSE | re.DOTALL)
+    at, is_within = 0, False
+    while at < len(text):
+        found = pattern.match(text, at)
+        if found is None:
+            raise Unclear("it has a sign that is none of a statement's")
+        at = found.end()
+        match found.lastgroup:
+            case "opened" | "closed" as border:
+                if is_within == (border == "opened"):
+                    raise Unclear("it has a comment within a comment")
+                is_within = not is_within
+            case "quoted":
+                sort = Sort.NAME if has_ansi_quotes else Sort.TEXT
+                yield Token(sort, found["quoted"].replace('""', '"'))
+            case "NAME":
+                yield Token(Sort.NAME, found["NAME"].replace("``", "`"))
+            case "WORD" | "TEXT" | "SIGN" as sort_:
+                yield Token(Sort[sort_], found[sort_])
+    if is_within:
+        raise Unclear("it has a comment that does not end")

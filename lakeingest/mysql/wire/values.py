@@ -1,0 +1,64 @@
+"""The values of one column, as a walk found them: where in the bytes each one stands."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.mysql.wire.compiled import SLACK
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of one column of some rows, still in MySQL's bytes.
+
+    `data` are all bytes (uint8), with `compiled.SLACK` bytes after the last value. `start` (int32) is where the value
+    of each row begins, −1 where it is NULL; `size` (int32) how many bytes it has, 0 where it is NULL.
+    """
+
+    data: np.ndarray
+    start: np.ndarray
+    size: np.ndarray
+
+    @classmethod
+    def of(cls, raw: Sequence[bytes]) -> Self:
+        """Values of these bytes."""
+        size = np.array([len(one) for one in raw], np.int32)
+        start = (np.cumsum(size) - size).astype(np.int32)
+        return cls(np.frombuffer(bytearray(b"".join(raw) + bytes(SLACK)), np.uint8), start, size)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def validity(self) -> pa.Buffer | None:
+        """Arrow's bitmap of what is not NULL; None where no value is NULL."""
+        if not len(self.start) or int(self.start.min()) >= 0:
+            return None
+        return pa.py_buffer(np.packbits(self.start >= 0, bitorder="little"))
+
+    def column(self, arrow_type: pa.DataType, *buffers: np.ndarray) -> pa.Array:
+        """An Arrow column of these buffers, NULL where the values are."""
+        return pa.Array.from_buffers(
+            arrow_type, len(self), [self.validity, *(pa.py_buffer(np.ascontiguousarray(one)) for one in buffers)]
+        )
+
+    def raw(self) -> Iterator[bytes | None]:
+        """The bytes of each value: for what is rare enough to be done in Python."""
+        for start, size in zip(self.start.tolist(), self.size.tolist(), strict=True):
+            yield None if start < 0 else self.data[start : start + size].tobytes()
+
+    def without(self, gone: np.ndarray) -> "Values":
+        """The values, NULL in these rows too."""
+        return Values(self.data, np.where(gone, np.int32(-1), self.start), np.where(gone, np.int32(0), self.size))
+
+    def without_first(self, count: int) -> "Values":
+        """The values without their first `count` bytes, which each of them has."""
+        there = self.start >= 0
+        return Values(
+            self.data,
+            np.where(there, self.start + np.int32(count), self.start),
+            np.where(there, self.size - np.int32(count), self.size),
+        )

@@ -1,0 +1,119 @@
+"""The walk: where each value of each row stands, and the proof that it lies within its packet or event.
+
+Rows of a result set in the binary protocol and row images of the binlog are built alike: a bitmap of what is NULL,
+then the values that are not, column by column. How many bytes a value takes is its column's `width`, which
+`encodings` knows; what the bytes mean is of no interest here.
+"""
+
+import numpy as np
+
+from lakeingest.mysql.wire.compiled import int64, kernel, number, step
+from lakeingest.mysql.wire.framing import Status, next_packet, payload_kind
+
+# A width of 0 or more is that many bytes; −1 to −4 a length of that many bytes before the value; or:
+PACKED = -9  # a length in MySQL's form of 1 to 9 bytes
+
+_FULL, _MORE, _MALFORMED = int(Status.FULL), int(Status.MORE), int(Status.MALFORMED)
+_TWO, _THREE, _EIGHT, _INVALID = 0xFC, 0xFD, 0xFE, 0xFF  # the first byte of a packed length
+_NULL = 0xFB  # in the text protocol
+_RESERVED_BITS = 2  # before those of a result set's columns
+
+
+@step
+def walk_row(
+    data: np.ndarray,
+    at: int,
+    end: int,
+    first_bit: int,
+    columns: int,
+    present: int,
+    widths: np.ndarray,
+    start: np.ndarray,
+    size: np.ndarray,
+    row: int,
+) -> int:
+    """Find the values of one row that begins at `at` with its bitmap; where it ends, or −1 if that is after `end`.
+
+    `first_bit` is the bit of the first column in the bitmap. The row has values of `columns` columns: of those whose
+    bits are set in the bitmap that stands at `present`, or of all where that is −1. `start` and `size` (columns × rows)
+    get where each value begins and how many bytes it has; −1 and 0 for NULL, and for columns that the row lacks.
+    """
+    nulls = at
+    at += (columns + first_bit + 7) >> 3
+    bit = first_bit
+    for column in range(len(widths)):
+        if at > end:
+            return -1
+        is_null = present >= 0 and not data[present + (column >> 3)] >> (column & 7) & 1
+        if not is_null:
+            is_null = data[nulls + (bit >> 3)] >> (bit & 7) & 1 == 1
+            bit += 1
+        if is_null:
+            start[column, row] = -1
+            size[column, row] = 0
+            continue
+        width = widths[column]
+        if width < 0:
+            prefix = -width
+            if width == PACKED:
+                prefix, width = packed(data, at)
+            else:
+                width = number(data, at, prefix)
+            at += prefix
+        if width < 0 or width > end - at:
+            return -1
+        start[column, row] = at
+        size[column, row] = width
+        at += width
+    return at if at <= end else -1
+
+
+@step
+def packed(data: np.ndarray, at: int) -> tuple[int, int]:
+    """How many bytes the number in MySQL's form of 1 to 9 bytes takes, and the number; −1 if it is none."""
+    first = int64(data[at])
+    if first < _NULL:
+        return 1, first
+    if first == _TWO:
+        return 3, number(data, at + 1, 2)
+    if first == _THREE:
+        return 4, number(data, at + 1, 3)
+    if first == _EIGHT:
+        return 9, number(data, at + 1, 8)
+    return 1, int64(-1)
+
+
+@step
+def _is_row(
+    data: np.ndarray, at: int, end: int, widths: np.ndarray, start: np.ndarray, size: np.ndarray, row: int
+) -> bool:
+    """Find the values of a row of a result set; whether it ends at `end`."""
+    return walk_row(data, at, end, _RESERVED_BITS, len(widths), -1, widths, start, size, row) == end
+
+
+@kernel
+def walk_result(
+    data: np.ndarray,
+    at: int,
+    end: int,
+    sequence: int,
+    widths: np.ndarray,
+    start: np.ndarray,
+    size: np.ndarray,
+    row: int,
+) -> tuple[int, int, int, int]:
+    """Find the values of the rows of a result set, each the payload of a packet, as many as there is room for.
+
+    The first of them is `row`. A status, where the next packet begins, its number, and the row after the last one.
+    """
+    while row < start.shape[1]:
+        status, begin, stop, after, packets = next_packet(data, at, end, sequence)
+        if status == _FULL:
+            status = payload_kind(data, begin, stop)
+        if status == _FULL and not _is_row(data, begin + 1, stop, widths, start, size, row):
+            status = _MALFORMED
+        if status != _FULL:
+            return status, at, sequence, row
+        at, sequence = after, sequence + packets
+        row += 1
+    return _FULL, at, sequence, row

@@ -1,0 +1,1 @@
+"""The spool: the stored changelog."""

@@ -1,0 +1,105 @@
+"""The files of one segment while a task writes them: a Parquet file per table, and one of the transactions."""
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeingest.core import change
+from lakeingest.core.history import History
+from lakeingest.core.position import GtidSet
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.disk import sync
+from lakeingest.rows import TRANSACTIONS, Part, change_schema
+from lakeingest.spool.spool import Manifest
+
+_GROUP_BYTES = 64 << 20  # of rows that wait, for all tables together: a row group of a few rows is slow to read
+
+
+class SegmentFiles:
+    """Files under names of their own in a spool's folder; nothing refers to them before their manifest does."""
+
+    def __init__(self, folder: Path, schemas: Mapping[TableId, TableSchema]) -> None:
+        self._folder, self._schemas = folder, schemas
+        self._attempt = uuid.uuid4().hex
+        self._writers: dict[TableId | None, tuple[str, pq.ParquetWriter]] = {}
+        self._waiting: dict[TableId | None, list[pa.RecordBatch]] = {}
+        self._bytes = 0
+        self._rows = dict.fromkeys(schemas, 0)
+        self._gtids = GtidSet()
+
+    def __enter__(self) -> Self:
+        self._writer(None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer[1].close()
+
+    def write(self, part: Part) -> None:
+        """Take a batch of a table, or of transactions."""
+        table, batch = part
+        if table is None:
+            self._gtids |= gtids_of(batch)
+        else:
+            self._rows[table] += batch.num_rows
+        self._waiting.setdefault(table, []).append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def complete(self, segment: Segment, nulled: Mapping[TableId, int], history: History | None = None) -> Manifest:
+        """The manifest of the files, which are safe on the disk; `nulled` and `history` are for it."""
+        self._flush()
+        for name, writer in self._writers.values():
+            writer.close()  # and again at the end: it may be closed twice
+            sync(self._folder / name)
+        names = {table: name for table, (name, _) in self._writers.items()}
+        return Manifest(
+            segment.start,
+            segment.stop,
+            self._gtids,
+            names[None],
+            {table: (names[table], self._rows[table]) if table in names else None for table in self._schemas},
+            {table: count for table, count in nulled.items() if count},
+            history,
+        )
+
+    def _flush(self) -> None:
+        for table, batches in self._waiting.items():
+            self._writer(table).write_table(pa.Table.from_batches(batches))
+        self._waiting.clear()
+        self._bytes = 0
+
+    def _writer(self, table: TableId | None) -> pq.ParquetWriter:
+        if table not in self._writers:
+            name = f"data/{self._attempt}-{len(self._writers)}.parquet"
+            self._writers[table] = name, self._new(self._folder / name, table)
+        return self._writers[table][1]
+
+    def _new(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
+        if table is None:
+            return pq.ParquetWriter(file, TRANSACTIONS, compression="zstd")
+        # quick rather than small, these live for a merge or two; `spooled_changes` asks for the bounds of keys
+        schema, bounds = self._schemas[table], list(self._schemas[table].key)
+        few = list(change.ORIGIN)  # of few values; the others' are not looked at for that
+        return pq.ParquetWriter(
+            file, change_schema(schema), compression="lz4", use_dictionary=few, write_statistics=bounds
+        )
+
+
+def gtids_of(transactions: pa.RecordBatch) -> GtidSet:
+    """The GTIDs of logged transactions; those of a source without GTIDs have none."""
+    named = pa.Table.from_batches([transactions]).select(["uuid", "tag", "number"]).drop_null()
+    found = {}
+    for row in named.group_by(["uuid", "tag"]).aggregate([("number", "list")]).to_pylist():
+        numbers = np.sort(np.array(row["number_list"], np.int64))
+        ends = np.flatnonzero(np.diff(numbers) > 1)
+        lows, highs = numbers[[0, *(ends + 1)]].tolist(), numbers[[*ends, -1]].tolist()
+        found[row["uuid"], row["tag"]] = list(zip(lows, highs, strict=True))
+    return GtidSet.of(found)

@@ -1,0 +1,313 @@
+"""The spool: the changelog since the first low watermark, kept as Parquet files under the state folder.
+
+spool/opened.json            where it begins
+spool/boundaries.json        ends of transactions that come after it, where the binlog may be cut
+spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
+spool/data/…                 what the manifests name; anything else is left of a task that did not finish
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeingest.core.history import History
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.schema import TableId
+from lakeingest.core.transactions import LoggedSegment, TransactionLog
+from lakeingest.disk import sync
+from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
+from lakeingest.state.whole_file import create, replace_whole, writing
+
+BATCH_ROWS = 4_096  # transactions that are Python objects at once
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One spooled segment: what it covers, which tables it watched, and its files (relative to the spool's folder).
+
+    `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
+    `nulled` counts values of new rows that are NULL only because the user chose so. `history` is what was seen of the
+    binlog at `stop`; None: written by a version that did not note it.
+    """
+
+    start: FilePosition
+    stop: FilePosition
+    gtids: GtidSet
+    transactions: str
+    tables: Mapping[TableId, tuple[str, int] | None]
+    nulled: Mapping[TableId, int] = field(default_factory=dict)
+    history: History | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        return {
+            "start": str(self.start),
+            "stop": str(self.stop),
+            "gtids": str(self.gtids),
+            "transactions": self.transactions,
+            "tables": {str(table): file for table, file in self.tables.items()},
+            "nulled": {str(table): count for table, count in self.nulled.items()},
+            "history": None if self.history is None else self.history.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(
+            FilePosition.parse(doc["start"]),
+            FilePosition.parse(doc["stop"]),
+            GtidSet.parse(doc["gtids"]),
+            str(doc["transactions"]),
+            {
+                TableId.parse(table): None if file is None else (str(file[0]), int(file[1]))
+                for table, file in doc["tables"].items()
+            },
+            {TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
+            None if doc.get("history") is None else History.from_json(doc["history"]),
+        )
+
+
+class Spool:
+    """An open spool. Only `append` and `forget` change it; both leave it whole wherever they are interrupted.
+
+    `note` may be called by another thread.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        opened: Position,
+        segments: Mapping[int, Manifest],
+        last: int,
+        boundaries: Mapping[FilePosition, int] | None = None,
+    ) -> None:
+        self.folder = folder
+        self._boundaries = dict(boundaries or {})
+        self._opened = opened
+        self._segments = dict(segments)
+        self._position = reduce(_after, self._segments.values(), opened)
+        self._last = last  # number of a manifest, also of one that `load` passed over: its file is there
+
+    @classmethod
+    def load(cls, folder: Path) -> "Spool | None":
+        """The spool that is there, or None. StateUnreadable when it is damaged or has a gap."""
+        path = folder / "opened.json"
+        try:
+            if not path.exists():
+                return None
+            opened = Position.from_json(json.loads(path.read_text()))
+            segments = {
+                int(file.stem): Manifest.from_json(json.loads(file.read_text()))
+                for file in sorted((folder / "segments").glob("*.json"))
+            }
+            noted = folder / "boundaries.json"
+            boundaries = _boundaries(json.loads(noted.read_text())) if noted.exists() else {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable) as error:
+            raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
+        left = {number: one for number, one in segments.items() if one.stop.place(opened.epoch) > opened.place}
+        stop = opened.at
+        for number, segment in left.items():
+            if segment.start != stop:
+                raise StateUnreadable(
+                    f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
+                )
+            stop = segment.stop
+        return cls(folder, opened, left, max(segments, default=0), boundaries)
+
+    @classmethod
+    def open(cls, folder: Path, opened: Position) -> Self:
+        """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
+        with writing(folder):
+            # the last first: interrupted, this leaves a spool that ends earlier, and no gap
+            for old in sorted((folder / "segments").glob("*.json"), reverse=True):
+                old.unlink()
+            (folder / "boundaries.json").unlink(missing_ok=True)
+            for one in (folder / "segments", folder / "data"):
+                one.mkdir(parents=True, exist_ok=True)
+            sync(folder)
+            sync(folder.parent)
+        replace_whole(folder / "opened.json", opened.to_json())
+        return cls(folder, opened, {}, 0)
+
+    @property
+    def start(self) -> Place:
+        """Every change after this place is here, of the tables that were watched then."""
+        return self._opened.place
+
+    @property
+    def opened(self) -> Position:
+        """Where the spool begins."""
+        return self._opened
+
+    @property
+    def position(self) -> Position:
+        """The stop of the last segment: where the next one begins."""
+        return self._position
+
+    def agrees(self, position: Position) -> bool | None:
+        """Whether a segment ends at the position, or the spool begins there, and was read from the same history.
+
+        None where the spool cannot tell: nothing ends there, or the history was not noted.
+        """
+        here = self._opened
+        for segment in (None, *self._segments.values()):
+            here = here if segment is None else _after(here, segment)
+            if here.at == position.at and here.history is not None and position.history is not None:
+                return (here.history, here.gtids) == (position.history, position.gtids)
+        return None
+
+    @property
+    def boundaries(self) -> Mapping[FilePosition, int]:
+        """Ends of transactions after the position as they were noted, each with the second in which its file began."""
+        epoch, place = self._opened.epoch, self.position.place
+        return {at: began for at, began in self._boundaries.items() if at.place(epoch) > place}
+
+    def note(self, boundary: FilePosition, began: int) -> None:
+        """Keep the end of a transaction for `boundaries`, of this run and of the next one; those passed are dropped.
+
+        `began` is the second (since 1970) in which its file was begun.
+        """
+        if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries:
+            self._boundaries = {**self.boundaries, boundary: began}
+            replace_whole(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
+
+    def keep_boundaries(self, kept: Collection[FilePosition]) -> None:
+        """Forget the others: nothing ends there any more."""
+        self._boundaries = {at: began for at, began in self._boundaries.items() if at in kept}
+
+    def append(self, segments: Sequence[Manifest]) -> None:
+        """Make segments part of the spool, in order. Their files are complete before this is called.
+
+        StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
+        """
+        with writing(self.folder):
+            sync(self.folder / "data")  # the names of the files; what is in them is safe already
+        for segment in segments:
+            if segment.start != self.position.at:
+                raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
+            path = self.folder / "segments" / f"{self._last + 1:06d}.json"
+            if not create(path, segment.to_json()):
+                raise StaleWriter(f"another run continued the spool with {path}; run the same command again")
+            self._last += 1
+            self._segments[self._last] = segment
+            self._position = _after(self._position, segment)
+
+    def widen(self, read: Manifest) -> None:
+        """Add tables that join to the segments behind the start of `read`, which was read for them alone, up to here.
+
+        Interrupted, it leaves segments that watched a table which has no copy yet; the next call makes them right.
+        """
+        epoch = self._opened.epoch
+        if read.stop != self.position.at or read.start.place(epoch) < self.start:
+            raise SpoolGap(
+                f"{read.start} to {read.stop} is not the end of the spool, {self.start} to {self.position.at}"
+            )
+        later = [number for number, one in self._segments.items() if one.stop.place(epoch) > read.start.place(epoch)]
+        for number in later:
+            # all rows stand in the last segment: each merge reads that one
+            is_last = number == self._last
+            one, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
+            nulled = {**one.nulled, **read.nulled} if is_last else one.nulled
+            wider = replace(one, tables={**one.tables, **tables}, nulled=nulled)
+            replace_whole(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
+            self._segments[number] = wider
+
+    def log(self) -> TransactionLog:
+        """All spooled transactions that have GTIDs; none of them is read before it is needed."""
+        epoch = self._opened.epoch
+        segments = (
+            LoggedSegment(one.gtids, one.start.place(epoch), one.stop.place(epoch), partial(self._transactions, one))
+            for one in self._segments.values()
+        )
+        return TransactionLog(segments, self._opened.gtids or GtidSet())
+
+    def files(self, table: TableId, after: Place, stop: Place) -> list[str]:
+        """The files with the table's changes after `after`, up to `stop`.
+
+        SpoolGap when the spool does not reach back that far, or a segment in between did not watch the table.
+        """
+        if after < self.start or self.position.place < stop:
+            raise SpoolGap(
+                f"{table} needs changes from {after} to {stop}; the spool holds {self.start} to {self.position.at}"
+            )
+        found = []
+        for segment in self._between(after, stop):
+            if table not in segment.tables:
+                raise SpoolGap(f"{table} was not watched from {segment.start} to {segment.stop}")
+            file = segment.tables[table]
+            if file is not None:
+                found.append(self._whole_file(*file))
+        return found
+
+    def backlog(self, table: TableId, after: Place) -> int:
+        """How many change rows of the table are spooled in segments that end after `after`."""
+        files = (segment.tables.get(table) for segment in self._between(after, self.position.place))
+        return sum(file[1] for file in files if file is not None)
+
+    def nulled(self, table: TableId, after: Place, stop: Place) -> int:
+        """How many values of the table's new rows the user chose to be NULL, in segments between these places."""
+        return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))
+
+    def forget(self, before: Place) -> None:
+        """Drop the segments that end at or before this place: no mark needs them any more."""
+        ended = [number for number, one in self._segments.items() if one.stop.place(self._opened.epoch) <= before]
+        if not ended:
+            return
+        opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
+        # a crash in between leaves manifests that end before or where the spool begins: `load` passes them over
+        replace_whole(self.folder / "opened.json", opened.to_json())
+        self._opened = opened
+        with writing(self.folder):
+            for number in ended:
+                (self.folder / "segments" / f"{number:06d}.json").unlink()
+                segment = self._segments.pop(number)
+                for file in (segment.transactions, *(entry[0] for entry in segment.tables.values() if entry)):
+                    (self.folder / file).unlink(missing_ok=True)
+
+    def _transactions(self, segment: Manifest) -> Iterator[tuple[Gtid, Place]]:
+        names = ["uuid", "tag", "number", "epoch", "file", "pos"]
+        try:
+            with pq.ParquetFile(self.folder / segment.transactions) as opened:
+                for batch in opened.iter_batches(BATCH_ROWS, columns=names):
+                    columns = batch.to_pydict()
+                    for server, tag, number, epoch, file, pos in zip(*(columns[name] for name in names), strict=True):
+                        if server is not None:
+                            yield Gtid(server, number, tag or ""), Place(epoch, file, pos)
+        except (OSError, pa.ArrowException) as error:
+            raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
+
+    def _whole_file(self, name: str, rows: int) -> str:
+        """The path of a file that has as many rows as its manifest says; a truncated one has lost its footer."""
+        try:
+            there = pq.read_metadata(self.folder / name).num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise StateUnreadable(
+                f"the spool in {self.folder} lacks {name}, or it is damaged: {error}; remove the folder and run again"
+            ) from error
+        if there != rows:
+            raise StateUnreadable(f"{self.folder / name} has {there} rows, not {rows}; remove the folder and run again")
+        return str(self.folder / name)
+
+    def _between(self, after: Place, stop: Place) -> Iterable[Manifest]:
+        epoch = self._opened.epoch
+        return [
+            segment
+            for segment in self._segments.values()
+            if segment.stop.place(epoch) > after and segment.start.place(epoch) < stop
+        ]
+
+
+def _boundaries(doc: Mapping[str, int] | Sequence[str]) -> dict[FilePosition, int]:
+    """What was noted; the previous version noted a list, which does not tell one history from another."""
+    return {FilePosition.parse(at): int(began) for at, began in doc.items()} if isinstance(doc, Mapping) else {}
+
+
+def _after(position: Position, segment: Manifest) -> Position:
+    """The position with one more segment."""
+    return position.moved(segment.stop, segment.gtids, segment.history)

@@ -1,0 +1,53 @@
+"""Which pipeline owns a state folder, and which server it copies from. Any other pipeline or server is refused.
+
+owner.json   the name of the pipeline, and the server; made once, never replaced
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lakeingest.errors import NotOurState, StateUnreadable
+from lakeingest.state.whole_file import create
+
+
+@dataclass(frozen=True, slots=True)
+class StateOwner:
+    """The pipeline's name, and the uuid of its source."""
+
+    pipeline: str
+    server: str
+
+
+def owner_of(folder: Path) -> StateOwner | None:
+    """Who owns the state in the folder; None where nobody does, as in one that the previous version made."""
+    path = folder / "owner.json"
+    try:
+        doc = json.loads(path.read_text())
+        return StateOwner(str(doc["pipeline"]), str(doc["server"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StateUnreadable(f"{path} cannot be read: {error}; remove it if nobody else uses the folder") from error
+
+
+def claim(folder: Path, owner: StateOwner) -> None:
+    """Make the state in the folder this owner's; NotOurState where it is another one's already."""
+    path = folder / "owner.json"
+    if not path.exists():
+        create(path, asdict(owner))
+    assert_owner(folder, owner_of(folder), owner)
+
+
+def assert_owner(folder: Path, found: StateOwner | None, ours: StateOwner) -> None:
+    """NotOurState unless the state is ours, or nobody's yet."""
+    if found is None:
+        return
+    way_out = f"give this one a folder of its own in pipeline.yml (state: ./state_{ours.pipeline})"
+    if found.pipeline != ours.pipeline:
+        raise NotOurState(f"the state folder {folder} belongs to the pipeline {found.pipeline}; {way_out}")
+    if found.server != ours.server:
+        raise NotOurState(
+            f"the state folder {folder} belongs to copies of the server {found.server}, and the source is "
+            f"{ours.server}; {way_out}, or move the folder away if that server no longer exists"
+        )

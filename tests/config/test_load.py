@@ -1,0 +1,516 @@
+"""pipeline.yml: what is understood, and how what is not is named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lakeingest.config import Config, load_config, parse_config
+from lakeingest.config.place import uri
+from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ConfigError, NotBuiltYet
+
+# The whole example of the interface, as far as this version acts on it.
+BUILT = r"""
+version: 1
+name: shop
+source:
+  type: mysql
+  host: 127.0.0.1
+  port: 3306
+  user: lake
+  password: ${MYSQL_PASSWORD}
+  tls: {mode: required, ca: ca.pem}
+  server_ids: auto
+  max_connections: 8
+tables:
+  include: ["shop.*", "shop_*.orders", "re:shop_[0-9]+\\.orders"]
+  exclude: []
+  startup: initial
+  options:
+    "shop.orders": {chunk_rows: auto}
+target:
+  format: iceberg
+  catalog: {type: sql}
+  warehouse: ./warehouse
+  history: {keep: 5d, least: 20}
+  table: "{database}.{table}"
+state: ./state
+quality: {suites: ./quality, on_failure: stop}
+spark: {jars: auto, conf: {}}
+"""
+
+LEAST = {
+    "name": "shop",
+    "source": {"host": "db.example.com", "user": "lake"},
+    "tables": {"include": ["shop.*"]},
+}
+
+
+def written(folder: Path, text: str = BUILT) -> Path:
+    """A pipeline.yml with this text."""
+    path = folder / "pipeline.yml"
+    path.write_text(text)
+    return path
+
+
+def parsed(*overrides: str, text: str | None = None, cluster: bool = False, **environment: str) -> Config:
+    """The least document, or `text`, with overrides set as `--set` sets them."""
+    doc: dict[str, Any] = yaml.safe_load(yaml.safe_dump(LEAST) if text is None else text)
+    for override in overrides:
+        key, _, value = override.partition("=")
+        *parents, last = key.split("/")
+        inner = doc
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[last] = yaml.safe_load(value)
+    return parse_config(doc, Path("/etc/lake"), environment, cluster=cluster)
+
+
+def test_the_whole_example_is_understood(tmp_path: Path) -> None:
+    """Every key of the interface that is built arrives where it is used."""
+    config = load_config(written(tmp_path), environment={"MYSQL_PASSWORD": "s3cret"})
+    source = config.source
+    assert (config.version, config.name) == (1, "shop")
+    assert (source.type, source.host, source.port, source.user) == ("mysql", "127.0.0.1", 3306, "lake")
+    assert source.password.get_secret_value() == "s3cret"
+    assert (source.tls_mode, source.server_ids, source.max_connections) == ("required", "auto", 8)
+    assert config.tables.include == ("shop.*", "shop_*.orders", "re:shop_[0-9]+\\.orders")
+    assert config.tables.of(TableId("shop", "orders")).chunk_rows == "auto"
+    assert config.target.identifier(TableId("shop", "orders")) == ("shop", "orders")
+    assert (config.target.format, config.target.catalog.type) == ("iceberg", "sql")
+    assert (config.spark.jars, config.spark.conf) == ("auto", {})
+    assert (config.quality.suites, config.quality.on_failure) == (tmp_path / "quality", "stop")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("15m", 900), ("12h", 43_200), ("5d", 432_000), ("2w", 1_209_600), ("0s", 0)]
+)
+def test_a_duration_is_a_number_and_its_unit(text: str, seconds: int) -> None:
+    """As in `target.history.keep`."""
+    history = parsed(f"target/history/keep={text}").target.history
+    assert (history.keep.total_seconds(), history.least) == (seconds, 20)
+
+
+def test_all_but_name_source_and_include_has_a_default(tmp_path: Path) -> None:
+    """The least file is the example with everything else left out."""
+    short = load_config(written(tmp_path, yaml.safe_dump(LEAST)), environment={})
+    long = load_config(written(tmp_path), ["tables.options={}", "target.catalog={}"], {"MYSQL_PASSWORD": ""})
+    assert short.tables == long.tables.model_copy(update={"include": ("shop.*",)})
+    assert (short.version, short.target, short.state, short.spark) == (1, long.target, long.state, long.spark)
+    assert short.source.port == 3306
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
+        ("tables/options/shop.orders/partition_by=['days(created_at)']", "partition_by"),
+        ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
+        ("tables/options/shop.orders/deletes=hard", "deletes"),
+        ("tables/options/shop.orders/metadata=[op, position]", "metadata"),
+        ("changelog={keep: 7d, table: false}", "changelog"),
+        ("points={every: 1h, keep: 7d}", "points"),
+        ("quality/on_failure=quarantine", "quality.on_failure: quarantine"),
+        ("throttle={threads_running: 50}", "throttle"),
+        ("submit/emr={}", r"submit\.emr"),
+        ("submit/dataproc={}", r"submit\.dataproc"),
+        ("submit/dataproc-serverless={}", r"submit\.dataproc-serverless"),
+        ("tables/startup=snapshot_only", "tables.startup: snapshot_only"),
+        ("tables/startup=latest", "tables.startup: latest"),
+        ("tables/startup=adopt", "tables.startup: adopt"),
+        ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
+        ("target/catalog={type: rest}", "target.catalog.type: rest"),
+        ("target/catalog={type: glue}", "target.catalog.type: glue"),
+        ("target/catalog={type: path}", "target.catalog.type: path"),
+        ("target/catalog={type: sql, uri: 'postgresql://h/d'}", "target.catalog.uri"),
+        ("target/warehouse=s3://bucket/lake", "s3:"),
+        ("target/warehouse=gs://bucket/lake", "gs:"),
+        ("state=s3://bucket/state", "s3:"),
+        ("target/table=lake.orders", "target.table"),
+        ("target/table='{database}.x.{table}'", "target.table"),
+        ("source/password=aws-secretsmanager://name#key", "aws-secretsmanager"),
+        ("source/password=gcp-secretmanager://name", "gcp-secretmanager"),
+        ("source/password=file:///run/secret", "file references"),
+    ],
+)
+def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> None:
+    """A key or value of the interface that this version would ignore is an error with exit code 2."""
+    with pytest.raises(NotBuiltYet, match=named) as refused:
+        parsed(setting)
+    assert "built yet" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sorce={}", "unknown key sorce; did you mean source?"),
+        ("source/hots=a", "unknown key source.hots; did you mean host?"),
+        ("source/tls/mod=required", "unknown key source.tls.mod; did you mean mode?"),
+        ("tables/includes=[]", "unknown key tables.includes; did you mean include?"),
+        ("tables/options/shop.*/chunk_row=5", "unknown key tables.options.shop.*.chunk_row; did you mean chunk_rows?"),
+        ("target/warehose=a", "unknown key target.warehose; did you mean warehouse?"),
+        ("target/catalog/typ=sql", "unknown key target.catalog.typ; did you mean type?"),
+        ("target/history/kep=5d", "unknown key target.history.kep; did you mean keep?"),
+        ("spark/jar=auto", "unknown key spark.jar; did you mean jars?"),
+        ("quality/suite=a", "unknown key quality.suite; did you mean suites?"),
+        ("zzz=1", "unknown key zzz; known are name, quality, source, spark, state, submit, tables, target, version"),
+        ("submit/emr_serverless={}", "unknown key submit.emr_serverless; did you mean emr-serverless?"),
+        (
+            "submit/emr-serverless={application_id: a, execution_role_arn: b, region: eu-a-1, bucket: s3://abc, x: 1}",
+            "unknown key submit.emr-serverless.x; known are application_id, bucket, execution_role_arn, max_minutes, "
+            "region, secrets",
+        ),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(setting: str, message: str) -> None:
+    """A misspelt key is never ignored."""
+    with pytest.raises(ConfigError) as refused:
+        parsed(setting)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("key", ["name", "source", "source.host", "source.user", "tables", "tables.include"])
+def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
+    """What has no default has to be there."""
+    doc: dict[str, Any] = yaml.safe_load(yaml.safe_dump(LEAST))
+    *parents, last = key.split(".")
+    del (doc[parents[0]] if parents else doc)[last]
+    with pytest.raises(ConfigError) as refused:
+        load_config(written(tmp_path, yaml.safe_dump(doc)), environment={})
+    assert str(refused.value) == f"{key} is required"
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("version=2", "version: "),
+        ("name='two words'", "name: "),
+        ("source/type=oracle", "source.type: "),
+        ("source/port=many", "source.port: "),
+        ("source/port=0", "source.port: "),
+        ("source/port=65536", "source.port: "),
+        ("source/max_connections=1", "source.max_connections: "),
+        ("source/tls/mode=perhaps", "source.tls.mode: "),
+        ("tables/include=[]", "tables.include: "),
+        ("target/history/keep=5", "target.history.keep: "),
+        ("target/history/keep=5 days", "target.history.keep: "),
+        ("target/history/keep=-5d", "target.history.keep: "),
+        ("target/history/keep=1.5d", "target.history.keep: "),
+        ("target/history/keep=99999999999d", "target.history.keep: "),
+        ("target/history/keep=", "target.history.keep: "),
+        ("target/history/least=0", "target.history.least: "),
+        ("target/history=5d", "target.history: "),
+        ("tables/include=shop.orders", "tables.include: "),
+        ("tables/include=['re:(']", "tables.include.0: "),
+        ("tables/exclude=['re:shop.[']", "tables.exclude.0: "),
+        ("tables/options/re:)/chunk_rows=5", "tables.options"),
+        ("tables/options/shop.*/chunk_rows=0", "tables.options.shop.*.chunk_rows"),
+        ("spark/conf={a: [1]}", "spark.conf.a: "),
+        ("quality/on_failure=ignore", "quality.on_failure: "),
+    ],
+)
+def test_a_wrong_value_names_its_key(setting: str, named: str) -> None:
+    """Each value is checked when the file is read, in one line."""
+    with pytest.raises(ConfigError) as refused:
+        parsed(setting)
+    assert str(refused.value).startswith(named)
+    assert "\n" not in str(refused.value)
+
+
+def test_several_errors_are_told_together() -> None:
+    """One look at the message mends the whole file."""
+    with pytest.raises(ConfigError, match=r"source\.port: .*; unknown key tabels; did you mean tables\?"):
+        parsed("source/port=x", "tabels={}")
+
+
+@pytest.mark.parametrize("later", ["target/warehouse=s3://bucket/lake", "points={every: 1h}", "tables/startup=latest"])
+def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
+    """A misspelt key is told whatever else is in the file."""
+    with pytest.raises(ConfigError, match=r"unknown key source\.hots; did you mean host\?"):
+        parsed(later, "source/hots=a")
+
+
+def test_all_that_is_not_built_yet_is_told_together() -> None:
+    """Keys and values, in one line."""
+    with pytest.raises(NotBuiltYet) as refused:
+        parsed("points={every: 1h}", "state=s3://bucket/state", "target/warehouse=gs://bucket/lake")
+    told = str(refused.value)
+    assert all(named in told for named in ("points is not", "s3://bucket/state: only", "gs://bucket/lake: only"))
+
+
+def test_a_password_is_never_shown() -> None:
+    """Neither an error nor the values' text forms hold the password."""
+    config = parsed("source/password=${SECRET}", SECRET="hush-hush")
+    assert "hush-hush" not in f"{config!r} {config} {config.model_dump()}"
+    with pytest.raises(ConfigError) as refused:
+        parsed("source/password=[hush-hush]")
+    assert "hush-hush" not in str(refused.value)
+
+
+def test_variables_are_filled_in() -> None:
+    """`${VAR}` anywhere in a string, also several; a default holds only where the variable is not set."""
+    config = parsed(
+        "source/host=${HOST:-db}.${ZONE:-}example",
+        "source/port=${PORT}",
+        "tables/include=['${DB}.*']",
+        "source/password=a$b{c}",
+        PORT="3307",
+        DB="${NOT_AGAIN}",
+        ZONE="z.",
+    )
+    assert (config.source.host, config.source.port) == ("db.z.example", 3307)
+    assert config.tables.include == ("${NOT_AGAIN}.*",)
+    assert config.source.password.get_secret_value() == "a$b{c}"
+    assert parsed("source/host=${HOST:-db}", HOST="").source.host == ""
+
+
+def test_a_missing_variable_is_named() -> None:
+    """A variable without a value and without a default is an error."""
+    with pytest.raises(ConfigError, match="environment variable MYSQL_PASSWORD is not set"):
+        parsed("source/password=${MYSQL_PASSWORD}")
+
+
+def test_overrides_win_and_have_types(tmp_path: Path) -> None:
+    """`--set` takes YAML values, makes keys that are not there, and is taken in order."""
+    overrides = [
+        "source.port=3399",
+        "source.port=3400",
+        "source.host=db.example.com",
+        "source.tls={mode: disabled}",
+        "tables.include=[a.b, c.*]",
+        "spark.conf={spark.driver.memory: 1g}",
+        "name=other",
+        "source.password=a=b",
+    ]
+    config = load_config(written(tmp_path), overrides, {})
+    assert (config.source.port, config.source.host, config.name) == (3400, "db.example.com", "other")
+    assert config.tables.include == ("a.b", "c.*")
+    assert config.source.tls_mode == "disabled"
+    assert config.spark.conf == {"spark.driver.memory": "1g"}
+    assert config.source.password.get_secret_value() == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("source.port", "wanted key=value"),
+        ("name.first=x", "name holds no keys"),
+        ("source.prot=1", "unknown key source.prot; did you mean port?"),
+        ("tables.include=[a.b", "tables.include"),
+        ("source.user=", "source.user: "),
+        ("changelog.keep=7d", "changelog is not built yet"),
+    ],
+)
+def test_a_wrong_override_is_named(tmp_path: Path, override: str, named: str) -> None:
+    """An override is checked as the file is."""
+    with pytest.raises((ConfigError, NotBuiltYet)) as refused:
+        load_config(written(tmp_path), [override], {"MYSQL_PASSWORD": ""})
+    assert named in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the command is started; absolute paths stay."""
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    written(folder)
+    monkeypatch.chdir(tmp_path)
+    config = load_config(
+        Path("conf/pipeline.yml"), ["spark.jars=[jars/a.jar, 'hdfs://x/b.jar']"], {"MYSQL_PASSWORD": ""}
+    )
+    assert config.target.warehouse == folder / "warehouse"
+    assert config.target.catalog_file == folder / "warehouse" / "catalog.db"
+    assert config.state == folder / "state"
+    assert config.source.tls.ca == folder / "ca.pem"
+    assert config.quality.suites == folder / "quality"
+    assert config.spark.jars == (str(folder / "jars/a.jar"), "hdfs://x/b.jar")
+    absolute = load_config(
+        folder / "pipeline.yml", ["state=/var/state", "source.tls.ca=/ca.pem"], {"MYSQL_PASSWORD": ""}
+    )
+    assert (absolute.state, absolute.source.tls.ca) == (Path("/var/state"), Path("/ca.pem"))
+
+
+def test_suites_are_looked_for_beside_the_file(tmp_path: Path) -> None:
+    """In the folder `quality` where there is one; the folder that is named, there or not."""
+    path = written(tmp_path, yaml.safe_dump(LEAST))
+    assert load_config(path).quality.suites is None
+    (tmp_path / "quality").mkdir()
+    assert load_config(path).quality.suites == tmp_path / "quality"
+    assert load_config(path, ["quality.suites=rules"]).quality.suites == tmp_path / "rules"
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "chosen"),
+    [
+        (["shop.*"], [], ["shop.Orders", "shop.items", "shop.orders", "shop.orders.old"]),
+        (["shop.orders"], [], ["shop.orders"]),
+        (["shop_*.orders"], [], ["shop_1.orders", "shop_22.orders"]),
+        (["*.orders"], ["shop_*.*"], ["shop.orders"]),
+        ([r"re:shop_[0-9]+\.orders"], [], ["shop_1.orders", "shop_22.orders"]),
+        ([r"re:shop_[0-9]"], [], []),
+        ([r"re:.*orders"], [r"re:shop_.*"], ["shop.orders"]),
+        (["shop.it*", "shop.items"], [], ["shop.items"]),
+        (["shop.orders.*"], [], ["shop.orders.old"]),
+        (["shop.*"], ["shop.*"], []),
+    ],
+)
+def test_patterns_choose_tables(include: list[str], exclude: list[str], chosen: list[str]) -> None:
+    """Globs are per part, `re:` matches the whole name, case counts, exclude wins; the result is sorted."""
+    tables = [
+        TableId(*name)
+        for name in [
+            ("shop_22", "orders"),
+            ("shop_1", "orders"),
+            ("shop", "orders.old"),
+            ("shop", "orders"),
+            ("shop", "items"),
+            ("shop", "Orders"),
+        ]
+    ]
+    found = Tables(include=tuple(include), exclude=tuple(exclude)).select(tables)
+    assert [str(table) for table in found] == chosen
+
+
+def test_later_options_win() -> None:
+    """Of several patterns that match a table, the last one that sets an option decides it."""
+    options = {
+        "*.*": TableOptions(chunk_rows=10),
+        "shop.orders": TableOptions(chunk_rows=20),
+        "shop.*": TableOptions(),
+        "re:shop\\.i.*": TableOptions(chunk_rows="auto"),
+    }
+    tables = Tables(include=("*.*",), options=options)
+    assert tables.of(TableId("shop", "orders")).chunk_rows == 20
+    assert tables.of(TableId("shop", "items")).chunk_rows == "auto"
+    assert tables.of(TableId("other", "orders")).chunk_rows == 10
+
+
+@pytest.mark.parametrize(
+    ("host", "mode"),
+    [("127.0.0.1", "preferred"), ("localhost", "preferred"), ("::1", "preferred"), ("db.example.com", "required")],
+)
+def test_tls_is_required_beyond_loopback(host: str, mode: str) -> None:
+    """A password leaves the machine encrypted unless the file says otherwise."""
+    assert parsed(f"source/host='{host}'").source.tls_mode == mode
+    assert parsed(f"source/host='{host}'", "source/tls/mode=disabled").source.tls_mode == "disabled"
+    assert parsed(f"source/host='{host}'", "source/tls/mode=verify_identity").source.tls_mode == "verify_identity"
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("auto", range(2**30, 2**31)),
+        ("5400-5499", range(5400, 5500)),
+        ("5400", range(5400, 5401)),
+        ("7-7", range(7, 8)),
+    ],
+)
+def test_server_ids_are_a_range(text: str, ids: range) -> None:
+    """Both ends belong to it; one number is a range of one."""
+    assert parsed(f"source/server_ids={text}").source.server_id_range == ids
+
+
+@pytest.mark.parametrize("text", ["0-5", "5-", "-5", "9-5", "a-b", "1-4294967296", "1.5", "''"])
+def test_wrong_server_ids_are_refused(text: str) -> None:
+    """Ids are from 1 to 2^32 − 1, low before high."""
+    with pytest.raises(ConfigError, match="server_ids"):
+        parsed(f"source/server_ids={text}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [", "is not YAML"),
+        (b"a: b: c", "is not YAML"),
+        (b"name: \xff\xfe", "is not YAML"),
+        (b"name: !!python/object:os.system x", "is not YAML"),
+        (b"", "holds no keys"),
+        (b"# nothing\n", "holds no keys"),
+        (b"- a\n- b\n", "holds no keys"),
+        (b"words", "holds no keys"),
+        (b"1: 2\n", "1"),
+    ],
+)
+def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    """What is not YAML, or holds no keys, is one line with the file's name or the key."""
+    path = tmp_path / "pipeline.yml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as refused:
+        load_config(path, environment={})
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    """A missing file, and a folder in its place, are named with the reason."""
+    with pytest.raises(ConfigError, match=r"none\.yml: No such file"):
+        load_config(tmp_path / "none.yml")
+    with pytest.raises(ConfigError, match=f"{tmp_path}: Is a directory"):
+        load_config(tmp_path)
+
+
+CLUSTER = ("target/warehouse=s3://company/lake", "target/catalog/type=glue", "state=s3://company/state")
+
+
+def test_a_cluster_is_given_uris() -> None:
+    """Where Spark is elsewhere, warehouse and state are URIs, and Spark has them as they are written."""
+    config = parsed(*CLUSTER, cluster=True)
+    properties = config.target.spark_properties()
+    assert properties["spark.sql.catalog.lake.warehouse"] == "s3://company/lake"
+    assert properties["spark.sql.catalog.lake.catalog-impl"] == "org.apache.iceberg.aws.glue.GlueCatalog"
+    assert "spark.sql.catalog.lake.uri" not in properties
+    assert uri(config.state) == "s3://company/state"
+    assert uri(parsed("state=/var/state").state) == "file:///var/state"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (CLUSTER[:2], "state: Value error, state is on this machine; a cluster needs a URI such as s3://bucket/folder"),
+        ((*CLUSTER, "target/warehouse=/lake"), "target.warehouse: Value error, /lake is on this machine"),
+        ((*CLUSTER, "target/warehouse=file:///lake"), "target.warehouse: Value error, /lake is on this machine"),
+        (CLUSTER[1:], "target.warehouse: Value error, warehouse is on this machine"),
+    ],
+)
+def test_a_path_is_nothing_for_a_cluster(settings: tuple[str, ...], message: str) -> None:
+    """Neither one that is written nor the default: another machine does not see it."""
+    with pytest.raises(ConfigError) as refused:
+        parsed(*settings, cluster=True)
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("catalog", ["sql", "rest", "hive", "path", "null"])
+def test_a_cluster_needs_a_catalog_that_it_can_reach(catalog: str) -> None:
+    """The embedded SQLite is a file of one machine, and the others are not built."""
+    with pytest.raises(NotBuiltYet, match=r"target\.catalog\.type: \w+ is not built yet on a cluster; .* has glue"):
+        parsed(*CLUSTER, f"target/catalog/type={catalog}", cluster=True)
+
+
+def test_a_pipeline_that_is_submitted_runs_here_too() -> None:
+    """The key `submit` says where a job runs, and is nothing to any other command."""
+    service = "{application_id: a, execution_role_arn: b, region: eu-west-1, bucket: s3://company}"
+    known = parsed(f"submit/emr-serverless={service}").submit.emr_serverless
+    assert known is not None
+    assert known.place("a.py") == "s3://company/a.py"
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("region=europe", "submit.emr-serverless.region: "),
+        ("bucket=company/jobs", "submit.emr-serverless.bucket: "),
+        ("bucket='s3://company/a b'", "submit.emr-serverless.bucket: "),
+        ("max_minutes=4", "submit.emr-serverless.max_minutes: "),
+        ("secrets=[lake]", "submit.emr-serverless.secrets: "),
+    ],
+)
+def test_a_wrong_value_of_a_service_names_its_key(setting: str, named: str) -> None:
+    """As any other value does."""
+    service = "{application_id: a, execution_role_arn: b, region: eu-west-1, bucket: s3://company}"
+    with pytest.raises(ConfigError) as refused:
+        parsed(f"submit/emr-serverless={service}", f"submit/emr-serverless/{setting}")
+    assert str(refused.value).startswith(named)

@@ -1,0 +1,381 @@
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pymysql
+import pytest
+
+from lakeingest.config import Source
+from lakeingest.config.tables import Tables
+from lakeingest.core.chunks import Chunk
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.schema import TableId
+from lakeingest.core.segments import Segment
+from lakeingest.demo.server import LocalServer
+from lakeingest.mysql.binlog_reader import read_segment
+from lakeingest.mysql.chunk_reader import read_chunk, server_state
+from lakeingest.mysql.connection import FILE_START, connect, free_server_id, query, written_position
+from lakeingest.mysql.key_space import estimated_rows, key_bounds, next_boundary
+from lakeingest.mysql.preflight import server as preflight
+from lakeingest.mysql.preflight import tables as table_preflight
+from lakeingest.mysql.preflight.server import Server, ask, retention
+from lakeingest.mysql.preflight.tables import read_schemas
+from lakeingest.mysql.schema_reader import list_tables, read_schema
+from tests.mysql.database import Db, database_on
+from tests.mysql.test_connection import ODD, source_of
+
+pytestmark = pytest.mark.mysql
+
+Servers = Callable[..., LocalServer]
+NO_OPTIONS = Tables(include=("*.*",))
+
+# variable -> a value that is refused, and what the refusal says
+SWITCHES: dict[str, tuple[str, str]] = {
+    "binlog_format": ("STATEMENT", "SET GLOBAL binlog_format = 'ROW'"),
+    "binlog_row_image": ("MINIMAL", "SET GLOBAL binlog_row_image = 'FULL'"),
+    "binlog_row_metadata": ("MINIMAL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
+    "binlog_row_value_options": ("PARTIAL_JSON", "SET GLOBAL binlog_row_value_options = ''"),
+    "binlog_order_commits": ("OFF", "SET GLOBAL binlog_order_commits = ON"),
+    "gtid_mode": ("ON_PERMISSIVE", "gtid_mode is ON_PERMISSIVE; finish the change"),
+}
+OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+# a server of our own, that may be spoilt: it leaves a database out of its binlog, and the rows of cascades
+SPOILT = {"binlog_ignore_db": "left_out", "loose_innodb_native_foreign_keys": "ON"}
+
+
+@pytest.fixture
+def db(mysql_server: LocalServer) -> Iterator[Db]:
+    """A database on the shared server."""
+    with database_on(mysql_server) as database:
+        yield database
+
+
+@pytest.fixture
+def plain_db(mysql_server_with: Servers) -> Iterator[Db]:
+    """A database on a server without GTIDs."""
+    with database_on(mysql_server_with(**OFF)) as database:
+        yield database
+
+
+@pytest.fixture
+def spoilt_db(mysql_server_with: Servers) -> Iterator[Db]:
+    """A database on the server that nobody else uses."""
+    with database_on(mysql_server_with(**SPOILT)) as database:
+        yield database
+
+
+@contextmanager
+def globally(connection: pymysql.Connection, **values: str) -> Iterator[None]:
+    """Set global variables; at the end they are as before."""
+    before = {name: query(connection, f"SELECT @@global.{name}")[0][0] for name in values}
+    try:
+        for name, value in values.items():
+            query(connection, f"SET GLOBAL {name} = '{value}'" if value.isalpha() else f"SET GLOBAL {name} = {value}")
+        yield
+    finally:
+        for name, value in before.items():
+            shown = value if re.fullmatch(r"\d+", value) else f"'{value}'"
+            query(connection, f"SET GLOBAL {name} = {shown}")
+
+
+def findings(connection: pymysql.Connection, *tables: TableId) -> str:
+    """What preflight refuses; '' when it passes."""
+    conditions = preflight.CONDITIONS | table_preflight.CONDITIONS
+    checked = [*ask(Server.of(connection, tables), conditions), read_schemas(connection, tables, NO_OPTIONS)[1]]
+    assert all(one.fatal for one in checked)
+    return " | ".join(one.finding for one in checked if one.finding)
+
+
+def test_a_good_server_passes(db: Db, plain_db: Db) -> None:
+    """With GTIDs and without, with and without tables."""
+    for one in (db, plain_db):
+        one.run("CREATE TABLE t (id INT PRIMARY KEY)")
+        assert findings(one.connection) == ""
+        assert findings(one.connection, TableId(one.name, "t")) == ""
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_setting_that_loses_changes_is_refused_with_its_fix(db: Db, name: str) -> None:
+    """Each names the variable, its value and what to set; with the fix the server passes again."""
+    value, fix = SWITCHES[name]
+    with globally(db.connection, **{name: value}):
+        found = findings(db.connection)
+        assert name in found
+        assert value in found
+        assert fix in found
+    assert findings(db.connection) == ""
+
+
+def test_without_gtids_the_binlog_has_to_survive_a_crash(plain_db: Db) -> None:
+    """There, a place is all that names a transaction."""
+    with globally(plain_db.connection, sync_binlog="0"):
+        assert "SET GLOBAL sync_binlog = 1" in findings(plain_db.connection)
+    assert findings(plain_db.connection) == ""
+
+
+def test_a_server_without_binlog_is_refused(mysql_server_with: Servers) -> None:
+    """The fix is to start it with log_bin. The server is the odd one of test_connection."""
+    with connect(source_of(mysql_server_with(**ODD))) as connection:
+        assert "log_bin is OFF; start the server with it" in findings(connection)
+
+
+def test_a_binlog_that_leaves_databases_out_is_refused(spoilt_db: Db) -> None:
+    """Changes of other sessions' default databases would be missing."""
+    assert "binlog_ignore_db leave changes out of the binlog; remove them" in findings(spoilt_db.connection)
+
+
+def test_a_replica_has_to_log_in_the_order_of_its_source(spoilt_db: Db) -> None:
+    """A replica is refused only for what it leaves undone."""
+    run = spoilt_db.run
+    with globally(spoilt_db.connection, replica_preserve_commit_order="OFF"):
+        assert "replica_preserve_commit_order" not in findings(spoilt_db.connection)
+        run("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 1")
+        try:
+            assert "replica_preserve_commit_order is OFF; switch on" in findings(spoilt_db.connection)
+            run("SET GLOBAL replica_preserve_commit_order = ON")
+            assert "replica" not in findings(spoilt_db.connection)
+        finally:
+            run("RESET REPLICA ALL")
+
+
+def test_a_prepared_xa_transaction_is_refused(spoilt_db: Db) -> None:
+    """Its rows are in the binlog already, and may yet be rolled back."""
+    spoilt_db.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    with spoilt_db.session() as session:
+        for statement in ("XA START 'x'", "INSERT INTO t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
+            query(session, statement)
+    try:
+        assert "1 XA transactions are prepared" in findings(spoilt_db.connection)
+    finally:
+        spoilt_db.run("XA ROLLBACK 'x'")
+    assert "XA" not in findings(spoilt_db.connection)
+
+
+def test_a_table_without_read_views_is_refused_by_name(db: Db) -> None:
+    """Only the tables to be copied count."""
+    db.run("CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM", "CREATE TABLE inno (id INT PRIMARY KEY)")
+    named = f"not InnoDB: {db.name}.my (MyISAM); convert or exclude them"
+    assert named in findings(db.connection, TableId(db.name, "my"), TableId(db.name, "inno"))
+    assert findings(db.connection, TableId(db.name, "inno")) == ""
+
+
+@pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON UPDATE CASCADE", "ON DELETE SET NULL", "ON UPDATE SET NULL"])
+def test_cascades_that_stay_out_of_the_binlog_are_refused(db: Db, spoilt_db: Db, rule: str) -> None:
+    """The child is named where the engine changes its rows. A server that logs cascades (9.6 and later) passes."""
+    for one in (db, spoilt_db):
+        one.run(
+            "CREATE TABLE parent (id INT PRIMARY KEY)",
+            f"CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) {rule})",
+            "CREATE TABLE other (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id))",
+        )
+    tables = [TableId(spoilt_db.name, name) for name in ("parent", "child", "other")]
+    assert f"foreign keys change rows of {spoilt_db.name}.child outside" in findings(spoilt_db.connection, *tables)
+    assert "foreign keys" not in findings(spoilt_db.connection, tables[0], tables[2])
+    if query(db.connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"):
+        assert findings(db.connection, *(TableId(db.name, table.name) for table in tables)) == ""
+
+
+def test_cascades_may_be_missing_where_the_user_says_so(spoilt_db: Db) -> None:
+    """Of that table alone; the warning counts its keys. A user with no more rights than a run needs sees them too."""
+    spoilt_db.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, q INT,"
+        " FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE,"
+        " FOREIGN KEY (q) REFERENCES parent (id) ON UPDATE SET NULL)",
+        "CREATE TABLE other (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
+    )
+    parent, child, other = (TableId(spoilt_db.name, name) for name in ("parent", "child", "other"))
+    with user_on(spoilt_db, "SELECT, REPLICATION SLAVE, REPLICATION CLIENT") as user, connect(user) as connection:
+        refusing = Server.of(connection, (parent, child, other))
+        assert table_preflight.cascading(refusing) == {child: 2, other: 1}
+        assert table_preflight.missing_cascades(refusing).finding is None
+        assert f"rows of {child}, {other} outside" in str(table_preflight.cascades(refusing))
+        chosen = Server.of(connection, (parent, child, other), [child])
+        assert f"rows of {other} outside" in str(table_preflight.cascades(chosen))
+        warning = table_preflight.missing_cascades(chosen)
+        assert not warning.fatal
+        assert f"rows of {child} (2 keys) outside" in str(warning.finding)
+        assert table_preflight.cascades(Server.of(connection, (parent, child), [child])) is None
+
+
+def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
+    """One message has all of them, so that one visit of the operator is enough."""
+    spoilt_db.run(
+        "CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES child (id) ON DELETE CASCADE)",
+    )
+    switches = {"binlog_order_commits": "OFF", "binlog_row_image": "MINIMAL", "binlog_row_metadata": "MINIMAL"}
+    with globally(spoilt_db.connection, **switches):
+        found = findings(spoilt_db.connection, *(TableId(spoilt_db.name, name) for name in ("my", "child")))
+    for part in ("binlog_ignore_db", *switches, "not InnoDB", "foreign keys"):
+        assert part in found
+    assert "\n" not in found
+
+
+def test_a_version_too_old_is_refused(db: Db) -> None:
+    """Such servers are not to be had here: what they would say is judged."""
+
+    def told(version: str) -> Server:
+        return Server(db.connection, {"version": version}, ())
+
+    assert "its version 8.0.21-log is older than 8.0.22; upgrade" in str(preflight.version(told("8.0.21-log")))
+    assert preflight.version(told("5.7.44")) is not None
+    assert [preflight.version(told(new)) for new in ("8.0.22", "8.4.0-log", "9.7.4-2", "10.0.0")] == [None] * 4
+
+
+def test_a_condition_that_cannot_be_asked_is_a_finding(db: Db) -> None:
+    """Fail closed: a user without REPLICATION CLIENT is told so, beside what else is wrong."""
+    with (
+        user_on(db, "SELECT") as user,
+        connect(user) as connection,
+        globally(db.connection, binlog_order_commits="OFF"),
+    ):
+        found = findings(connection)
+    assert "binary log cannot be checked: Access denied" in found
+    assert "replica settings cannot be checked: Access denied" in found
+    assert "binlog_order_commits is OFF" in found
+
+
+@pytest.mark.parametrize("server", ["mysql_server", "plain"])
+def test_select_and_replication_rights_are_enough(
+    server: str, mysql_server: LocalServer, mysql_server_with: Servers
+) -> None:
+    """All that lakeingest asks of a source works for a user with SELECT, REPLICATION SLAVE and REPLICATION CLIENT."""
+    with database_on(mysql_server if server == "mysql_server" else mysql_server_with(**OFF)) as db:
+        db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "FLUSH BINARY LOGS")
+        with user_on(db, "SELECT, REPLICATION SLAVE, REPLICATION CLIENT") as user, connect(user) as connection:
+            table = TableId(db.name, "t")
+            assert findings(connection, table) == ""
+            assert table in list_tables(connection)
+            schema = read_schema(connection, table)
+            assert key_bounds(connection, schema) is None
+            assert next_boundary(connection, schema, None, 10) is None
+            assert estimated_rows(connection, schema) >= 0
+            uuid = server_state(connection).uuid
+            start = FilePosition(written_position(connection).file, FILE_START)
+            db.run("INSERT INTO t VALUES (1, 10)")
+            read = read_chunk(user, schema, Chunk(table, KeyRange()), uuid, 1)
+            assert read.rows.to_pylist() == [{"id": 1, "v": 10}]
+            segment = Segment(uuid, 1, start, written_position(connection), GtidSet())
+            parts = list(read_segment(connection, segment, {table: schema}, free_server_id(connection, user)))
+            assert sum(batch.num_rows for found, batch in parts if found == table) == 1
+
+
+def test_every_right_that_lacks_is_named_with_its_grant(db: Db) -> None:
+    """Of each table and of the binlog; the statements that the finding names are all that is missing."""
+    db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    tables = TableId(db.name, "t"), TableId(db.name, "u")
+    with user_on(db, "USAGE") as user:
+        db.run("GRANT INSERT ON t TO 'reader'@'%'", "GRANT INSERT, SELECT ON u TO 'reader'@'%'")
+        with connect(user) as connection:
+            found = table_preflight.grants(Server.of(connection, tables)) or ""
+            lacking, *statements = found.split("; ")
+            named = f"REPLICATION CLIENT, REPLICATION SLAVE, SELECT on {db.name}.t"
+            assert lacking == f"'reader'@'%' lacks {named}"
+            assert statements == [
+                "GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'reader'@'%'",
+                f"GRANT SELECT ON `{db.name}`.* TO 'reader'@'%'",
+            ]
+        db.run(*statements)
+        with connect(user) as connection:
+            assert findings(connection, *tables) == ""
+
+
+@pytest.mark.parametrize(
+    ("right", "other"),
+    [("REPLICATION CLIENT", "REPLICATION SLAVE"), ("REPLICATION SLAVE", "REPLICATION CLIENT")],
+)
+def test_a_right_that_is_there_is_not_asked_for(db: Db, right: str, other: str) -> None:
+    """Neither right stands for the other."""
+    with user_on(db, right) as user, connect(user) as connection:
+        assert f"lacks {other}; GRANT {other} ON" in str(table_preflight.grants(Server.of(connection)))
+
+
+def test_a_right_on_some_columns_is_not_enough(db: Db) -> None:
+    """To such a user, the table has no other columns: its copy would lack them in silence."""
+    db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    with user_on(db, "REPLICATION CLIENT, REPLICATION SLAVE") as user:
+        db.run("GRANT SELECT (id) ON t TO 'reader'@'%'")
+        with connect(user) as connection:
+            assert read_schema(connection, TableId(db.name, "t")).names == ("id",)
+            assert f"lacks SELECT on {db.name}.t" in findings(connection, TableId(db.name, "t"))
+
+
+def test_rights_may_come_by_a_role(db: Db) -> None:
+    """What counts is what the user may do: a role that is active is as good as a grant, one that is not is nothing."""
+    db.run("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE ROLE 'copying'")
+    try:
+        db.run("GRANT SELECT, REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'copying'")
+        with user_on(db, "USAGE") as user:
+            db.run("GRANT SELECT ON t TO 'reader'@'%'", "GRANT 'copying' TO 'reader'@'%'")
+            with connect(user) as connection:
+                assert "lacks REPLICATION CLIENT" in findings(connection, TableId(db.name, "t"))
+            db.run("REVOKE SELECT ON t FROM 'reader'@'%'", "SET DEFAULT ROLE ALL TO 'reader'@'%'")
+            with connect(user) as connection:
+                assert findings(connection, TableId(db.name, "t")) == ""
+    finally:
+        db.run("DROP ROLE 'copying'")
+
+
+def test_every_table_that_cannot_be_copied_is_named(db: Db) -> None:
+    """The others' definitions are read; one that was dropped since it was listed is among the reasons."""
+    db.run(
+        "CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT, _lakeingest_t INT)",
+        "CREATE TABLE b (id VARCHAR(5))",
+        "CREATE TABLE good (id INT PRIMARY KEY)",
+    )
+    tables = [TableId(db.name, name) for name in ("a", "b", "gone", "good")]
+    schemas, checked = read_schemas(db.connection, tables, NO_OPTIONS)
+    assert list(schemas) == [tables[-1]]
+    for named in (
+        "a: column _lakeingest_j is int",
+        "column _lakeingest_t is int",
+        "b: it has neither a primary key",
+        "gone: no such table",
+    ):
+        assert named in str(checked.finding)
+
+
+def test_galera_is_refused(db: Db) -> None:
+    """Such servers are not to be had here: what they would say is judged."""
+    assert "wsrep_on is ON" in str(preflight.galera(Server(db.connection, {"wsrep_on": "ON"}, ())))
+    assert preflight.galera(Server(db.connection, {"wsrep_on": "OFF"}, ())) is None
+
+
+def test_a_binlog_that_is_dropped_too_soon_is_told(spoilt_db: Db) -> None:
+    """It is to outlive the copy, and a day between two runs; the fix does."""
+    for kept, copy_seconds, wanted in (("3600", 60.0, 86_400), ("86400", 200_000.4, 200_000)):
+        with globally(spoilt_db.connection, binlog_expire_logs_seconds=kept):
+            server = Server.of(spoilt_db.connection)
+            assert server.retention_seconds == int(kept)
+            told = str(retention(server, copy_seconds))
+            assert told.endswith(f"SET GLOBAL binlog_expire_logs_seconds = {wanted}")
+        with globally(spoilt_db.connection, binlog_expire_logs_seconds=str(wanted)):
+            assert retention(Server.of(spoilt_db.connection), copy_seconds) is None
+
+
+@pytest.mark.parametrize("never", [{"binlog_expire_logs_seconds": "0"}, {"binlog_expire_logs_auto_purge": "OFF"}])
+def test_a_binlog_that_is_never_dropped_is_kept_for_any_copy(spoilt_db: Db, never: dict[str, str]) -> None:
+    """Nothing expires by itself there."""
+    with globally(spoilt_db.connection, **never):
+        server = Server.of(spoilt_db.connection)
+        assert server.retention_seconds is None
+        assert retention(server, 1e12) is None
+
+
+def test_the_retention_in_days_of_older_servers_counts(db: Db) -> None:
+    """Where no seconds are set; such servers are not to be had here."""
+    variables = {"expire_logs_days": "7", "binlog_expire_logs_seconds": "0"}
+    assert Server(db.connection, variables, ()).retention_seconds == 7 * 86_400
+    assert Server(db.connection, variables | {"binlog_expire_logs_seconds": "60"}, ()).retention_seconds == 60
+
+
+@contextmanager
+def user_on(db: Db, rights: str) -> Iterator[Source]:
+    """A user with these rights on all tables, dropped at the end."""
+    db.run("CREATE USER 'reader'@'%' IDENTIFIED BY 'p'", f"GRANT {rights} ON *.* TO 'reader'@'%'")
+    try:
+        yield Source.model_validate({"host": db.source.host, "port": db.source.port, "user": "reader", "password": "p"})
+    finally:
+        db.run("DROP USER 'reader'@'%'")

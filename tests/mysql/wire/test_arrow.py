@@ -1,0 +1,60 @@
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakeingest.core.schema import Column, Kind
+from lakeingest.errors import UnsupportedValue
+from lakeingest.mysql.wire.arrow import from_objects, from_text, require_reference
+from lakeingest.rows import VECTOR, arrow_type
+
+POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
+
+# Column -> what the driver gives for its text, and the values in Arrow
+TEXTS: dict[Column, tuple[list[Any], list[Any]]] = {
+    Column("c", Kind.TIME, "time(6)"): (["-838:59:59.000000", None], ["-838:59:59.000000", None]),
+    Column("c", Kind.NUMERAL, "decimal(65,30)"): (["9" * 65, None], ["9" * 65, None]),
+    Column("c", Kind.JSON, "json"): (['{"a": null}', "null", None], ['{"a": null}', "null", None]),
+    Column("c", Kind.BOOLEAN, "bit(1)"): ([b"\1", b"\0", None], [True, False, None]),
+    Column("c", Kind.BINARY, "bit(9)"): ([b"\1\xff", None], [b"\1\xff", None]),
+    Column("c", Kind.BINARY, "point"): ([b"\xe6\x10\0\0" + POINT, None], [POINT, None]),
+    Column("c", Kind.INT32, "year"): (["0000", "2155", None], [0, 2155, None]),
+    Column("c", Kind.STRING, "set('a','b')"): (["", "a,b", None], ["", "a,b", None]),
+}
+MISREAD = (*TEXTS, Column("c", Kind.VECTOR, "vector(3)"))
+
+
+@pytest.mark.parametrize("column", TEXTS, ids=lambda column: column.source_type)
+def test_the_text_of_a_type_is_read_exactly(column: Column) -> None:
+    """As MySQL writes it; a geometry has no SRID in the lake."""
+    given, expected = TEXTS[column]
+    found = from_text(column, given)
+    assert found.type == arrow_type(column)
+    assert found.to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "column", [one for one in MISREAD if one.kind is not Kind.NUMERAL], ids=lambda column: column.source_type
+)
+def test_what_the_reference_decoder_misreads_is_refused_by_name(column: Column) -> None:
+    """Before a value of it is looked at; the message says what to switch off."""
+    with pytest.raises(UnsupportedValue, match=r"column c \(.*\): LAKEINGEST_WIRE=reference cannot"):
+        require_reference(column)
+    with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
+        from_objects(column, [None])
+
+
+def test_a_charset_that_python_reads_otherwise_is_refused_by_the_reference() -> None:
+    """The same bytes would be another text there."""
+    column = Column("c", Kind.STRING, "varchar(9)")
+    require_reference(column, "utf8mb3")
+    with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
+        require_reference(column, "sjis")
+
+
+def test_the_text_of_a_vector_is_refused() -> None:
+    """It has none that is exact."""
+    column = Column("c", Kind.VECTOR, "vector(3)")
+    assert arrow_type(column) == VECTOR == pa.list_(pa.field("element", pa.float32(), nullable=False))
+    with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
+        from_text(column, [b"\0\0\0\0"])

@@ -1,0 +1,393 @@
+import struct
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeingest.core.position import FilePosition, Gtid
+from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent
+from lakeingest.mysql.wire import events
+from lakeingest.mysql.wire.events import ACTIONS, Damaged, Event, Type
+from lakeingest.mysql.wire.query import Query, read_query
+from tests.mysql.wire.stream import (
+    FILE,
+    SECOND,
+    SOURCE,
+    XID,
+    Stream,
+    event,
+    format_body,
+    gtid_body,
+    query_body,
+    rotate_body,
+    rows_body,
+    table_map_body,
+)
+
+
+@pytest.fixture(autouse=True, scope="module", params=["fast", "reference"])
+def wire(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both decoders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEINGEST_WIRE", request.param)
+        yield str(request.param)
+
+
+def test_a_transaction_comes_with_its_rows() -> None:
+    """The bytes that this file makes are read as a server's are."""
+    stream = Stream()
+    stream.begin()
+    stream.insert(1, -2)
+    stream.insert(3, database="elsewhere", table_id=6)
+    stream.commit()
+    ids, [row] = stream.read()
+    assert ids == [1, -2]
+    assert (row["uuid"], row["tag"], row["number"]) == (SOURCE, "", 1)
+    assert (row["epoch"], row["file"], row["pos"]) == (1, 9, stream.pos)
+
+
+@pytest.mark.parametrize("event_type", sorted(set(range(256)) - set(ACTIONS) - {27, 41}))
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_type_that_is_not_in_the_table_is_fatal(event_type: int, *, inside: bool) -> None:
+    """Every other type stops the reader, inside and outside of transactions, with its number or name and place."""
+    stream = Stream()
+    if inside:
+        stream.begin()
+    at = stream.pos
+    stream.add(event_type, bytes(40))
+    name, fix = events.refusal(event_type)
+    with pytest.raises(UnsupportedEvent) as stopped:
+        stream.read(stop=stream.pos + 1)
+    assert name in str(stopped.value)
+    assert fix in str(stopped.value)
+    assert f"{FILE}:{at}" in str(stopped.value)
+
+
+@pytest.mark.parametrize("event_type", sorted(set(range(256)) - set(ACTIONS) - {27, 41}))
+def test_a_made_up_event_of_another_type_is_fatal(event_type: int) -> None:
+    """Only rotations, format descriptions and heartbeats come without a place in a file."""
+    stream = Stream()
+    stream.made_up(event_type, bytes(40))
+    with pytest.raises(UnsupportedEvent):
+        stream.read(stop=stream.pos + 1)
+
+
+@pytest.mark.parametrize(
+    ("event_type", "name"),
+    [
+        (38, "XA_PREPARE"),
+        (39, "PARTIAL_UPDATE_ROWS"),
+        (40, "TRANSACTION_PAYLOAD"),
+        (42, "GTID_TAGGED"),
+        (26, "INCIDENT"),
+        (5, "INTVAR"),
+        (24, "version 1"),
+        (99, "unknown type 99"),
+        (162, "a GTID event of MariaDB's"),
+        (164, "START_ENCRYPTION"),
+        (165, "a compressed event"),
+        (171, "a compressed event"),
+        (172, "MariaDB's type 172"),
+    ],
+)
+def test_a_refused_type_has_a_name(event_type: int, name: str) -> None:
+    """What is known but not built is called by its name."""
+    assert name in events.refusal(event_type)[0]
+
+
+@given(st.data())
+def test_an_altered_byte_is_found(data: st.DataObject) -> None:
+    """A bit that flips in any event of a file, wherever, is an error; nothing is read from it."""
+    stream = Stream()
+    stream.begin()
+    stream.insert(1)
+    stream.commit()
+    number = data.draw(st.integers(2, len(stream.raw) - 1))
+    place = data.draw(st.integers(0, len(stream.raw[number]) - 1))
+    raw = bytearray(stream.raw[number])
+    raw[place] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises((UnsupportedEvent, BinlogGone)):
+        stream.read(raw=[*stream.raw[:number], bytes(raw), *stream.raw[number + 1 :]])
+
+
+def test_a_wrong_checksum_names_the_place() -> None:
+    """The error says which event of which file is damaged."""
+    stream = Stream()
+    stream.begin()
+    at = stream.pos
+    stream.insert(1)
+    stream.raw[-2] = stream.raw[-2][:-1] + bytes([stream.raw[-2][-1] ^ 1])
+    with pytest.raises(UnsupportedEvent, match=rf"damaged at {FILE}:{at}: .*checksum"):
+        stream.read()
+
+
+def test_without_checksums_events_are_read_to_their_last_byte() -> None:
+    """Where the format description says that there are none, no bytes are cut off."""
+    stream = Stream(checksums=False)
+    stream.add(Type.ANONYMOUS_GTID, gtid_body(0))
+    stream.add(Type.QUERY, query_body("BEGIN"))
+    stream.insert(7)
+    stream.commit()
+    ids, [row] = stream.read(gtids=False)
+    assert ids == [7]
+    assert (row["uuid"], row["tag"], row["number"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("body", [format_body(algorithm=7), format_body(version=3)])
+def test_an_unknown_binlog_format_is_fatal(body: bytes) -> None:
+    """A checksum algorithm or binlog version that we do not know is not guessed at."""
+    stream = Stream()
+    stream.raw[-1] = event(Type.FORMAT_DESCRIPTION, body, 0, 0x20)
+    with pytest.raises(UnsupportedEvent, match="damaged"):
+        stream.read(stop=stream.pos + 1)
+
+
+def test_an_anonymous_transaction_is_fatal_where_gtids_are_on() -> None:
+    """It could not be judged by its GTID."""
+    stream = Stream()
+    stream.add(Type.ANONYMOUS_GTID, gtid_body(0))
+    with pytest.raises(UnsupportedEvent, match="without a GTID"):
+        stream.read()
+
+
+def test_positions_go_on_beyond_four_gibibytes() -> None:
+    """The end of an event has four bytes; the position of a transaction has as many as it needs."""
+    stream = Stream(FilePosition(FILE, 2**32 - 100))
+    for number in (1, 2):
+        stream.begin(number)
+        stream.insert(number)
+        stream.commit()
+    assert stream.pos > 2**32
+    ids, log = stream.read()
+    assert ids == [1, 2]
+    assert log[-1]["pos"] == stream.pos
+
+
+def test_what_ends_up_to_the_start_is_passed_over() -> None:
+    """A dump may begin before the segment; what it must not hold is not looked at there."""
+    stream = Stream()
+    stream.add(99)
+    start = FilePosition(FILE, stream.pos)
+    stream.begin()
+    stream.insert(1)
+    stream.commit()
+    ids, log = stream.read(start=start)
+    assert (ids, len(log)) == ([1], 1)
+
+
+@pytest.mark.parametrize("heartbeat", [Type.HEARTBEAT, Type.HEARTBEAT_V2])
+def test_a_heartbeat_moves_nothing(heartbeat: Type) -> None:
+    """It may carry a position, and is no event of the file."""
+    stream = Stream()
+    stream.begin()
+    stream.raw.append(event(heartbeat, FILE.encode(), stream.pos))
+    stream.insert(1)
+    stream.commit()
+    assert stream.read()[0] == [1]
+
+
+def test_an_event_that_ends_elsewhere_is_fatal() -> None:
+    """A hole in the stream is seen at the next event."""
+    stream = Stream()
+    stream.begin()
+    stream.pos += 1
+    stream.commit()
+    with pytest.raises(UnsupportedEvent, match="should end at"):
+        stream.read()
+
+
+def next_file(stream: Stream, file: str) -> Iterator[bytes]:
+    """The same events with a file after them, which holds one transaction."""
+    yield from stream.raw
+    yield event(Type.ROTATE, rotate_body(file), 0, 0x20)
+    later = Stream(FilePosition(file, 4))
+    later.raw.clear()
+    later.add(Type.FORMAT_DESCRIPTION, format_body())
+    later.add(Type.PREVIOUS_GTIDS, bytes(8))
+    later.begin(2)
+    later.insert(2)
+    later.commit()
+    yield from later.raw
+
+
+@pytest.mark.parametrize(("file", "pos"), [("no file", 4), ("", 4), ("binlog.000010", 1 << 63)])
+def test_a_file_that_is_none_is_damage(file: str, pos: int) -> None:
+    """A rotation names a binlog file, and a place in it."""
+    stream = Stream()
+    stream.made_up(Type.ROTATE, rotate_body(file, pos))
+    with pytest.raises(UnsupportedEvent, match="damaged"):
+        stream.read(stop=stream.pos + 1)
+
+
+def test_a_statement_of_any_bytes_is_shown() -> None:
+    """A client may write in another charset, and over many lines: the error is one line that can be printed."""
+    stream = Stream()
+    stream.begin()
+    body = query_body("ALTER TABLE orders\n ADD x", "shop") + b"\xe9\xff"
+    stream.add(Type.QUERY, body)
+    with pytest.raises(UnsupportedEvent) as refused:
+        stream.read(stop=stream.pos + 1)
+    assert "\n" not in str(refused.value)
+    assert r"x\udce9\udcff" in str(refused.value).encode().decode()
+
+
+@pytest.mark.parametrize("last", [Type.ROTATE, Type.STOP, None])
+def test_files_follow_each_other(last: Type | None) -> None:
+    """However a file ends (a crash writes nothing), reading goes on at the beginning of the next."""
+    stream = Stream(FilePosition("binlog.999999", 200))
+    stream.begin()
+    stream.insert(1)
+    stream.commit()
+    if last is not None:
+        stream.add(last, rotate_body("binlog.1000000") if last is Type.ROTATE else b"")
+    stop = FilePosition("binlog.1000000", 4)
+    raw = list(next_file(stream, stop.file))
+    assert stream.read(raw=raw, stop=stop)[0] == [1]
+    whole = FilePosition(stop.file, 4 + sum(len(event) for event in raw[len(stream.raw) + 1 :]))
+    ids, log = stream.read(raw=raw, stop=whole)
+    assert ids == [1, 2]
+    assert [(row["file"], row["pos"]) for row in log][-1] == (1_000_000, whole.pos)
+
+
+@pytest.mark.parametrize("file", ["binlog.000011", "binlog.000008"])
+def test_a_gap_between_files_is_fatal(file: str) -> None:
+    """A file that is left out, or comes again, is never passed over in silence."""
+    stream = Stream()
+    with pytest.raises(BinlogGone, match="gap"):
+        stream.read(raw=next_file(stream, file), stop=FilePosition("binlog.000012", 4))
+
+
+def test_a_file_that_ends_inside_a_transaction_is_fatal() -> None:
+    """A transaction has its end in its own file."""
+    stream = Stream()
+    stream.begin()
+    with pytest.raises(BinlogGone, match="gap"):
+        stream.read(raw=next_file(stream, "binlog.000010"), stop=FilePosition("binlog.000010", 500))
+
+
+def test_a_stop_must_be_the_end_of_a_transaction() -> None:
+    """Neither a place inside a transaction nor one between events is an end; nor is the end of the stream."""
+    stream = Stream()
+    stream.begin()
+    inside = stream.pos
+    stream.insert(1)
+    stream.commit()
+    for stop in (inside, inside + 1, stream.pos - 1):
+        with pytest.raises(BinlogGone, match="no transaction ends"):
+            stream.read(stop=stop)
+    with pytest.raises((BinlogGone, SourceAway)):
+        stream.read(stop=stream.pos + 1)
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        [(Type.QUERY, query_body("BEGIN"))],
+        [(Type.TABLE_MAP, table_map_body(5, "shop", "orders"))],
+        [(Type.XID, XID)],
+        [(Type.GTID, gtid_body(1)), (Type.GTID, gtid_body(2))],
+        [(Type.GTID, gtid_body(1)), (Type.XID, XID)],
+        [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("SAVEPOINT s"))],
+        [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("BEGIN")), (Type.QUERY, query_body("BEGIN"))],
+        [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("BEGIN")), (Type.GTID, gtid_body(2))],
+        [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body(""))],
+        [(Type.GTID, gtid_body(1)), (Type.PREVIOUS_GTIDS, bytes(8))],
+        [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("BEGIN")), (Type.WRITE_ROWS, rows_body(9, 1))],
+        [(Type.GTID, gtid_body(1)), (Type.QUERY, query_body("BEGIN")), (Type.QUERY, query_body("ROLLBACK TO `s`"))],
+    ],
+)
+def test_events_out_of_order_are_fatal(sequence: list[tuple[int, bytes]]) -> None:
+    """What may not stand where it stands is not given a meaning."""
+    stream = Stream()
+    for event_type, body in sequence:
+        stream.add(event_type, body)
+    with pytest.raises(UnsupportedEvent):
+        stream.read(stop=stream.pos + 1)
+
+
+def test_a_rollback_ends_a_transaction_without_watched_rows() -> None:
+    """Rows that a ROLLBACK in the binlog follows are refused for a watched table, and otherwise no business of ours."""
+    stream = Stream()
+    stream.begin()
+    stream.insert(1, database="elsewhere")
+    stream.add(Type.QUERY, query_body("ROLLBACK"))
+    assert len(stream.read()[1]) == 1
+    stream.begin()
+    stream.insert(1)
+    stream.add(Type.QUERY, query_body("ROLLBACK"))
+    with pytest.raises(UnsupportedEvent, match="ROLLBACK after rows"):
+        stream.read()
+
+
+def test_a_commit_may_be_a_statement() -> None:
+    """A transaction of an engine without transactions ends with COMMIT, at its end."""
+    stream = Stream()
+    stream.begin()
+    stream.insert(1)
+    stream.add(Type.QUERY, query_body("COMMIT"))
+    ids, [row] = stream.read()
+    assert (ids, row["pos"]) == ([1], stream.pos)
+
+
+def test_a_skipped_transaction_must_end_where_it_says() -> None:
+    """Its length tells where it ends, whatever it holds; a stop within it is none."""
+    stream = Stream()
+    begins = stream.pos
+    beginning = Stream()
+    beginning.begin()
+    length = beginning.pos - begins + 63
+    stream.begin(length=length)
+    stream.add(40, bytes(40))
+    skip = f"{SOURCE}:1"
+    assert stream.read(skip=skip) == ([], [])
+    with pytest.raises(BinlogGone, match="no transaction ends"):
+        stream.read(skip=skip, stop=stream.pos - 63)
+    stream.add(Type.PREVIOUS_GTIDS, bytes(8))
+    short = Stream()
+    short.begin(length=length - 1)
+    short.add(40, bytes(40))
+    with pytest.raises(UnsupportedEvent, match="damaged"):
+        short.read(skip=skip)
+    unsaid = Stream()
+    unsaid.raw.append(event(Type.GTID, gtid_body(1), unsaid.pos + 85))
+    with pytest.raises(UnsupportedEvent, match=r"without the length|does not say how long"):
+        unsaid.read(skip=skip, stop=unsaid.pos + 85)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (gtid_body(3, here=123), 123),
+        (gtid_body(3, here=123, original=77), 77),
+        (gtid_body(3, here=123, original=0), 123),
+        (gtid_body(3)[:42], SECOND * 1_000_000),
+    ],
+)
+def test_the_commit_time_is_that_of_the_origin(body: bytes, expected: int) -> None:
+    """The origin's commit time, where it is not known this server's, and else the second of the event."""
+    read = events.read_gtid(Event.parse(event(Type.GTID, body, 500), checksums=True))
+    assert read.committed_at == expected
+    assert read.gtid == Gtid(SOURCE, 3)
+
+
+def test_a_query_is_read_behind_its_status_variables() -> None:
+    """Database and text are found; bytes of another charset are kept apart."""
+    body = query_body("ALTER TABLE x", "shop") + b"\xe9"
+    found = read_query(Event.parse(event(Type.QUERY, body, 500), checksums=True))
+    assert found == Query("shop", "ALTER TABLE x\udce9", 0, 33)
+
+
+@pytest.mark.parametrize("status", [b"", b"\1\0", b"\1" + bytes(8) + b"\6", b"\6\7std", b"\x7f\1" + bytes(8)])
+def test_a_session_that_a_query_does_not_tell_is_unknown(status: bytes) -> None:
+    """Where a status variable is missing, cut, or comes after one that is not known."""
+    body = struct.pack("<IIBHH", 1, 0, 4, 0, len(status)) + status + b"shop\0BEGIN"
+    found = read_query(Event.parse(event(Type.QUERY, body, 500), checksums=True))
+    assert found == Query("shop", "BEGIN", 0 if len(status) > 9 and status[0] == 1 else None, None)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_event_are_damaged(raw: bytes) -> None:
+    """Whatever comes, it is read as an event or named damaged."""
+    with pytest.raises(Damaged):
+        Event.parse(raw, checksums=True)

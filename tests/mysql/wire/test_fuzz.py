@@ -1,0 +1,40 @@
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+INPUTS = int(os.environ.get("LAKEINGEST_FUZZ", "30000"))
+
+
+def fuzz(inputs: int, seed: int) -> "subprocess.CompletedProcess[str]":
+    """A process that tries so many inputs: a fault of a kernel ends it, and not these tests."""
+    command = [sys.executable, "-m", "tests.mysql.wire.fuzz", str(inputs), str(seed)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_no_input_is_read_wrong() -> None:
+    """Altered bytes give a named error or well-formed rows; with checksums, always an error. Nothing beyond is touched.
+
+    LAKEINGEST_FUZZ is how many inputs; more than a million are shared by two processes.
+    """
+    processes = 2 if INPUTS > 1_000_000 else 1
+    with ThreadPoolExecutor(processes) as pool:
+        found = list(pool.map(fuzz, [-(-INPUTS // processes)] * processes, range(processes)))
+    for child in found:
+        assert child.returncode == 0, child.stderr[-3000:]
+    figures = [json.loads(child.stdout) for child in found]
+    print(json.dumps(figures, indent=1))  # noqa: T201 - what a long run was made for
+    assert sum(one["inputs"] for one in figures) >= INPUTS
+    taken = {name for one in figures for name, count in one["kinds"].items() if count["taken"]}
+    assert {"a row event", "a result row", "a GTID or QUERY event", "an event in a transaction"} <= taken
+
+
+def test_a_byte_beyond_the_end_is_a_fault() -> None:
+    """The page after the bytes ends the process of whoever reads it: this is how an overrun would be seen."""
+    program = "from tests.mysql.wire import fuzz; import numpy as np; found = np.empty((2, 9), np.int64);"
+    program += "data = fuzz.Guarded(4096).last(bytes(9) + b'p' + bytes(90));"
+    program += "fuzz.frame_bare_events(data, 0, {}, *found)"
+    for end, code in ((100, 0), (200, -11)):  # an event of 112 bytes, and one after it
+        command = [sys.executable, "-c", program.format(end)]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == code, end

@@ -1,0 +1,60 @@
+import random
+
+import pytest
+
+from lakeingest.mysql.wire import maps
+from lakeingest.mysql.wire.compiled import SLACK
+from lakeingest.mysql.wire.follow import Map, map_place
+from lakeingest.mysql.wire.maps import Maps
+
+
+def known(found: Maps, table_id: int) -> bytes | None:
+    """The bytes that are remembered of an id."""
+    entry = found.places[map_place(found.places, table_id)]
+    start = int(entry[Map.START])
+    return found.data[start : start + int(entry[Map.SIZE])].tobytes() if entry[Map.SIZE] else None
+
+
+def test_every_id_has_its_own_table() -> None:
+    """However many there are, and also where one place is right for several."""
+    found = Maps()
+    chance = random.Random(1)
+    ids = [*range(0, 1 << 20, 1 << 10), *(chance.randrange(1 << 48) for _ in range(4000))]
+    for number, table_id in enumerate(ids):
+        found.add(table_id, b"%d" % table_id * 5, number, 7)
+    for number, table_id in enumerate(ids):
+        assert found.table(table_id, 7) == number
+        assert known(found, table_id) == b"%d" % table_id * 5
+    assert found.table(1, 7) is None
+
+
+def test_a_table_counts_only_in_the_transaction_that_named_it() -> None:
+    """And −1 is one that is not copied."""
+    found = Maps()
+    found.add(5, b"map", -1, 3)
+    assert (found.table(5, 3), found.table(5, 4), found.table(6, 3)) == (-1, None, None)
+    found.add(5, b"other", 2, 4)
+    assert (found.table(5, 3), found.table(5, 4), known(found, 5)) == (None, 2, b"other")
+
+
+def test_memory_does_not_grow_with_ids_that_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What transactions before the current one have named is forgotten, with its bytes."""
+    monkeypatch.setattr(maps, "_IDS_MAX", 50)
+    found = Maps()
+    for number in range(5000):
+        found.add(2 * number, bytes(300), 0, number)
+        found.add(2 * number + 1, b"%d" % number * 60, 1, number)
+        assert (found.table(2 * number, number), found.table(2 * number + 1, number)) == (0, 1)
+        assert known(found, 2 * number + 1) == b"%d" % number * 60
+    assert len(found.places) == 1 << 10
+    assert len(found.data) <= (1 << 16) + SLACK
+
+
+def test_a_transaction_is_not_forgotten_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tables it names."""
+    monkeypatch.setattr(maps, "_IDS_MAX", 50)
+    found = Maps()
+    for table_id in range(3000):
+        found.add(table_id, b"%d" % table_id, table_id, 9)
+    assert [found.table(table_id, 9) for table_id in range(3000)] == list(range(3000))
+    assert [known(found, table_id) for table_id in range(3000)] == [b"%d" % table_id for table_id in range(3000)]

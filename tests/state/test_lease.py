@@ -1,0 +1,301 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from lakeingest.errors import LeaseHeld, LeaseLost, StorageFailed
+from lakeingest.state import lease
+from lakeingest.state.lease import Owner, held
+
+ROOT = Path(__file__).parents[2]
+AGED = 31.0
+ROUNDS = 150
+
+# Told a folder and a moment, it takes the lease there; with each further line it says whether it has it still.
+_RUN = """
+import sys, time
+from pathlib import Path
+from lakeingest.state import lease
+from lakeingest.errors import LakeIngestError
+lease.RENEW_SECONDS, lease.VOID_SECONDS = map(float, sys.argv[1:])
+for line in sys.stdin:
+    folder, moment = line.split()
+    while time.time() < float(moment):
+        pass
+    try:
+        with lease.held(Path(folder)) as mine:
+            print("held", flush=True)
+            while sys.stdin.readline().strip() == "still?":
+                mine.assert_held()
+                print("still", flush=True)
+        print("released", flush=True)
+    except LakeIngestError as error:
+        print(type(error).__name__, error, flush=True)
+"""
+
+
+class Run:
+    """A process that takes leases."""
+
+    def __init__(self, renew: float, void: float) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _RUN, str(renew), str(void)],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.process.pid
+
+    def tell(self, text: str) -> None:
+        """Send a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\n")
+
+    def says(self) -> str:
+        """Its next line."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def take(self, folder: Path, moment: float = 0) -> None:
+        """Let it take the lease of a folder."""
+        self.tell(f"{folder} {moment}")
+
+    def still(self) -> str:
+        """Ask it whether it has its lease still."""
+        self.tell("still?")
+        return self.says()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Run]]:
+    """Call it with the two times, or without: a process that takes leases."""
+    started: list[Run] = []
+
+    def run(renew: float = lease.RENEW_SECONDS, void: float = lease.VOID_SECONDS) -> Run:
+        started.append(Run(renew, void))
+        return started[-1]
+
+    yield run
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
+
+
+def write(folder: Path, owner: Owner, age: float = 0) -> None:
+    """Leave the lease of some owner, last renewed so many seconds ago."""
+    path = folder / "lease.json"
+    folder.mkdir(exist_ok=True)
+    path.write_text(json.dumps(asdict(owner)))
+    os.utime(path, (time.time() - age,) * 2)
+
+
+def ended() -> Owner:
+    """An owner on this machine whose process is gone."""
+    process = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    return replace(Owner.of_this_process(), pid=int(process.stdout))
+
+
+def can_be_taken(folder: Path) -> bool:
+    """Whether a run could begin now."""
+    try:
+        with held(folder):
+            return True
+    except LeaseHeld:
+        return False
+
+
+def test_a_lease_has_one_holder_at_a_time(tmp_path: Path, start: Callable[..., Run]) -> None:
+    """The second is told who the first is; once the first has released it, nothing of it is left in the way."""
+    first, second = start(), start()
+    first.take(tmp_path / "state")
+    assert first.says() == "held"
+    second.take(tmp_path / "state")
+    refused = second.says()
+    assert refused.startswith(
+        f"LeaseHeld another run of this pipeline is at work: pid {first.pid} on {os.uname()[1]}, "
+    )
+    assert f"since {time.strftime('%Y-%m-%d', time.gmtime())}" in refused
+    assert "run the same command again" in refused
+    assert first.still() == "still"
+    first.tell("release")
+    assert first.says() == "released"
+    assert not (tmp_path / "state" / "lease.json").exists()
+    second.take(tmp_path / "state")
+    assert second.says() == "held"
+
+
+def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
+    """Two runs in one notebook are two runs."""
+    with held(tmp_path) as mine:
+        with pytest.raises(LeaseHeld, match=f"pid {os.getpid()} "), held(tmp_path):
+            pass
+        mine.assert_held()
+    with held(tmp_path) as again:
+        again.assert_held()
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_run_is_followed_at_once(tmp_path: Path, start: Callable[..., Run], *, reaped: bool) -> None:
+    """`kill -9` leaves a fresh lease: it is void, also while the dead process waits for its parent."""
+    first = start()
+    first.take(tmp_path)
+    assert first.says() == "held"
+    first.process.kill()
+    if reaped:
+        first.process.wait()
+    else:
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+    with held(tmp_path) as mine:
+        mine.assert_held()
+
+
+def test_a_lease_that_is_renewed_stays(
+    tmp_path: Path, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three void times later it has its holder still."""
+    monkeypatch.setattr(lease, "VOID_SECONDS", 0.5)
+    first = start(0.05, 0.5)
+    first.take(tmp_path)
+    assert first.says() == "held"
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        assert not can_be_taken(tmp_path)
+        assert first.still() == "still"
+
+
+def test_a_paused_run_loses_its_lease(
+    tmp_path: Path, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped for longer than the void time, it is followed; awake again, it may not commit nor free the new lease."""
+    monkeypatch.setattr(lease, "VOID_SECONDS", 0.5)
+    first = start(0.05, 0.5)
+    first.take(tmp_path)
+    assert first.says() == "held"
+    os.kill(first.pid, signal.SIGSTOP)
+    stopped = time.monotonic()
+    assert not can_be_taken(tmp_path)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
+    while time.monotonic() < stopped + 30:
+        try:
+            with held(tmp_path) as mine:
+                assert time.monotonic() - stopped > 0.4
+                os.kill(first.pid, signal.SIGCONT)
+                assert first.still().startswith("LeaseLost")
+                first.take(tmp_path)  # it has left the lease: what it finds is ours
+                assert f"pid {os.getpid()} " in first.says()
+                mine.assert_held()
+                return
+        except LeaseHeld:
+            time.sleep(0.01)
+    pytest.fail("nobody could follow")
+
+
+def test_a_paused_run_stops_though_nobody_followed(tmp_path: Path, start: Callable[..., Run]) -> None:
+    """It cannot know what happened meanwhile; the next one begins at once."""
+    first = start(0.05, 0.3)
+    first.take(tmp_path)
+    assert first.says() == "held"
+    os.kill(first.pid, signal.SIGSTOP)
+    time.sleep(0.6)
+    os.kill(first.pid, signal.SIGCONT)
+    time.sleep(0.2)  # the renewal would come first
+    lost = first.still()
+    assert lost.startswith("LeaseLost this run was paused")
+    assert "run the same command again" in lost
+    assert can_be_taken(tmp_path)
+
+
+@pytest.mark.parametrize("takers", [2, 4])
+def test_a_void_lease_has_exactly_one_heir(tmp_path: Path, start: Callable[..., Run], takers: int) -> None:
+    """Of all that reach for it at one moment one holds it, and holds it still when the others have given up."""
+    runs, dead = [start() for _ in range(takers)], ended()
+    for number in range(ROUNDS):
+        folder = tmp_path / str(number)
+        write(folder, dead, age=AGED * (number % 2))
+        moment = time.time() + 0.005
+        for run in runs:
+            run.take(folder, moment)
+        said = [run.says() for run in runs]
+        assert sorted(line.partition(" ")[0] for line in said) == ["LeaseHeld"] * (takers - 1) + ["held"]
+        winner = runs[said.index("held")]
+        assert all(f"pid {winner.pid} " in line for line in said if line != "held")
+        assert winner.still() == "still"
+        winner.tell("release")
+        assert winner.says() == "released"
+        assert [path.name for path in folder.iterdir()] == ["lease.lock"]
+
+
+@pytest.mark.parametrize("place", ["host", "boot"])
+def test_a_process_that_cannot_be_seen_is_given_its_time(tmp_path: Path, place: str) -> None:
+    """On another machine, before a restart or in another container its number says nothing: only age does."""
+    here = ended()
+    elsewhere = replace(here, host="another") if place == "host" else replace(here, boot="another")
+    write(tmp_path, elsewhere)
+    assert not can_be_taken(tmp_path)
+    write(tmp_path, elsewhere, age=AGED)
+    assert can_be_taken(tmp_path)
+
+
+def test_a_reused_process_number_is_no_holder(tmp_path: Path, start: Callable[..., Run]) -> None:
+    """The number is of a process that started at another time; with its own time it is the holder."""
+    first = start()
+    first.take(tmp_path / "own")
+    assert first.says() == "held"
+    owner = Owner.from_json(json.loads((tmp_path / "own" / "lease.json").read_bytes()))
+    assert owner.started is not None
+    write(tmp_path / "same", owner)
+    write(tmp_path / "other", replace(owner, started=owner.started - 1))
+    assert not can_be_taken(tmp_path / "same")
+    assert can_be_taken(tmp_path / "other")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"token": "a", "pid": "x"}', b"\xff\xfe"])
+def test_a_lease_that_says_nothing_is_judged_by_its_age(tmp_path: Path, content: bytes) -> None:
+    """A crash of the machine may leave such a file: it is neither trusted nor in the way for ever."""
+    path = tmp_path / "lease.json"
+    path.write_bytes(content)
+    with pytest.raises(LeaseHeld, match="does not say which"), held(tmp_path):
+        pass
+    os.utime(path, (time.time() - AGED,) * 2)
+    with held(tmp_path) as mine:
+        mine.assert_held()
+
+
+@pytest.mark.parametrize("loss", ["replaced", "emptied", "removed"])
+def test_a_lease_that_was_taken_away_is_lost(tmp_path: Path, loss: str) -> None:
+    """Whatever stands there instead: the holder stops, and leaves it alone."""
+    path, other = tmp_path / "lease.json", replace(Owner.of_this_process(), token="another")
+    with held(tmp_path) as mine:
+        mine.assert_held()
+        if loss == "replaced":
+            write(tmp_path, other)
+        elif loss == "emptied":
+            path.write_text("")
+        else:
+            path.unlink()
+        with pytest.raises(LeaseLost, match="no longer this run's"):
+            mine.assert_held()
+    assert path.exists() == (loss != "removed")
+
+
+def test_a_folder_that_cannot_be_used_needs_a_person(tmp_path: Path) -> None:
+    """It is named, with what is wrong."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageFailed, match=r"state folder cannot be used: .*file.*: Not a directory"):
+        held(tmp_path / "file" / "state").__enter__()
+    (tmp_path / "lease.json").mkdir()
+    with pytest.raises(StorageFailed, match=r"lease\.json: Is a directory"):
+        held(tmp_path).__enter__()

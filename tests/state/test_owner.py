@@ -1,0 +1,55 @@
+"""A state folder is of one pipeline and one server."""
+
+from pathlib import Path
+
+import pytest
+
+from lakeingest.errors import NotOurState, StateUnreadable, StorageFailed
+from lakeingest.state.owner import StateOwner, assert_owner, claim, owner_of
+
+OURS = StateOwner("shop", "3e11fa47-71ca-11e1-9e33-c80aa9429562")
+OTHER_NAME = StateOwner("stock", OURS.server)
+OTHER_SERVER = StateOwner("shop", "00000000-0000-0000-0000-000000000001")
+
+
+def test_a_folder_is_claimed_once(tmp_path: Path) -> None:
+    """The first one keeps it, whoever comes later; it may claim it again."""
+    assert owner_of(tmp_path) is None
+    for _ in range(2):
+        claim(tmp_path, OURS)
+        assert owner_of(tmp_path) == OURS
+    assert [file.name for file in tmp_path.iterdir()] == ["owner.json"]
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (OTHER_NAME, "belongs to the pipeline shop; give this one a folder of its own .*state: ./state_stock"),
+        (OTHER_SERVER, "belongs to copies of the server 3e11fa47.*, and the source is 00000000.*move the folder away"),
+    ],
+)
+def test_the_folder_of_another_is_refused(tmp_path: Path, other: StateOwner, named: str) -> None:
+    """By name, with the way out, and nothing is changed."""
+    claim(tmp_path, OURS)
+    with pytest.raises(NotOurState, match=named):
+        claim(tmp_path, other)
+    assert owner_of(tmp_path) == OURS
+
+
+def test_a_folder_of_nobody_is_anybodys(tmp_path: Path) -> None:
+    """It has no owner yet, as one of the previous version."""
+    assert_owner(tmp_path, None, OURS)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "null"])
+def test_an_owner_that_cannot_be_read_is_nobody_elses(tmp_path: Path, content: str) -> None:
+    """It is named, and not taken for ours."""
+    (tmp_path / "owner.json").write_text(content)
+    with pytest.raises(StateUnreadable, match=r"owner\.json cannot be read"):
+        claim(tmp_path, OURS)
+
+
+def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Path) -> None:
+    """The state folder is named."""
+    with pytest.raises(StorageFailed, match=r"owner\.json"):
+        claim(tmp_path / "gone", OURS)
