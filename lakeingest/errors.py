@@ -14,6 +14,7 @@ class LakeIngestError(Exception):
 
     exit_code = 70
     of_table = False  # whether, raised while a run works on a table, it stops that table alone and the others go on
+    tables: frozenset[Any] = frozenset()  # the copied tables that an event of the binlog concerns, where that is known
     result: Any = None  # what the run came to that went on with other tables, and raised this at its end
 
     @property
@@ -197,6 +198,16 @@ def of_pipeline() -> Iterator[None]:
         yield
     except LakeIngestError as error:
         error.of_table = False
+        raise
+
+
+@contextmanager
+def concerning(table: object) -> Iterator[None]:
+    """Errors of the block concern this table: the binlog can be read without it."""
+    try:
+        yield
+    except LakeIngestError as error:
+        error.tables = frozenset({table})
         raise
 
 

@@ -13,7 +13,7 @@ from lakeingest.control.spool import Manifest
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between, cut
-from lakeingest.errors import Retryable, SourceAway
+from lakeingest.errors import LakeIngestError, Retryable, SourceAway
 from lakeingest.lake.storage import stored
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
@@ -35,6 +35,7 @@ class Decoded:
 
     manifest: Manifest
     profile: Profile
+    stopped: Mapping[TableId, LakeIngestError]  # tables that it does not watch, because of what it holds of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +51,35 @@ class SpoolSegment:
     def run(self) -> Decoded:
         """Files are complete, under names of their own, when this returns; nothing refers to them until then.
 
-        What is written is not always sent yet, and connections break: SourceAway only after a few attempts.
+        What is written is not always sent yet, and connections break: SourceAway only after a few attempts. A table
+        of which something cannot be replayed is left out, and the segment is read again for the others.
         """
+        watched, stopped = dict(self.schemas), dict[TableId, LakeIngestError]()
         with stored(self.folder):
-            for pause in PAUSES_SECONDS:
+            while True:
                 try:
-                    return self._attempt()
-                except SourceAway:
-                    time.sleep(pause)
-            return self._attempt()
+                    return Decoded(*self._persistently(watched), stopped)
+                except LakeIngestError as error:
+                    if not error.tables & watched.keys():
+                        raise
+                    for table in error.tables & watched.keys():
+                        stopped[table] = error
+                        del watched[table]
 
-    def _attempt(self) -> Decoded:
+    def _persistently(self, schemas: Mapping[TableId, TableSchema]) -> tuple[Manifest, Profile]:
+        for pause in PAUSES_SECONDS:
+            try:
+                return self._attempt(schemas)
+            except SourceAway:
+                time.sleep(pause)
+        return self._attempt(schemas)
+
+    def _attempt(self, schemas: Mapping[TableId, TableSchema]) -> tuple[Manifest, Profile]:
         profile = Profile()
-        with SegmentFiles(self.folder, self.schemas) as files, connect(self.source) as connection:
+        with SegmentFiles(self.folder, schemas) as files, connect(self.source) as connection:
             server_id = free_server_id(connection, self.source)
             facts = SegmentFacts()
-            parts = read_segment(connection, self.segment, self.schemas, server_id, facts)
+            parts = read_segment(connection, self.segment, schemas, server_id, facts)
             while True:
                 with profile.stage("binlog: decode"):
                     part = next(parts, None)
@@ -75,7 +89,7 @@ class SpoolSegment:
                     files.write(part)
             with profile.stage("binlog: write"):
                 manifest = files.complete(self.segment, facts.nulled, facts.history)
-        return Decoded(manifest, profile)
+        return manifest, profile
 
 
 def next_segments(context: Context, pieces: int | None = None) -> list[SpoolSegment]:
@@ -99,7 +113,10 @@ def next_segments(context: Context, pieces: int | None = None) -> list[SpoolSegm
 
 
 def append_segments(context: Context, decoded: list[Decoded], seconds: float) -> None:
-    """Make a batch part of the spool once all its transactions are executed: a crash cannot lose one of them then."""
+    """Make a batch part of the spool once all its transactions are executed: a crash cannot lose one of them then.
+
+    A table that a segment does not watch stops where it is.
+    """
     gtids, manifests = GtidSet(), [one.manifest for one in decoded]
     for manifest in manifests:
         gtids |= manifest.gtids
@@ -109,6 +126,8 @@ def append_segments(context: Context, decoded: list[Decoded], seconds: float) ->
     context.spool.append(manifests)
     for one in decoded:
         context.profile += one.profile
+        for table, error in one.stopped.items():
+            context.unwatch(table, error)
     rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
     transactions = sum(
         pq.read_metadata(context.spool.folder / manifest.transactions).num_rows for manifest in manifests

@@ -102,6 +102,8 @@ def bootstrap(context: Context, table: TableId, out_of_time: Callable[[], bool])
     try:
         while wave is not None:
             read, copied = wave, _end(context, table, planner, wave)
+            if table in context.errors:  # the binlog holds something of it that cannot be replayed
+                return
             lower = read.chunks[-1].range.upper if copied else read.chunks[0].range.lower
             complete = bool(copied) and lower is None
             wave = None if complete or out_of_time() else _begin(context, table, planner, lower)

@@ -51,6 +51,8 @@ BYTES_PER_SECOND = 2 << 20  # of one slot: what the reference decoder reads at l
 OF_ONE_TABLE = {
     *table_preflight.CONDITIONS,
     "keys and types",
+    "generated columns",
+    "columns in quality suites",
     "columns in the target",
     "keys that are named",
     "target tables",
@@ -131,7 +133,7 @@ def require(
     checked, schemas = _tables(config, server, target, generated)
     new = [schema for table, schema in schemas.items() if table not in copied]
     checked.append(table_preflight.declared_keys(connection, new))
-    checked += [*_target(held, foreign.intersection(chosen)), *folders(config), _suites(config, known, schemas)]
+    checked += [*_target(held, foreign.intersection(chosen)), *folders(config), _suites(config, known)]
     if spark:
         checked.append(Checked("Java and PySpark", lacking(config)))
     problems = CheckResult(tuple(checked)).problems
@@ -181,6 +183,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
     server = _server(config, connection, tables)
     checked, schemas = _tables(config, server, target, GeneratedColumns(config.source, connection))
     progress = {table: held.there[table].progress for table in schemas if table in held.there}
+    changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
     size = sum(estimated_bytes(connection, schemas[table]) for table in missing)
     seconds = size / BYTES_PER_SECOND / tasks_at_once(config.source)
@@ -192,9 +195,9 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         table_preflight.missing_cascades(server),
         Checked("binlog retention", preflight.retention(server, seconds), fatal=False),
         *_target(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
-        _unchanged([table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]),
-        _suites(config, tables, schemas),
-        *_saved(config, connection, progress),
+        _unchanged(changed),
+        _suites(config, tables),
+        *_saved(config, connection, schemas, {table: progress[table] for table in progress if table not in changed}),
         *(both_paths(config.source, connection, schemas) if parity else ()),
     ], size
 
@@ -205,15 +208,38 @@ def _tables(
     """The server and its tables, and the definitions of those that can be copied."""
     schemas, usable = table_preflight.read_schemas(server.connection, server.tables, config.tables)
     checked = preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
-    return [*checked, usable, generated.checked(schemas.values()), _typed(target, schemas.values())], schemas
+    unknown = suites.unknown_columns(config.quality.suites, schemas)
+    return [
+        *checked,
+        usable,
+        generated.checked(schemas.values()),
+        _typed(target, schemas.values()),
+        Checked("columns in quality suites", unknown),
+    ], schemas
 
 
-def _saved(config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress]) -> Iterator[Checked]:
+def _saved(
+    config: Config,
+    connection: pymysql.Connection,
+    schemas: Mapping[TableId, TableSchema],
+    copied: Mapping[TableId, Progress],
+) -> Iterator[Checked]:
     """Whose the state folder is, and whether a run could go on from what is saved: asked as a run asks it."""
-    questions: dict[str, Callable[..., object]] = {"owner of the state folder": owner, "saved positions": resumption}
+
+    def owned() -> None:
+        owner(config, connection, copied)
+
+    def continued() -> str | None:
+        failed = resumption(config, connection, schemas, copied).failed
+        return "; ".join(f"{table}: {error}" for table, error in failed.items()) or None
+
+    questions: dict[str, Callable[[], str | None]] = {
+        "owner of the state folder": owned,
+        "saved positions": continued,
+    }
     for name, ask in questions.items():
         try:
-            ask(config, connection, copied)
+            finding = ask()
         except StateUnreadable:  # told of as the spool
             continue
         except (RestartNeeded, NotOurState) as error:
@@ -221,7 +247,7 @@ def _saved(config: Config, connection: pymysql.Connection, copied: Mapping[Table
         except OperatorNeeded:  # told of as a setting of the server, or as the state folder
             continue
         else:
-            yield Checked(name, None)
+            yield Checked(name, finding)
 
 
 def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:
@@ -255,8 +281,8 @@ def _unchanged(changed: Sequence[TableId]) -> Checked:
     return Checked("definitions as copied", finding if changed else None)
 
 
-def _suites(config: Config, tables: Sequence[TableId], schemas: Mapping[TableId, TableSchema]) -> Checked:
-    return Checked("quality suites", suites.finding(config.quality.suites, tables, schemas))
+def _suites(config: Config, tables: Sequence[TableId]) -> Checked:
+    return Checked("quality suites", suites.finding(config.quality.suites, tables))
 
 
 def _target(held: Copies, refused: Iterable[TableId]) -> list[Checked]:

@@ -80,6 +80,15 @@ class Context:
         keep(self.config.state, self.stopped[table])
         self.observe(TableStopped(table, error))
 
+    def unwatch(self, table: TableId, error: LakeIngestError) -> None:
+        """The binlog holds something of the table that cannot be replayed: it is read for the other tables alone."""
+        if self.schemas.pop(table, None) is None:
+            return
+        if table in self.chosen:
+            self.stop(table, error)
+        else:
+            keep(self.config.state, Stopped.of(table, error))
+
     def go_on(self, table: TableId) -> None:
         """The table is as it should be."""
         self.errors.pop(table, None)

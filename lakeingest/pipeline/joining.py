@@ -2,7 +2,6 @@
 
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
-from lakeingest.errors import UnsupportedEvent, UnsupportedValue
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.opening import is_exact, watched_from
@@ -29,12 +28,10 @@ def join(context: Context) -> None:
 
 
 def _watched_from(context: Context) -> Place:
-    """From where on the spool watches the new tables; they stop where the binlog from there on cannot be read."""
-    try:
-        context.spool, start = watched_from(context.config, context.connection, context.spool, context.joining)
-    except (UnsupportedEvent, UnsupportedValue) as error:
-        for table in list(context.joining):
-            context.stop(table, error)
-            del context.joining[table]
-        return context.spool.position.place
-    return start
+    """From where on the spool watches the new tables; one of which the binlog from there on cannot be read stops."""
+    joined = watched_from(context.config, context.connection, context.spool, context.joining)
+    context.spool = joined.spool
+    for table, error in joined.stopped.items():
+        context.stop(table, error)
+        del context.joining[table]
+    return joined.start

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pymysql
@@ -61,7 +61,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             for table, staged in loaded.items():
                 if staged and staged.lost:
                     observe(WentBack(table, staged.lost))
-            spool = _spool(config, connection, target, loaded, unknown=any(table in schemas for table in failed))
+            spool = _spool(config, connection, target, schemas, loaded, failed)
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due(config) else None)
             there = {table: one for table, one in schemas.items() if loaded.get(table) or table in failed}
@@ -129,20 +129,25 @@ def _spool(
     config: Config,
     connection: pymysql.Connection,
     target: Target,
+    schemas: dict[TableId, TableSchema],
     loaded: dict[TableId, Staged | None],
-    *,
-    unknown: bool,
+    failed: dict[TableId, LakeIngestError],
 ) -> Spool:
     """The spool that covers every mark of the loaded tables: the one that is there, or one filled anew from the binlog.
 
-    A table whose first copy cannot be gone on with is copied again from the start: nobody has seen it yet. With
-    `unknown` tables have copies that cannot be loaded, so that the spool that is there may be needed.
+    A table whose first copy cannot be gone on with is copied again from the start: nobody has seen it yet. One whose
+    position cannot be gone on from fails, and leaves `schemas`. Of a table in `failed` that is in `schemas` the copy
+    cannot be loaded: the spool that is there may be needed for it.
     """
-    progresses = {table: one.progress for table, one in loaded.items() if one}
-    chosen = resumption(config, connection, progresses, unknown=unknown)
+    copied = {table: one.progress for table, one in loaded.items() if one}
+    unknown = any(table in schemas for table in failed)
+    chosen = resumption(config, connection, schemas, copied, unknown=unknown)
     for table in chosen.again:
         target.discard(table)
         loaded[table] = None
+    for table, error in chosen.failed.items():
+        failed[table] = error
+        del loaded[table], schemas[table]
     if chosen.spool is not None:
         return chosen.spool
     begins = chosen.begins or _opening(config, connection)
@@ -151,22 +156,32 @@ def _spool(
     return Spool.open(config.state / "spool", begins)
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The spool, from where on it watches tables that join, and which of them it cannot watch."""
+
+    spool: Spool
+    start: Place
+    stopped: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
+
+
 def watched_from(
     config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
-) -> tuple[Spool, Place]:
-    """The spool, and from where on it watches tables that join.
+) -> Joined:
+    """From where on the spool watches tables that join.
 
     That is its position, but without GTIDs it may be the start of the file that the position is in: the low watermark
     of a table that joins now is the start of the source's current file.
     """
     position, start = spool.position, _file_start(spool.position)
     if not joining or position == start or not _has_low_at_file_start(connection, position):
-        return spool, position.place
+        return Joined(spool, position.place)
     if start.place < spool.start:  # it begins in this file: read from the file's start for all
-        return Spool.open(spool.folder, start), start.place
+        return Joined(Spool.open(spool.folder, start), start.place)
     segment = Segment.after(start, position.at)
-    spool.widen(SpoolSegment(config.source, segment, joining, spool.folder, position.at.pos).run().manifest)
-    return spool, start.place
+    decoded = SpoolSegment(config.source, segment, joining, spool.folder, position.at.pos).run()
+    spool.widen(decoded.manifest)
+    return Joined(spool, start.place, decoded.stopped)
 
 
 def _has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:

@@ -1,34 +1,38 @@
 """How a run goes on from what is saved: decided before anything is changed, so that `check` asks the very same."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pymysql
 
 from lakeingest.config import Config
 from lakeingest.control.owner import StateOwner, assert_owner, owner_of
 from lakeingest.control.spool import Spool
-from lakeingest.core.position import Position
+from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId
-from lakeingest.errors import BinlogGone, SpoolGap
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import BinlogGone, LakeIngestError, SpoolGap
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
+from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import file_sizes
+from lakeingest.mysql.connection import connect, file_sizes, free_server_id
 from lakeingest.mysql.continuity import prove, same_history, still_there
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """`spool` is gone on with; None: a new one begins at `begins`, or where that is None, too, at the present.
+    """The run continues `spool`; None: a new one begins at `begins`, or at the present where that is None as well.
 
-    The first copies of the tables in `again` cannot be gone on with: nobody has seen them yet, so they are made anew.
+    The first copies of the tables in `again` cannot be continued: nobody has seen them yet, so they are made anew.
+    The copies of the tables in `failed` cannot be continued, for these reasons; the other tables can without them.
     """
 
     spool: Spool | None
     begins: Position | None = None
     again: tuple[TableId, ...] = ()
+    failed: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
 
 
 def owner(config: Config, connection: pymysql.Connection, tables: Collection[TableId]) -> StateOwner:
@@ -50,30 +54,119 @@ def owner(config: Config, connection: pymysql.Connection, tables: Collection[Tab
 
 
 def resumption(
-    config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress], *, unknown: bool = False
+    config: Config,
+    connection: pymysql.Connection,
+    schemas: Mapping[TableId, TableSchema],
+    copied: Mapping[TableId, Progress],
+    *,
+    unknown: bool = False,
 ) -> Resumption:
-    """How a run goes on with these tables that are copied, in whole or in part. Nothing is changed.
+    """How a run continues these tables that are copied, in whole or in part. Nothing is changed.
 
     With `unknown` other tables have copies that cannot be loaded: the spool that is there may be needed for them.
-    BinlogGone where the source no longer has, or no longer is, the binlog of a position that is needed: the spool's,
-    or where that is not enough, the position of each table. StateUnreadable when the spool is damaged.
+    BinlogGone where the source no longer has, or no longer is, the binlog that every table needs. StateUnreadable when
+    the spool is damaged.
     """
     spool = Spool.load(config.state / "spool")
-    again = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
-    kept = [one.position for table, one in copied.items() if table not in again and one.position is not None]
+    partial = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
+    positions = {
+        table: one.position for table, one in copied.items() if table not in partial and one.position is not None
+    }
     begun = unknown or any(progress.splits.all for progress in copied.values())
-    if spool is not None and begun and all(_covered(spool, progress) for progress in copied.values()):
+    covered = {} if spool is None else {table: one for table, one in copied.items() if _covered(spool, one)}
+    if spool is not None and begun and (covered or not copied):
         try:
-            _prove_spool(config, connection, spool, copied)
+            still_there(config.source, connection, spool.position)
         except BinlogGone:
             # what was read after the last merge may be lost with the end of the binlog, and be nobody's loss
-            if all(position.place >= spool.position.place for position in kept):
+            if all(position.place >= spool.position.place for position in positions.values()):
                 raise
         else:
-            return Resumption(spool, None, tuple(_lost(config, connection, spool, copied)))
-    for position in dict.fromkeys(kept):
-        still_there(config.source, connection, position)
-    return Resumption(None, min(kept, key=lambda position: position.place, default=None), again)
+            return _continued(config, connection, schemas, copied, spool, covered)
+    failed = _gone(config, connection, positions)
+    if failed and failed.keys() == positions.keys():
+        raise next(iter(failed.values()))
+    left = [position for table, position in positions.items() if table not in failed]
+    return Resumption(None, min(left, key=_place, default=None), partial, failed)
+
+
+def _continued(
+    config: Config,
+    connection: pymysql.Connection,
+    schemas: Mapping[TableId, TableSchema],
+    copied: Mapping[TableId, Progress],
+    spool: Spool,
+    covered: Mapping[TableId, Progress],
+) -> Resumption:
+    """How a run continues with a spool whose position is proven, and that covers these of the tables.
+
+    The others stopped while the spool went on. Where one can be continued, a new spool begins at its position.
+    """
+    failed = _unproven(config, connection, spool, covered)
+    behind: dict[TableId, Position] = {}
+    again = list(_lost(config, connection, spool, covered))
+    for table in copied.keys() - covered.keys():
+        position = copied[table].position
+        if copied[table].splits.stop is None or position is None:
+            again.append(table)
+        else:
+            behind[table] = position
+    failed |= _gone(config, connection, behind)
+    for table in behind.keys() - failed.keys():
+        segment = Segment.after(behind[table], spool.position.at)
+        if error := _unreadable(config, segment, schemas[table]):
+            failed[table] = error
+    if failed and failed.keys() == copied.keys():
+        raise next(iter(failed.values()))
+    if behind.keys() <= failed.keys():
+        return Resumption(spool, None, tuple(again), failed)
+    needed = [one.position or spool.opened for table, one in copied.items() if table not in {*failed, *again}]
+    if any(copied[table].splits.stop is None for table in covered):
+        needed.append(spool.opened)
+    return Resumption(None, min(needed, key=_place), tuple(again), failed)
+
+
+def _gone(
+    config: Config, connection: pymysql.Connection, positions: Mapping[TableId, Position]
+) -> dict[TableId, LakeIngestError]:
+    """The tables whose position the source's binlog no longer has, each with its error."""
+    errors: dict[Position, LakeIngestError] = {}
+    for position in dict.fromkeys(positions.values()):
+        try:
+            still_there(config.source, connection, position)
+        except BinlogGone as error:
+            errors[position] = error
+    return {table: errors[position] for table, position in positions.items() if position in errors}
+
+
+def _unproven(
+    config: Config, connection: pymysql.Connection, spool: Spool, covered: Mapping[TableId, Progress]
+) -> dict[TableId, LakeIngestError]:
+    """The tables whose position the spool cannot answer for, and the source's binlog contradicts."""
+    failed: dict[TableId, LakeIngestError] = {}
+    files: Mapping[str, int] | None = None
+    for table, progress in covered.items():
+        if progress.position is not None and spool.agrees(progress.position) is None:
+            files = file_sizes(connection) if files is None else files
+            try:
+                prove(config.source, progress.position, files)
+            except BinlogGone as error:
+                failed[table] = error
+    return failed
+
+
+def _unreadable(config: Config, segment: Segment, schema: TableSchema) -> LakeIngestError | None:
+    """Why the segment cannot be replayed for a table that stopped at its start; None where it can be by now."""
+    with connect(config.source) as connection:
+        server_id = free_server_id(connection, config.source)
+        try:
+            for _ in read_segment(connection, segment, {schema.table: schema}, server_id):
+                pass
+        except LakeIngestError as error:
+            if not error.tables:
+                raise
+            return error
+    return None
 
 
 def _lost(
@@ -89,16 +182,8 @@ def _lost(
                 yield table
 
 
-def _prove_spool(
-    config: Config, connection: pymysql.Connection, spool: Spool, copied: Mapping[TableId, Progress]
-) -> None:
-    """BinlogGone unless the spool's position holds, and those of the tables that the spool cannot answer for."""
-    still_there(config.source, connection, spool.position)
-    positions = dict.fromkeys(one.position for one in copied.values() if one.position is not None)
-    if asked := [position for position in positions if spool.agrees(position) is None]:
-        files = file_sizes(connection)
-        for position in asked:
-            prove(config.source, position, files)
+def _place(position: Position) -> Place:
+    return position.place
 
 
 def _covered(spool: Spool, progress: Progress) -> bool:

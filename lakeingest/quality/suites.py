@@ -7,6 +7,7 @@ Expectations writes it: `{expectations: [{type, kwargs, severity}]}`.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,10 @@ def user_suites(folder: Path | None, table: TableId) -> tuple[Suite, ...]:
     return tuple(_read(path) for path in _files(folder) if _named(path, [table]))
 
 
-def finding(folder: Path | None, tables: Sequence[TableId], schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """What is wrong with the users' suites, None where nothing is: each names a table and columns that are there.
+def finding(folder: Path | None, tables: Sequence[TableId]) -> str | None:
+    """What is wrong with the users' suites: each can be read and names a table. None where nothing is.
 
-    Columns are looked for in the tables whose schema is given. Great Expectations is imported only for a suite.
+    Great Expectations is imported only for a suite.
     """
     try:
         files = _files(folder)
@@ -64,14 +65,27 @@ def finding(folder: Path | None, tables: Sequence[TableId], schemas: Mapping[Tab
     wrong: list[str] = []
     for path in files:
         try:
-            suite = _read(path)
+            _read(path)
         except ConfigError as error:
             wrong.append(str(error))
             continue
-        named = _named(path, tables)
-        if not named:
+        if not _named(path, tables):
             wrong.append(f"{path} names no table that is copied; call it <database>.<table>{path.suffix}, or remove it")
-        wrong += [one for table in named if table in schemas for one in _unknown_columns(path, suite, schemas[table])]
+    return "; ".join(wrong) or None
+
+
+def unknown_columns(folder: Path | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
+    """Which columns the users' suites name that their tables do not have; None where all are known.
+
+    Suites that cannot be read are left to `finding`.
+    """
+    wrong: list[str] = []
+    with suppress(ConfigError):
+        for path in _files(folder):
+            with suppress(ConfigError):
+                named = _named(path, list(schemas))
+                suite = _read(path) if named else None
+                wrong += [one for table in named if suite for one in _unknown_columns(path, suite, schemas[table])]
     return "; ".join(wrong) or None
 
 

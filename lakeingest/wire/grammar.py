@@ -93,7 +93,9 @@ def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePo
     if meaning is Statement.DDL and may_change(query, schemas):
         shown = " ".join(text.partition("'")[0].split())[:200]
         what = f"DDL that may change a copied table ({shown}, in database {database or '-'})"
-        raise refusal(what, "let it end", begins)
+        error = refusal(what, "let it end", begins)
+        error.tables = frozenset(table for table, schema in schemas.items() if may_change(query, {table: schema}))
+        raise error
     if meaning is Statement.ROLLBACK and has_rows:
         raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
     return SIGNS[meaning]

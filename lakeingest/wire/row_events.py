@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
+from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue, concerning
 from lakeingest.wire import arrow
 from lakeingest.wire.compiled import int64, kernel, number, step
 from lakeingest.wire.encodings import Encoding, Mismatch, event_width, of_event
@@ -116,7 +116,8 @@ class RowReader:
         """
         for table in np.unique(rows[:, Row.TABLE]).tolist():
             chosen = np.flatnonzero(rows[:, Row.TABLE] == table)
-            yield from self._read(data, rows, chosen, table, file)
+            with concerning(self.schema(table).table):
+                yield from self._read(data, rows, chosen, table, file)
 
     def _read(self, data: np.ndarray, rows: np.ndarray, chosen: np.ndarray, table: int, file: str) -> Iterator[Halves]:
         widths = self._widths[table]

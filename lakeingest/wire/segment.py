@@ -15,7 +15,7 @@ from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, SourceAway
+from lakeingest.errors import BinlogGone, SourceAway, concerning
 from lakeingest.wire import events, grammar
 from lakeingest.wire.arrow import Part
 from lakeingest.wire.buffer import Buffer
@@ -281,15 +281,18 @@ class SegmentDecoder:
     def _map(self, event: Event) -> None:
         self._move(Sign.ROWS, event)
         schema = self._schemas.get(events.read_table_name(event))
-        try:
-            table = -1
-            if schema is not None:
-                found = read_table_map(event, is_mariadb=not self._at[At.ENDS])
-                table = self._window.reader.add(schema, found, f"at {self.at}")
-        except UnknownCharset as error:
-            what, _, fix = str(error).partition("; ")
-            raise grammar.refusal(what, fix, self.at) from error
+        table = -1 if schema is None else self._add(schema, event)
         self._maps.add(events.read_table_id(event), event.payload, table, int(self._at[At.COUNT]))
+
+    def _add(self, schema: TableSchema, event: Event) -> int:
+        """The reader's number of a copied table as this TABLE_MAP event describes it."""
+        with concerning(schema.table):
+            try:
+                found = read_table_map(event, is_mariadb=not self._at[At.ENDS])
+                return self._window.reader.add(schema, found, f"at {self.at}")
+            except UnknownCharset as error:
+                what, _, fix = str(error).partition("; ")
+                raise grammar.refusal(what, fix, self.at) from error
 
     def _keep(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
         """Put a row event of a copied table into the window."""

@@ -18,7 +18,6 @@ from lakeingest.errors import (
     PreflightFailed,
     SchemaChanged,
     StateUnreadable,
-    UnsupportedValue,
 )
 from lakeingest.pipeline import follow
 from lakeingest.pipeline.events import Published, TableStopped
@@ -236,17 +235,6 @@ def test_the_most_serious_error_decides_how_a_run_ends(market: Pipe) -> None:
     assert isinstance(error.result, RunResult)
     assert [(one.table.name, one.exit) for one in error.result.stopped] == [("corn", 3), ("beans", 1)]
     assert json.loads((pipe.config.state / "stopped" / f"{pipe.database}.corn.json").read_text())["exit"] == 3
-
-
-def test_a_bad_value_in_the_binlog_stops_the_run_before_it(market: Pipe) -> None:
-    """The binlog is read for all tables, so what it cannot be read past is of the pipeline, not of a table."""
-    pipe = market
-    pipe.sql("CREATE TABLE dates (id INT PRIMARY KEY, d DATE)")
-    pipe.run()
-    pipe.sql("SET sql_mode = ''", "INSERT INTO dates VALUES (1, '0000-00-00')", "SET sql_mode = DEFAULT")
-    error = stopped(pipe)
-    assert isinstance(error, UnsupportedValue)
-    assert error.result is None
 
 
 def test_a_run_that_follows_goes_on_and_tries_a_failed_gate_again(

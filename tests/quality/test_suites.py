@@ -7,7 +7,7 @@ import pytest
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
-from lakeingest.quality.suites import finding, user_suites
+from lakeingest.quality.suites import finding, unknown_columns, user_suites
 
 ROOT = Path(__file__).parents[2]
 ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
@@ -27,7 +27,7 @@ def written(folder: Path, **files: str) -> Path:
 
 def found(folder: Path) -> str | None:
     """What is wrong in the folder, where the shop has two tables."""
-    return finding(folder, [ITEMS, ORDERS], SCHEMAS)
+    return finding(folder, [ITEMS, ORDERS]) or unknown_columns(folder, SCHEMAS)
 
 
 def test_a_suite_is_of_the_tables_that_its_file_names(tmp_path: Path) -> None:
@@ -45,7 +45,8 @@ def test_a_suite_is_of_the_tables_that_its_file_names(tmp_path: Path) -> None:
         {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 1}, "severity": "warning"},
     )
     assert user_suites(tmp_path, TableId("other", "orders")) == ()
-    assert (user_suites(None, ORDERS), finding(None, [ORDERS], SCHEMAS)) == ((), None)
+    assert (user_suites(None, ORDERS), finding(None, [ORDERS])) == ((), None)
+    assert unknown_columns(None, SCHEMAS) is None
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,7 @@ def test_a_file_that_names_no_table_is_named(tmp_path: Path) -> None:
     assert "shop.order.yml names no table that is copied; call it <database>.<table>.yml, or remove it; " in finding
     assert "shop.yml names no table" in finding
     assert "shop.items.yml cannot be read" in finding
+    assert unknown_columns(tmp_path, SCHEMAS) is None
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def watch(event, arguments):
 sys.addaudithook(watch)
 import lakeingest, lakeingest.cli, lakeingest.pipeline.run, lakeingest.pipeline.check, lakeingest.pipeline.status
 from lakeingest.quality import library, suites
-suites.finding(None, [], {})
+suites.finding(None, [])
 assert not {"great_expectations", "pandas"} & set(sys.modules)
 library.expectation({"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
 context = library._context()

@@ -9,6 +9,7 @@ import pyarrow as pa
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import DomainGtid, Gtid
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import concerning
 from lakeingest.mysql.reference.row_decoder import column_array
 from lakeingest.wire import arrow
 from lakeingest.wire.arrow import Part
@@ -75,10 +76,11 @@ class ChangeBatches:
         origins = len(types) - len(schema.columns)
         arrays = [pa.array(values, types.field(index).type) for index, values in enumerate(columns[:origins])]
         _, _, file, pos, *_ = rows[-1]
-        arrays += [
-            column_array(column, values, f"{table} up to {file}:{pos}")
-            for column, values in zip(schema.columns, columns[origins:], strict=True)
-        ]
+        with concerning(table):
+            arrays += [
+                column_array(column, values, f"{table} up to {file}:{pos}")
+                for column, values in zip(schema.columns, columns[origins:], strict=True)
+            ]
         rows.clear()
         self._bytes[table] = 0
         return table, pa.record_batch(arrays, schema=types)

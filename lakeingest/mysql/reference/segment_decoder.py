@@ -13,7 +13,7 @@ from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid, file_number
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone
+from lakeingest.errors import BinlogGone, concerning
 from lakeingest.mysql.reference.change_batches import ChangeBatches, Origin
 from lakeingest.mysql.reference.row_decoder import RowDecoder
 from lakeingest.wire import events
@@ -234,12 +234,14 @@ class SegmentDecoder:
         while size := int.from_bytes(self._spool.read(_LENGTH_BYTES), "little"):
             event = Event.kept(self._spool.read(size))
             if event.type == Type.TABLE_MAP:
-                self._rows.add_table(event, where)
+                with concerning(events.read_table_name(event)):
+                    self._rows.add_table(event, where)
                 continue
             table, halves = self._rows.halves(event, where)
-            for kind, values in halves:
-                yield from self._batches.add(table, origin, ordinal, kind, values)
-                ordinal += 1
+            with concerning(table):
+                for kind, values in halves:
+                    yield from self._batches.add(table, origin, ordinal, kind, values)
+                    ordinal += 1
             yield from self._batches.weigh(table, size)
         self._rows.forget()
         self._spool.seek(0)
