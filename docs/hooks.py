@@ -1,4 +1,8 @@
-"""What MkDocs needs for files outside of docs/: pages link to them as a forge shows them, and the site copies them."""
+"""What makes a site of pages that are written for a forge.
+
+Pages link to runbooks and pictures outside of docs/, and the site has copies of them. Items of numbered lists are
+indented by three spaces, and Python-Markdown wants four.
+"""
 
 import re
 from pathlib import Path
@@ -20,7 +24,9 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Let links lead to where the site has these files."""
+    """Let links lead to where the site has these files, and indent the items of lists as Python-Markdown wants it."""
     for folder, (name, _pattern) in FOLDERS.items():
         markdown = re.sub(rf"\]\(((?:\.\./)*)\.\./{folder}/", rf"](\g<1>{name}/", markdown)
-    return markdown
+    markdown = re.sub(r"(?m)^( *```sh) exit=\d+$", r"\1", markdown)  # the exit code is for the tests
+    parts = re.split(r"(?ms)^(```.*?^```$)", markdown)  # code that is no part of a list stays as it is
+    return "".join(part if part.startswith("```") else re.sub("(?m)^   (?=.)", " " * 4, part) for part in parts)

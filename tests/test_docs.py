@@ -215,6 +215,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     page = (tmp_path / "site" / "troubleshooting" / "index.html").read_text()
     assert 'href="../runbooks/SourceAway/"' in page
     assert (tmp_path / "site" / "measured" / "batches-table.png").is_file()
+    assert [path for path in (tmp_path / "site").rglob("index.html") if "```" in path.read_text()] == []
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
