@@ -1,18 +1,22 @@
 """lakeingest: exact, lock-free copies of MySQL tables in Apache Iceberg or Apache Hudi, kept equal to the source."""
 
-from lakeingest.api import Pipeline
-from lakeingest.config import Config, load_config
-from lakeingest.errors import (
-    CheckFailed,
-    ConfigError,
-    GateFailed,
-    LakeIngestError,
-    NotBuiltYet,
-    OperatorNeeded,
-    RestartNeeded,
-    Retryable,
-    UsageError,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakeingest.api import Pipeline
+    from lakeingest.config import Config, load_config
+    from lakeingest.errors import (
+        CheckFailed,
+        ConfigError,
+        GateFailed,
+        LakeIngestError,
+        NotBuiltYet,
+        OperatorNeeded,
+        RestartNeeded,
+        Retryable,
+        UsageError,
+    )
 
 __version__ = "0.1.0"
 
@@ -30,3 +34,14 @@ __all__ = [
     "UsageError",
     "load_config",
 ]
+
+_HOMES = {"Pipeline": "lakeingest.api", "Config": "lakeingest.config", "load_config": "lakeingest.config"}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first used: executors and `lakeingest --help` need none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES.get(name, "lakeingest.errors")), name)
+    globals()[name] = value
+    return value

@@ -6,27 +6,28 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
 from lakeingest import __version__, console
-from lakeingest.config import Config, load_config
 from lakeingest.errors import (
     CheckFailed,
     LakeIngestError,
     NotBuiltYet,
     NotOurState,
     Retryable,
-    UsageError,
     VerificationFailed,
 )
+from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message
+from lakeingest.termination import Terminated, drain, terminate
 
-EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
-_TERMINATED = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
+if TYPE_CHECKING:
+    from lakeingest.config import Config
+
+_BEFORE_ITS_END = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
 # fmt: off
 LATER = (
     "resnapshot", "pause", "resume", "cancel", "changelog", "maintain",
@@ -122,9 +123,11 @@ def check(
     overrides: Overrides = None,
 ) -> None:
     """Ask every precondition of a run; exit 1 where one is not met. Changes nothing."""
+    loaded = _loaded(config, overrides)
+    _begin(loaded, as_json)
     from lakeingest.pipeline import check as stage
 
-    result = stage.check(load_config(config, overrides or ()), parity=parity)
+    result = stage.check(loaded, parity=parity)
     _print(result, as_json, console.check_lines(result))
     if not result.ok:
         raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
@@ -137,7 +140,7 @@ def plan(
     """Show what a run would do with each table; reads one chunk of each, changes nothing."""
     from lakeingest.pipeline import plan as stage
 
-    plans = stage.plan(load_config(config, overrides or ()), tables or ())
+    plans = stage.plan(_loaded(config, overrides), tables or ())
     _print(plans, as_json, console.plan_lines(plans))
 
 
@@ -153,10 +156,10 @@ def run(
     """Copy what is new, then apply the binlog and publish."""
     from lakeingest.pipeline import run as stage
 
-    loaded = load_config(config, overrides or ())
+    loaded = _loaded(config, overrides)
     committed = console.Committed()
 
-    stopping = _drain() if follow else lambda: False
+    stopping = drain() if follow else lambda: False
     try:
         with console.observer(Console(stderr=True)) as draw:
 
@@ -205,7 +208,7 @@ def verify(
     """Prove source = target, chunk by chunk; exit 1 on a difference. The source has to be quiet."""
     from lakeingest.pipeline import verify as stage
 
-    results = stage.verify(load_config(config, overrides or ()), tables or ())
+    results = stage.verify(_loaded(config, overrides), tables or ())
     _print(results, as_json, console.verification_lines(results))
     unequal = [str(result.table) for result in results if not result.equal]
     if unequal:
@@ -214,12 +217,18 @@ def verify(
 
 @app.command()
 def status(
-    tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
+    tables: Names = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the source; no password is needed.")] = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
 ) -> None:
     """Show where each table stands; needs no Spark, and says what the lake knows where the source is away."""
+    loaded = _loaded(config, overrides, offline=offline)
+    _begin(loaded, as_json)
     from lakeingest.pipeline import status as stage
 
-    results = stage.status(load_config(config, overrides or ()), tables or ())
+    results = stage.status(loaded, tables or (), offline=offline)
     if as_json:
         _print(results, as_json, ())
     else:
@@ -274,7 +283,7 @@ for _name in LATER:
 
 def main() -> NoReturn:
     """Run a command; every error is one line, and its class decides the exit code."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, terminate)
     debug = "--debug" in sys.argv
     # what libraries log of an error that is ours to tell is for --debug
     logging.basicConfig(handlers=None if debug else [logging.NullHandler()])
@@ -305,68 +314,16 @@ def _command() -> None:
     words = [word for word in sys.argv[1:] if word != "--debug"]  # wherever it stands
     try:
         answer = app(words, standalone_mode=False)
-    except _Terminated:
-        raise _TERMINATED from None
+    except Terminated:
+        raise _BEFORE_ITS_END from None
     if answer == EXIT_INTERRUPTED:  # Typer answers Ctrl-C with a value
         raise KeyboardInterrupt
 
 
-def exit_code(error: BaseException) -> int:
-    """What a command ends with when this was raised."""
-    if isinstance(error, LakeIngestError):
-        return error.exit_code
-    if _is_usage(error):
-        return UsageError.exit_code
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return EXIT_INTERRUPTED
-    return EXIT_INTERNAL
-
-
-def _is_usage(error: BaseException) -> bool:
-    """Whether Typer did not understand the command line; its error classes are not public, the one method is."""
-    return hasattr(error, "format_message")
-
-
-def message(error: BaseException) -> str:
-    """What users are told: one line."""
-    code = exit_code(error)
-    if _is_usage(error):
-        told = error.format_message() or "no command given"  # type: ignore[attr-defined]
-        text = f"{told} (lakeingest --help)"
-    elif code == EXIT_INTERRUPTED:
-        text = str(error) or "interrupted; what was committed stays, the same command goes on from there"
-    elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:
-        text = f"{error} (runbook: {error.runbook})"
-    else:
-        told = f"internal error: {type(error).__name__}: {error}".splitlines()[0]
-        text = f"{told} (--debug shows the trace; runbook: InternalError)"
-    return " ".join(text.splitlines())
-
-
-class _Terminated(BaseException):
-    """SIGTERM. Not an Exception: libraries in whose calls it comes would take it for a failure of their own."""
-
-
-def _terminated(*_: object) -> NoReturn:
-    raise _Terminated
-
-
-def _drain() -> Callable[[], bool]:
-    """Whether SIGTERM came, which ends a run at its next commit from now on; a second one ends it at once."""
-    came = []
-
-    def note(*_: object) -> None:
-        came.append(True)
-        signal.signal(signal.SIGTERM, _terminated)
-
-    signal.signal(signal.SIGTERM, note)
-    return lambda: bool(came)
-
-
 def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
     """What ended a run; where the same command goes on, with what it goes on from."""
-    if isinstance(error, _Terminated):
-        error = _TERMINATED
+    if isinstance(error, Terminated):
+        error = _BEFORE_ITS_END
     if isinstance(error, KeyboardInterrupt):  # Typer would drop what it says
         return typer.Abort(f"interrupted; {committed}; the same command goes on from there")
     if isinstance(error, Retryable) and (committed.tables or type(error) is Retryable):
@@ -383,13 +340,25 @@ def _stop_spark() -> None:
             session.stop()
 
 
-def _record(config: Config, outcome: dict[str, Any]) -> None:
+def _record(config: "Config", outcome: dict[str, Any]) -> None:
     from lakeingest.pipeline.last_run import record
 
     try:
         record(config.state, outcome)
     except OSError as error:
         sys.stderr.write(f"lakeingest: {config.state / 'last_run.json'} was not written: {error.strerror}\n")
+
+
+def _loaded(path: Path, overrides: list[str] | None, *, offline: bool = False) -> "Config":
+    from lakeingest.config import load_config
+
+    return load_config(path, overrides or (), offline=offline)
+
+
+def _begin(config: "Config", as_json: bool) -> None:
+    """Say at once, on a terminal, which pipeline is asked: the answer takes a moment."""
+    if sys.stderr.isatty() and not as_json:
+        sys.stderr.write(f"{console.pipeline_line(config)}\n")
 
 
 def _print(result: Any, as_json: bool, lines: Any) -> None:

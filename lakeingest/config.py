@@ -270,10 +270,12 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     *,
     cluster: bool = False,
+    offline: bool = False,
 ) -> Config:
     """Read pipeline.yml. `overrides` are `dotted.key=value`; ConfigError names the key, the variable or the file.
 
-    `cluster`: for a Spark that is not here, so that warehouse and state are URIs.
+    `cluster`: for a Spark that is not here, so that warehouse and state are URIs. `offline`: for a command that does
+    not ask the source, so that the variable of its password need not be set.
     """
     try:
         doc = yaml.safe_load(path.read_text())
@@ -285,6 +287,8 @@ def load_config(
         raise ConfigError(f"{path} holds no keys")
     for override in overrides:
         _set(doc, override)
+    if offline and isinstance(doc.get("source"), dict):
+        doc["source"].pop("password", None)
     return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment, cluster=cluster)
 
 

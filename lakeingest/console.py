@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from lakeingest.pipeline.check import CheckResult
 from lakeingest.pipeline.events import (
     Event,
     Following,
@@ -28,10 +27,14 @@ from lakeingest.pipeline.events import (
     WaveCommitted,
     WentBack,
 )
-from lakeingest.pipeline.plan import TablePlan
-from lakeingest.pipeline.run import RunResult
-from lakeingest.pipeline.submit import Submission
-from lakeingest.pipeline.verify import TableVerification
+
+if TYPE_CHECKING:
+    from lakeingest.config import Config
+    from lakeingest.pipeline.check import CheckResult
+    from lakeingest.pipeline.plan import TablePlan
+    from lakeingest.pipeline.run import RunResult
+    from lakeingest.pipeline.submit import Submission
+    from lakeingest.pipeline.verify import TableVerification
 
 KEYS_SHOWN = 20
 EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended
@@ -181,7 +184,13 @@ class Committed:
         return f"committed so far: {', '.join(map(str, self.tables))}"
 
 
-def run_lines(result: RunResult) -> Iterator[str]:
+def pipeline_line(config: "Config") -> str:
+    """From where to where the pipeline copies."""
+    source, target = config.source, config.target
+    return f"{config.name}: {source.type} at {source.host}:{source.port} → {target.format} at {target.warehouse}"
+
+
+def run_lines(result: "RunResult") -> Iterator[str]:
     """What a run came to, a line a table."""
     stopped = {one.table: one for one in result.stopped}
     for table in result.tables:
@@ -197,13 +206,13 @@ def run_lines(result: RunResult) -> Iterator[str]:
         yield "the time was up before the end of the binlog; the same command goes on from here"
 
 
-def stopped_lines(result: RunResult, raised: BaseException) -> Iterator[str]:
+def stopped_lines(result: "RunResult", raised: BaseException) -> Iterator[str]:
     """An error line for each stopped table, except the one whose error is raised."""
     told = " ".join(str(raised).split())
     yield from (f"{one.message} (runbook: {one.error})" for one in result.stopped if one.message != told)
 
 
-def check_lines(result: CheckResult) -> Iterator[str]:
+def check_lines(result: "CheckResult") -> Iterator[str]:
     """A line a condition, the warnings after all others."""
     for one in result.checked:
         if one not in result.warnings:
@@ -212,7 +221,7 @@ def check_lines(result: CheckResult) -> Iterator[str]:
         yield f"{'warning':<8} {one}"
 
 
-def plan_lines(plans: Sequence[TablePlan]) -> Iterator[str]:
+def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
     """What a run would do, a line a table and what is known of it below."""
     for plan in plans:
         yield f"{plan.table} → {plan.target}: {plan.state}"
@@ -239,7 +248,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / size:,.1f} {unit}"
 
 
-def submission_lines(result: Submission) -> Iterator[str]:
+def submission_lines(result: "Submission") -> Iterator[str]:
     """What would be sent, and from where the job takes its variables."""
     yield f"dry run: nothing is sent to EMR Serverless in {result.region}"
     for upload in result.uploads:
@@ -250,7 +259,7 @@ def submission_lines(result: Submission) -> Iterator[str]:
     yield f"start_job_run {json.dumps(result.request, indent=2)}"
 
 
-def verification_lines(results: Sequence[TableVerification]) -> Iterator[str]:
+def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
     """What a verification found, a line a table and one for each of the first keys that differ."""
     for result in results:
         if result.equal:

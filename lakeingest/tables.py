@@ -2,12 +2,13 @@
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lakeingest.core.schema import Choices, TableId
+from lakeingest.errors import OperatorNeeded, UsageError
 
 
 def _pattern(text: str) -> str:
@@ -78,6 +79,19 @@ class Tables(BaseModel):
             if any(_matches(pattern, table) for pattern in self.include)
             and not any(_matches(pattern, table) for pattern in self.exclude)
         )
+
+    def choose(self, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
+        """Of the included tables those that are named as `database.table`; without names, all.
+
+        UsageError for a name that is not among them; OperatorNeeded where no table is included.
+        """
+        if not known:
+            raise OperatorNeeded(f"no table of the source matches tables.include {list(self.include)}")
+        by_name = {str(table): table for table in known}
+        for name in names:
+            if name not in by_name:
+                raise UsageError(f"{name} is not among the source's tables that tables.include names")
+        return sorted(by_name[name] for name in set(names)) or list(known)
 
     def of(self, table: TableId) -> TableOptions:
         """The options of a table; of several patterns that match, later ones win."""

@@ -14,9 +14,10 @@ import pytest
 import typer
 
 from lakeingest import __version__
-from lakeingest.cli import LATER, app, exit_code, message
+from lakeingest.cli import LATER, app
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ConfigError, LakeIngestError
+from lakeingest.exits import exit_code, message
 
 # The commands of the interface, with arguments of theirs, that this version refuses.
 NOT_BUILT = [

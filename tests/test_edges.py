@@ -12,7 +12,7 @@ from pymysql.constants import CR, ER
 from pyspark.errors import PySparkRuntimeError
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from lakeingest import cli
+from lakeingest import exits
 from lakeingest.config import Config, parse_config
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.formats import open_target
@@ -120,10 +120,10 @@ def test_what_is_not_our_bug_has_a_name_an_exit_code_and_a_runbook(
     pipeline = config(tmp_path, kind)
     with pytest.raises(LakeIngestError) as told, named(pipeline.source, open_target(pipeline)):
         raise raised
-    assert (told.value.runbook, cli.exit_code(told.value)) == (name, code)
+    assert (told.value.runbook, exits.exit_code(told.value)) == (name, code)
     assert told.value.__cause__ is raised
     assert (RUNBOOKS / f"{name}.md").is_file()
-    line = cli.message(told.value)
+    line = exits.message(told.value)
     assert line.endswith(f"(runbook: {name})")
     assert "\n" not in line
 
@@ -137,8 +137,8 @@ def test_what_nobody_else_explains_is_a_bug_of_ours(bug: Exception, tmp_path: Pa
     with pytest.raises(type(bug)) as told, named(pipeline.source, open_target(pipeline)):
         raise bug
     assert told.value is bug
-    assert cli.exit_code(bug) == 70
-    assert "runbook: InternalError" in cli.message(bug)
+    assert exits.exit_code(bug) == 70
+    assert "runbook: InternalError" in exits.message(bug)
 
 
 def test_an_error_that_has_a_name_keeps_it(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pymysql
 import pytest
 from typer.testing import CliRunner
 
-from lakeingest.cli import app, message
+from lakeingest.cli import app
 from lakeingest.config import Config, load_config
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, SourceAway, UsageError
+from lakeingest.exits import message
 from lakeingest.pipeline.init import init
 
 PASSWORD = "p@ss:w/o#r?d%41"

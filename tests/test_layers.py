@@ -21,9 +21,9 @@ ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"api", "config"},
     "api": {"pipeline", "spark", "config"},
-    "cli": {"__init__", "commands", "console", "demo", "pipeline", "config"},
+    "cli": {"__init__", "commands", "console", "exits", "termination", "demo", "pipeline", "config"},
     "commands": set(),
-    "console": {"pipeline"},
+    "console": {"pipeline", "config"},
     "demo": {"console", "pipeline", "mysql", "config", "core"},
     "pipeline": EDGES | BELOW,
     **dict.fromkeys(EDGES, BELOW),
@@ -35,6 +35,8 @@ ARROWS: dict[str, set[str]] = {
     "place": set(),
     "services": set(),
     "tables": {"core"},
+    "exits": set(),
+    "termination": set(),
     "errors": set(),
 }
 

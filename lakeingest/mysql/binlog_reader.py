@@ -16,7 +16,6 @@ from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
 from lakeingest.mysql.connection import FILE_START, KILLED, query, written_position
 from lakeingest.mysql.dialect import MARIADB, dialect
-from lakeingest.mysql.reference.segment_decoder import decode
 from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.wire.arrow import Part
 from lakeingest.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
@@ -74,6 +73,8 @@ def read_segment(
         _has_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
         if is_reference():
+            from lakeingest.mysql.reference.segment_decoder import decode
+
             events = _events(connection, segment)
             facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
         else:

@@ -4,6 +4,7 @@ A server that was reset, or restored from a backup, may have the same name, file
 enough, and GTIDs with the same numbers. So what was seen of the binlog is read once more, at most two events.
 """
 
+import time
 from collections.abc import Collection
 
 import pymysql
@@ -14,9 +15,11 @@ from lakeingest.core.position import FilePosition, Position
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql.binlog_reader import can_begin_at, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
-from lakeingest.mysql.connection import FILE_START, beside, file_sizes, free_server_id, written_position
+from lakeingest.mysql.connection import FILE_START, beside, clock, file_sizes, free_server_id, written_position
 from lakeingest.wire.events import ACTIONS, Action, Event, digest, read_gtid
 from lakeingest.wire.grammar import other_history
+
+CLOCK_PAUSE_SECONDS = 0.1
 
 
 def still_there(source: Source, connection: pymysql.Connection, position: Position) -> None:
@@ -76,6 +79,15 @@ def file_began(source: Source, file: str) -> int:
     """The second (since 1970) in which a binlog file was begun."""
     start = FilePosition(file, FILE_START)
     return _event(source, start, start)[0]
+
+
+def wait_until_over(connection: pymysql.Connection, second: int) -> None:
+    """Wait until the server's clock has passed this second (since 1970): at most a second.
+
+    A binlog that is reset afterwards begins its files in later seconds, which tells it from the one before.
+    """
+    while second >= clock(connection):
+        time.sleep(CLOCK_PAUSE_SECONDS)
 
 
 def _event(source: Source, begins: FilePosition, at: FilePosition) -> tuple[int, Event, bytes]:

@@ -18,7 +18,7 @@ from lakeingest.lake.storage import stored
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, written_position
-from lakeingest.mysql.continuity import prove, same_history, still_there
+from lakeingest.mysql.continuity import prove, same_history, still_there, wait_until_over
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.profile import Profile
@@ -122,6 +122,7 @@ def append_segments(context: Context, decoded: list[Decoded], seconds: float) ->
         gtids |= manifest.gtids
     _wait_until_executed(context, gtids)
     _prove_cuts(context, manifests)
+    _wait_for_later_seconds(context, manifests)
     context.lease.assert_held()
     context.spool.append(manifests)
     for one in decoded:
@@ -142,6 +143,14 @@ def _prove_cuts(context: Context, manifests: Sequence[Manifest]) -> None:
         for manifest in manifests:
             position = position.moved(manifest.stop, manifest.gtids, manifest.history)
             prove(context.config.source, position, files)
+
+
+def _wait_for_later_seconds(context: Context, manifests: Sequence[Manifest]) -> None:
+    """A position in a new file names the second in which the file began: it is noted once that second is over."""
+    known = context.spool.position.at.file
+    began = [one.history.began or 0 for one in manifests if one.history and one.stop.file != known]
+    if began:
+        wait_until_over(context.connection, max(began))
 
 
 def spool_to_now(context: Context) -> None:

@@ -6,6 +6,7 @@ run out.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,9 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.splits import Split
-from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, of_pipeline, of_table
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, SplitUnstable, of_pipeline, of_table
 from lakeingest.lake.target import Writer
-from lakeingest.mysql.chunk_reader import Cap, read_chunk
+from lakeingest.mysql.chunk_reader import Cap, ChunkRead, read_chunk
 from lakeingest.mysql.continuity import file_began
 from lakeingest.pipeline.binlog_ingest import Decoded, SpoolSegment, append_segments, are_small, next_segments
 from lakeingest.pipeline.context import Context
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MERGE_BACKLOG = 200_000  # change rows of a table that are worth a merge before its last wave
+READ_TRIES = 3  # of a chunk, while its table is being altered
 MERGE_SPLITS = 128  # splits with low watermarks, each a GTID set in every commit's properties; a merge makes them one
 
 
@@ -71,13 +73,21 @@ class CopyChunk:
         """Rows and marks are of one attempt, and return together."""
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
-            read = read_chunk(self.source, self.schema, self.chunk, self.server_uuid, self.epoch, cap=self.cap)
+            read = self._read()
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
             sound = is_sound(default_suite(self.schema, read.rows.num_rows), read.rows)
         with profile.stage("chunks: write"):
             files = self.writer.write(read.rows)
         return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
+
+    def _read(self) -> ChunkRead:
+        """The chunk, read again a few times where its table changed meanwhile; SplitUnstable where it still does."""
+        asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
+        for _ in range(READ_TRIES - 1):
+            with suppress(SplitUnstable):
+                return read_chunk(*asked, cap=self.cap)
+        return read_chunk(*asked, cap=self.cap)
 
 
 @dataclass(frozen=True, slots=True)

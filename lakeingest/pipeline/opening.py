@@ -17,12 +17,12 @@ from lakeingest.core.history import History
 from lakeingest.core.position import FIRST_EPOCH, FilePosition, Place, Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between
-from lakeingest.errors import LakeIngestError, OperatorNeeded, SchemaChanged, UsageError
+from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import FILE_START, clock, connect, file_sizes, written_position
-from lakeingest.mysql.continuity import file_began
+from lakeingest.mysql.connection import FILE_START, connect, file_sizes, written_position
+from lakeingest.mysql.continuity import file_began, wait_until_over
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
@@ -38,8 +38,6 @@ from lakeingest.spark.session import is_due, open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CLOCK_PAUSE_SECONDS = 0.1
-
 
 @contextmanager
 def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[Context]:
@@ -50,7 +48,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
     began = time.monotonic()
     with connect(config.source) as connection:
         known = config.tables.select(list_tables(connection))
-        chosen = choose(config, known, tables)
+        chosen = config.tables.choose(known, tables)
         # the spool goes on for every table that has a copy, also where only others were asked for
         schemas, refused = require(config, connection, known, chosen, spark=spark is None)
         ours = owner(config, connection, schemas)
@@ -112,17 +110,6 @@ def assert_unchanged(staged: Staged, schema: TableSchema) -> None:
         raise SchemaChanged(
             f"{schema.table}: DDL or tables.options changed its definition since it was copied; it must be copied again"
         )
-
-
-def choose(config: Config, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
-    """The tables that were asked for as `database.table`, or all; UsageError for one that is not included."""
-    if not known:
-        raise OperatorNeeded(f"no table of the source matches tables.include {list(config.tables.include)}")
-    by_name = {str(table): table for table in known}
-    for name in names:
-        if name not in by_name:
-            raise UsageError(f"{name} is not among the source's tables that tables.include names")
-    return sorted(by_name[name] for name in set(names)) or list(known)
 
 
 def _spool(
@@ -222,8 +209,7 @@ def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[Fil
     at = written_position(connection)
     while True:
         file, began = at.file, file_began(config.source, at.file)
-        while began >= clock(connection):
-            time.sleep(CLOCK_PAUSE_SECONDS)
+        wait_until_over(connection, began)
         at = written_position(connection)
         if at.file == file:
             return at, began

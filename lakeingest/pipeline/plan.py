@@ -24,7 +24,7 @@ from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.mysql.table_preflight import CASCADES_FIX, cascading
 from lakeingest.pipeline.context import tasks_at_once
-from lakeingest.pipeline.opening import assert_unchanged, choose
+from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
 from lakeingest.pipeline.report import Report
 
@@ -109,7 +109,7 @@ class Plans(Report, tuple[TablePlan, ...]):
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
     """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
     with connect(config.source) as connection:
-        chosen = choose(config, config.tables.select(list_tables(connection)), tables)
+        chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
         target = open_target(config)
         held = copies(target, chosen)
         server, generated = Server.of(connection, chosen), GeneratedColumns(config.source, connection)

@@ -16,7 +16,6 @@ from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.key_space import next_boundary
 from lakeingest.mysql.schema_reader import list_tables, read_schema
-from lakeingest.pipeline.opening import choose
 from lakeingest.pipeline.report import Report
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def sample(config: Config, table: str, rows: int) -> Sample:
     if rows < 1:
         raise UsageError(f"a sample of {table} has at least one row, not {rows}")
     with connect(config.source) as connection:
-        [chosen] = choose(config, config.tables.select(list_tables(connection)), [table])
+        [chosen] = config.tables.choose(config.tables.select(list_tables(connection)), [table])
         schema = read_schema(connection, chosen, config.tables.of(chosen).choices)
         chunk = Chunk(chosen, KeyRange(upper=next_boundary(connection, schema, None, rows)))
         read = read_chunk(config.source, schema, chunk, server_state(connection).uuid, FIRST_EPOCH)

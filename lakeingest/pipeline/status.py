@@ -18,7 +18,6 @@ from lakeingest.mysql.preflight import Server
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.mysql.table_preflight import cascading
 from lakeingest.pipeline.last_run import failure
-from lakeingest.pipeline.opening import choose
 from lakeingest.pipeline.publish import GATE
 from lakeingest.pipeline.report import Report
 from lakeingest.pipeline.stopped import Stopped, last
@@ -92,13 +91,13 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         return "\n".join(told)
 
 
-def status(config: Config, tables: Sequence[str] = ()) -> Statuses:
+def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
     """The state of the given tables, or of all that the config includes and all that have a copy.
 
     Where the source cannot be asked, the states are what the lake alone says, and `source_error` says why; it is raised
-    where the lake has no copy either.
+    where the lake has no copy either. With `offline` the source is not asked at all.
     """
-    target, source = open_target(config), _asked(config)
+    target, source = open_target(config), _Source() if offline else _asked(config)
     kept = [table for table in config.tables.select(copied(target, config.target)) if _is_ours(target, table)]
     if source.error is not None and not kept:
         raise source.error
@@ -107,10 +106,10 @@ def status(config: Config, tables: Sequence[str] = ()) -> Statuses:
         replace(
             _status(target, table, config.target.name(table), source),
             stopped=last(config.state, table),
-            in_source=None if source.error else table in source.tables,
+            in_source=None if offline or source.error else table in source.tables,
             cascades=source.cascades.get(table, 0),
         )
-        for table in choose(config, known, tables)
+        for table in config.tables.choose(known, tables)
     )
     told.source_error, told.last_run = source.error, failure(config.state)
     return told

@@ -22,7 +22,7 @@ from lakeingest.mysql.connection import connect, free_server_id, written_positio
 from lakeingest.mysql.continuity import still_there
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.comparison import Sides, compare
-from lakeingest.pipeline.opening import assert_unchanged, choose
+from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.report import Report
 from lakeingest.spark.session import open_session
 
@@ -76,7 +76,7 @@ def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | No
     """
     target = open_target(config)
     with connect(config.source) as connection:
-        chosen = choose(config, config.tables.select(list_tables(connection)), tables)
+        chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
         schemas = {table: read_schema(connection, table, config.tables.of(table).choices) for table in chosen}
         staged = {table: _published(target, schemas[table]) for table in chosen}
         session = spark or open_session(config)

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from lakeingest import cli
+from lakeingest import exits
 from lakeingest.config import CATALOG, Config
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import LakeIngestError
@@ -256,9 +256,9 @@ def stops_and_goes_on(pipe: Pipe, record: Record, fault: str, broken: Broken, co
         with pytest.raises(LakeIngestError) as raised:
             run(config, spark=pipe.spark)
         assert [row for row in pipe.rows("orders") if row != (999, "foreign")] == seen
-    line = cli.message(raised.value)
-    record(fault, cli.exit_code(raised.value), line)
-    assert (cli.exit_code(raised.value), said in line, "\n" in line) == (code, True, False), line
+    line = exits.message(raised.value)
+    record(fault, exits.exit_code(raised.value), line)
+    assert (exits.exit_code(raised.value), said in line, "\n" in line) == (code, True, False), line
     pipe.run()
     pipe.assert_equal()
     assert pipe.rows("orders") == [(1, "changed"), (3, "c")]
@@ -271,7 +271,7 @@ def test_a_target_that_is_not_ours_is_left_alone(pipe: Pipe, record: Record) -> 
     others.make(pipe, "orders", (7, "theirs"))
     with pytest.raises(LakeIngestError) as raised:
         pipe.run()
-    record("target is not ours", cli.exit_code(raised.value), cli.message(raised.value))
+    record("target is not ours", exits.exit_code(raised.value), exits.message(raised.value))
     assert raised.value.exit_code == 3
     assert "orders is there" in str(raised.value)
     assert pipe.rows("orders") == [(7, "theirs")]
@@ -285,7 +285,7 @@ def test_a_table_that_was_not_asked_for_is_a_usage_error(pipe: Pipe, record: Rec
     pipe.sql(ORDERS)
     with pytest.raises(LakeIngestError, match="orderz is not among") as raised:
         pipe.run("orderz")
-    record("unknown table", cli.exit_code(raised.value), cli.message(raised.value))
+    record("unknown table", exits.exit_code(raised.value), exits.message(raised.value))
     assert raised.value.exit_code == 2
     assert not pipe.config.state.exists()
 
@@ -334,7 +334,7 @@ def test_a_server_that_dies_in_mid_run_comes_back(mortal: Mortal, pipe_on: Calla
 
     with pytest.raises(LakeIngestError) as raised:
         pipe.run(observe=die)
-    record("source dies in mid-run", cli.exit_code(raised.value), cli.message(raised.value))
+    record("source dies in mid-run", exits.exit_code(raised.value), exits.message(raised.value))
     assert raised.value.exit_code == 75
     pipe.connection = mortal.rise()
     assert len(pipe.seen(WaveCommitted)) == 2

@@ -14,7 +14,8 @@ from lakeingest.core.position import FilePosition
 from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import BinlogGone
-from lakeingest.mysql.connection import written_position
+from lakeingest.mysql.connection import clock, written_position
+from lakeingest.mysql.continuity import wait_until_over
 from lakeingest.pipeline import binlog_ingest, boundaries
 from lakeingest.pipeline.check import check
 from lakeingest.pipeline.events import Event, Opened, WaveCommitted
@@ -86,7 +87,11 @@ def test_a_reset_binlog_that_grew_to_the_same_places_is_noticed(shop: Pipe, mode
 
 
 def test_a_reset_binlog_is_noticed_at_the_start_of_a_file(shop: Pipe, mode: Mode) -> None:
-    """Our position is right behind a rotation, where no transaction of its file comes before it."""
+    """Our position is right behind a rotation, where no transaction of its file comes before it.
+
+    All happens within a second, if the run lets it.
+    """
+    wait_until_over(shop.connection, clock(shop.connection))
     shop.sql("FLUSH BINARY LOGS")
     shop.run()
     [table] = status(shop.config)

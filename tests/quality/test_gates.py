@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeingest import cli
+from lakeingest import termination
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.quality.gates import GateReport, Outcome, run_gate
 from lakeingest.quality.look import is_sound, passed
@@ -255,8 +255,8 @@ def test_rows_that_cannot_be_read_are_no_finding(spark: SparkSession, tmp_path: 
 @pytest.fixture
 def stopped() -> Iterator[type[BaseException]]:
     """SIGTERM raises what it raises in a command."""
-    before = signal.signal(signal.SIGTERM, cli._terminated)  # noqa: SLF001
-    yield cli._Terminated  # noqa: SLF001
+    before = signal.signal(signal.SIGTERM, termination.terminate)
+    yield termination.Terminated
     signal.signal(signal.SIGTERM, before)
 
 

@@ -1,0 +1,39 @@
+"""How a command ends: its exit code, and the one line that says why."""
+
+import typer
+
+from lakeingest.errors import LakeIngestError, UsageError
+
+EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
+
+
+def exit_code(error: BaseException) -> int:
+    """What a command ends with when this was raised."""
+    if isinstance(error, LakeIngestError):
+        return error.exit_code
+    if _is_usage(error):
+        return UsageError.exit_code
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return EXIT_INTERRUPTED
+    return EXIT_INTERNAL
+
+
+def _is_usage(error: BaseException) -> bool:
+    """Whether Typer did not understand the command line; its error classes are not public, the one method is."""
+    return hasattr(error, "format_message")
+
+
+def message(error: BaseException) -> str:
+    """What users are told: one line."""
+    code = exit_code(error)
+    if _is_usage(error):
+        told = error.format_message() or "no command given"  # type: ignore[attr-defined]
+        text = f"{told} (lakeingest --help)"
+    elif code == EXIT_INTERRUPTED:
+        text = str(error) or "interrupted; what was committed stays, the same command goes on from there"
+    elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:
+        text = f"{error} (runbook: {error.runbook})"
+    else:
+        told = f"internal error: {type(error).__name__}: {error}".splitlines()[0]
+        text = f"{told} (--debug shows the trace; runbook: InternalError)"
+    return " ".join(text.splitlines())
