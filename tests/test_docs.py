@@ -17,7 +17,7 @@ import typer.main
 import yaml
 from typer.core import TyperGroup
 
-from lakeingest import cli, console, errors, exits
+from lakeingest import Pipeline, cli, console, errors, exits
 from lakeingest.config import Config, parse_config
 from lakeingest.errors import LakeIngestError, NotBuiltYet
 
@@ -108,6 +108,21 @@ def test_a_part_of_a_pipeline_is_understood(name: str, text: str) -> None:
     part = yaml.safe_load(text)
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}
     assert parse_config(doc | part, ROOT, {}, cluster="submit" in part).tables.include, name
+
+
+PYTHON = [(name, code) for name, text in TEXTS.items() for code in fences("python", text)]
+
+
+@pytest.mark.parametrize(("name", "code"), PYTHON, ids=[name for name, _ in PYTHON])
+def test_an_example_in_python_uses_what_there_is(name: str, code: str) -> None:
+    """It can be parsed, and each attribute of its pipeline is one of Pipeline."""
+    used = [
+        node.attr
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pipeline"
+    ]
+    assert used, name
+    assert all(hasattr(Pipeline, attribute) for attribute in used)
 
 
 def test_keys_that_the_limits_name_are_not_built_yet() -> None:
