@@ -28,7 +28,9 @@ INDEX = RUNBOOKS.pop("README")
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))}
 README_LINES_MAX = 120
 GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "configuration", "types")}
-TEXTS = {name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")} | PAGES
+TEXTS = {
+    name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md")
+} | PAGES
 SOURCES = sorted(path for path in (ROOT / "lakeingest").rglob("*") if path.suffix in {".py", ".sql", ".yml"})
 ERRORS = [
     error
