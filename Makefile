@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slice lint bench lock clean
+.PHONY: help demo test test-all test-slice lint docs bench lock clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
@@ -39,6 +39,10 @@ lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+
+docs: .venv/package.stamp .venv/dev.stamp ## make the reference pages anew, and the site in build/site
+	.venv/bin/python docs/generate.py
+	.venv/bin/python -m mkdocs build --strict
 
 bench: .venv/package.stamp .venv/dev.stamp ## measure lakeingest beside its peers, for hours (DIR=folder ROUNDS=n)
 	.venv/bin/python -m benchmarks.pipelines --rounds $(ROUNDS) --dir $(DIR) --json $(DIR)/figures.json --plots $(DIR)/plots

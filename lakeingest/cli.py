@@ -58,6 +58,7 @@ ConfigFile = Annotated[Path, typer.Option("-c", "--config", envvar="LAKEINGEST_C
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="database.table; default: all included.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Runbook = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The last word of an error's line.")]
 PIPELINE = Path("pipeline.yml")
 Service = Literal["emr", "emr-serverless", "dataproc", "dataproc-serverless"]
 
@@ -92,7 +93,7 @@ def demo(
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = PIPELINE,
+    path: Annotated[Path, typer.Argument(metavar="[PATH]", help="The file to write.")] = PIPELINE,
     source: Annotated[
         str | None,
         typer.Option(
@@ -258,7 +259,7 @@ def submit(
 
 
 @app.command()
-def explain(name: Annotated[str | None, typer.Argument(help="The last word of an error's line.")] = None) -> None:
+def explain(name: Runbook = None) -> None:
     """Print the runbook of an error; without NAME, the list of all runbooks."""
     from lakeingest.commands import explain as stage
 

@@ -1,26 +1,36 @@
-"""What the README, the runbooks and the sources say is so."""
+"""What the README, the documents, the runbooks and the sources say is so."""
 
 import ast
+import importlib.util
 import inspect
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import typer.main
 import yaml
 from typer.core import TyperGroup
 
-from lakeingest import cli, console, errors, exits
-from lakeingest.config import Config
-from lakeingest.errors import LakeIngestError
+from lakeingest import Pipeline, cli, console, errors, exits
+from lakeingest.config import Config, parse_config
+from lakeingest.errors import LakeIngestError, NotBuiltYet
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-RUNBOOKS = {path.stem: path.read_text() for path in (ROOT / "infra" / "runbooks").glob("*.md")}
+RUNBOOKS = {path.stem: path.read_text() for path in (ROOT / "lakeingest" / "runbooks").glob("*.md")}
 INDEX = RUNBOOKS.pop("README")
+PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))}
+README_LINES_MAX = 120
+GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "configuration", "types")}
+TEXTS = {
+    name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md")
+} | PAGES
 SOURCES = sorted(path for path in (ROOT / "lakeingest").rglob("*") if path.suffix in {".py", ".sql", ".yml"})
 ERRORS = [
     error
@@ -38,6 +48,11 @@ def blocks(language: str, text: str = README) -> str:
     return textwrap.dedent("\n".join(found))
 
 
+def fences(language: str, text: str) -> list[str]:
+    """The code blocks of a text in one language, one by one."""
+    return [textwrap.dedent(found) for found in re.findall(rf"(?ms)^ *```{language}\n(.*?)^ *```", text)]
+
+
 def group() -> TyperGroup:
     """The command line as Typer has built it."""
     built = typer.main.get_command(cli.app)
@@ -45,40 +60,179 @@ def group() -> TyperGroup:
     return built
 
 
-@pytest.mark.parametrize("text", [README, INDEX, *RUNBOOKS.values()], ids=["README", "index", *RUNBOOKS])
-def test_every_command_of_a_text_exists(text: str) -> None:
+WITH_COMMANDS = {"README.md": README, "runbooks": INDEX} | {f"runbooks/{name}": text for name, text in RUNBOOKS.items()}
+
+
+@pytest.mark.parametrize("name", WITH_COMMANDS | TEXTS)
+def test_every_command_of_a_text_exists(name: str) -> None:
     """Each `lakeingest` line of a shell block, and each `lakeingest …` in the text, is a command that is built."""
     commands = group().commands
-    told = re.sub(r"^```text\n.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)  # messages name what is not built too
-    lines = re.findall(r"^ *lakeingest ([a-z][^#\n|>]*)", blocks("sh", told), re.MULTILINE)
-    lines += re.findall(r"`lakeingest ([a-z][^`]*)`", told)
-    assert lines
+    text = (TEXTS | WITH_COMMANDS)[name]
+    text = re.sub(r"^ *```text\n.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)  # messages name what is not built
+    lines = re.findall(r"^ *lakeingest ([a-z][^#\n|>]*)", blocks("sh", text), re.MULTILINE)
+    lines += re.findall(r"`lakeingest ([a-z][^`]*)`", text)
+    assert lines or name not in WITH_COMMANDS
     for line in lines:
-        name, *arguments = shlex.split(line)
-        assert name in commands, line
-        assert name not in cli.LATER, line
-        known = {option for parameter in commands[name].params for option in parameter.opts} | {"--debug"}
+        command, *arguments = shlex.split(line)
+        assert command in commands, line
+        assert command not in cli.LATER, line
+        known = {option for parameter in commands[command].params for option in parameter.opts} | {"--debug"}
         assert {argument for argument in arguments if argument.startswith("-")} <= known, line
 
 
-def test_options_that_the_text_names_exist() -> None:
-    """Every `--option` in the README's text belongs to a command."""
+@pytest.mark.parametrize("name", TEXTS)
+def test_options_that_a_text_names_exist(name: str) -> None:
+    """Every `--option` in a text belongs to a command."""
     commands = group().commands.values()
     known = {option for command in commands for parameter in command.params for option in parameter.opts}
-    assert set(re.findall(r"`(--[a-z-]+)", README)) <= known | {"--version", "--debug", "--help"}
+    assert set(re.findall(r"`(--[a-z-]+)", TEXTS[name])) <= known | {"--version", "--debug", "--help"}
 
 
-def test_the_example_of_the_readme_is_a_pipeline() -> None:
-    """The YAML that a reader copies is understood as it stands."""
-    doc = yaml.safe_load(blocks("yaml").replace("${MYSQL_PASSWORD}", "secret"))
+@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if blocks("yaml", text)])
+def test_a_complete_example_is_a_pipeline(name: str) -> None:
+    """The YAML that a reader copies is understood as it is; README and quickstart have such an example."""
+    doc = yaml.safe_load(blocks("yaml", TEXTS[name]).replace("${MYSQL_PASSWORD}", "secret"))
     assert Config.model_validate(doc).name == "shop"
 
 
-def test_the_exit_codes_of_the_readme_are_those_of_the_classes() -> None:
+def test_readme_and_quickstart_have_a_complete_example() -> None:
+    """A reader of only one of them can begin."""
+    assert blocks("yaml", README)
+    assert blocks("yaml", PAGES["docs/quickstart.md"])
+
+
+EXAMPLES = [(name, text) for name, page in PAGES.items() for text in fences("yml", page) if "expectations:" not in text]
+
+
+@pytest.mark.parametrize(("name", "text"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
+def test_a_part_of_a_pipeline_is_understood(name: str, text: str) -> None:
+    """Each part that a page shows is taken by a pipeline.yml; one with `submit` is for a cluster."""
+    part = yaml.safe_load(text)
+    doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}
+    assert parse_config(doc | part, ROOT, {}, cluster="submit" in part).tables.include, name
+
+
+PYTHON = [(name, code) for name, text in TEXTS.items() for code in fences("python", text)]
+
+
+@pytest.mark.parametrize(("name", "code"), PYTHON, ids=[name for name, _ in PYTHON])
+def test_an_example_in_python_uses_what_there_is(name: str, code: str) -> None:
+    """It can be parsed, and each attribute of its pipeline is one of Pipeline."""
+    used = [
+        node.attr
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pipeline"
+    ]
+    assert used, name
+    assert all(hasattr(Pipeline, attribute) for attribute in used)
+
+
+def test_keys_that_the_limits_name_are_not_built_yet() -> None:
+    """Each is refused as such; a key that is built leaves the page."""
+    part = PAGES["docs/guarantees.md"].partition("The keys of pipeline.yml that are not built yet:")[2]
+    named = {
+        key for line in part.splitlines() if line.startswith("- ") for key in re.findall(r"`([a-z_.-]+)[`:]", line)
+    }
+    options = ("chunk_key", "partition_by", "columns", "deletes", "metadata")
+    given: dict[str, Any] = {
+        "tables.startup": {"tables": {"include": ["shop.*"], "startup": "latest"}},
+        **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},
+        "target.catalog.uri": {"target": {"catalog": {"uri": "x"}}},
+        "target.table": {"target": {"table": "lake.orders"}},
+        "quality.on_failure": {"quality": {"on_failure": "quarantine"}},
+        **{key: {key: {}} for key in ("changelog", "points", "throttle")},
+        **{f"submit.{key}": {"submit": {key: {}}} for key in ("emr", "dataproc", "dataproc-serverless")},
+    }
+    assert named - {"initial", "tables.options"} == given.keys()
+    doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}
+    for key, part_of_it in given.items():
+        with pytest.raises(NotBuiltYet, match=key.rpartition(".")[2]):
+            parse_config(doc | part_of_it, ROOT, {})
+
+
+def test_commands_that_the_limits_name_are_all_that_are_not_built() -> None:
+    """Whatever the command line refuses is on the page of limits."""
+    part = PAGES["docs/guarantees.md"].partition("## What is not built yet")[2]
+    assert set(cli.LATER) <= set(re.findall(r"`([a-z]+)", part))
+
+
+def test_the_exit_codes_of_the_documents_are_those_of_the_classes() -> None:
     """The table has every code that a command can end with, and no other."""
-    table = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+    page = PAGES["docs/howto/schedule-runs.md"]
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     raised = {error.exit_code for error in ERRORS}
     assert table == {0} | raised | {exits.EXIT_INTERNAL, exits.EXIT_INTERRUPTED, console.EXIT_CLOSED_PIPE}
+
+
+def test_the_readme_is_read_in_minutes() -> None:
+    """What needs more room has a page of its own."""
+    assert len(README.splitlines()) <= README_LINES_MAX
+
+
+def generator() -> ModuleType:
+    """`docs/generate.py`, which is a script and in no package."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", sorted(GENERATED))
+def test_a_reference_page_is_current(name: str) -> None:
+    """It is what the code says now; `make docs` makes it anew."""
+    made = {f"docs/reference/{page}": make for page, make in generator().PAGES.items()}
+    assert made.keys() == GENERATED
+    assert PAGES[name] == made[name]()
+
+
+def links(text: str) -> list[str]:
+    """Where a text's links and pictures lead, code left out."""
+    text = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as forges and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "lakeingest/runbooks/README.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    """Every link within the repository leads to a file, and to a heading where it names one."""
+    for link in links((ROOT / name).read_text()):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            there = (ROOT / name).parent / path if path else ROOT / name
+            assert there.is_file(), f"{name}: {link}"
+            assert not anchor or anchor in anchors(there.read_text()), f"{name}: {link}"
+
+
+def test_every_page_can_be_reached() -> None:
+    """From the README, link by link; runbooks are reached through their list."""
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            waiting += [page.parent / link.partition("#")[0] for link in links(page.read_text()) if "://" not in link]
+    pages = [*PAGES, *(f"lakeingest/runbooks/{name}.md" for name in RUNBOOKS)]
+    assert [page for page in pages if ROOT / page not in reached] == []
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """MkDocs takes every page, link and anchor, and the site has the runbooks and the pictures from elsewhere."""
+    mkdocs = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(mkdocs, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    assert {path.name for path in (tmp_path / "site" / "runbooks").iterdir() if path.is_dir()} == RUNBOOKS.keys()
+    page = (tmp_path / "site" / "troubleshooting" / "index.html").read_text()
+    assert 'href="../runbooks/SourceAway/"' in page
+    assert (tmp_path / "site" / "measured" / "batches-table.png").is_file()
+    assert [path for path in (tmp_path / "site").rglob("index.html") if "```" in path.read_text()] == []
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
@@ -88,18 +242,26 @@ def test_every_error_says_what_it_means(error: type[LakeIngestError]) -> None:
     assert (error.__doc__ or "").endswith(".")
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE))))
-def test_every_target_of_the_readme_is_in_the_makefile(target: str) -> None:
+TARGETS = {one for text in TEXTS.values() for one in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_every_target_of_the_documents_is_in_the_makefile(target: str) -> None:
     """`make target` is known to make itself."""
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_files_that_the_readme_names_exist() -> None:
-    """The reading path leads somewhere."""
-    named = re.findall(r"`((?:lakeingest|tests)/[\w/]+\.py)`", README)
-    assert named
-    assert [name for name in named if not (ROOT / name).is_file()] == []
+MODULE = re.compile(r"python3? -m ((?:benchmarks|lakeingest)[\w.]*)")
+PATH = re.compile(r"`((?:\.ci|benchmarks|docs|infra|lakeingest|notebooks|tests)/[\w./-]*)`")
+
+
+@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if PATH.search(text) or MODULE.search(text)])
+def test_files_that_a_text_names_exist(name: str) -> None:
+    """A reader who looks for what to change, or for the reason of something, finds it."""
+    modules = (one.replace(".", "/") for one in MODULE.findall(TEXTS[name]))
+    named = [*PATH.findall(TEXTS[name]), *(one if (ROOT / one).is_dir() else f"{one}.py" for one in modules)]
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize(
@@ -115,10 +277,9 @@ def test_nothing_unfinished_or_local_is_in_the_sources(pattern: str) -> None:
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in [
             *SOURCES,
-            *(ROOT / "infra").rglob("*.md"),
-            ROOT / "README.md",
-            ROOT / "Makefile",
-            ROOT / "pyproject.toml",
+            *(ROOT / "lakeingest" / "runbooks").rglob("*.md"),
+            *(path for path in (ROOT / "docs").rglob("*") if path.suffix in {".md", ".py", ".svg", ".yml"}),
+            *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml")),
         ]
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if re.search(pattern, line)

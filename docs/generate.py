@@ -1,0 +1,178 @@
+"""The reference pages that are made from the code: `python docs/generate.py` writes them, a test keeps them current.
+
+Keys, values and defaults are those of the configuration's models, commands and options those of the command line, types
+those of the lake formats. What a key means is in `keys.yml` beside this file, a line for each.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from lakeingest import Config, cli
+from lakeingest.core.schema import Column, Kind
+from lakeingest.lake.types import hudi_type, iceberg_type
+
+DOCS = Path(__file__).parent
+MADE = "<!-- Made by docs/generate.py: do not edit. -->\n"
+
+# MySQL's types, what a column of them holds, and what a reader should know.
+TYPES: tuple[tuple[str, Kind, str], ...] = (
+    ("`tinyint`, `smallint`, `mediumint`, `int`", Kind.INT32, "also unsigned, except `int unsigned`"),
+    ("`int unsigned`, `bigint`", Kind.INT64, ""),
+    ("`bigint unsigned`", Kind.UINT64, ""),
+    ("`decimal(p,s)` up to 38 digits", Kind.DECIMAL, "here `decimal(10,2)`"),
+    ("`decimal(p,s)` of more than 38 digits", Kind.NUMERAL, "the number as text"),
+    ("`float`", Kind.FLOAT, "the exact binary value"),
+    ("`double`", Kind.DOUBLE, "the exact binary value"),
+    ("`year`", Kind.INT32, "0000 is 0"),
+    ("`date`", Kind.DATE, "for zero dates see `zero_dates` below"),
+    ("`datetime(f)`", Kind.DATETIME, "no time zone"),
+    ("`timestamp(f)`", Kind.TIMESTAMP, "an instant, in UTC"),
+    ("`time(f)`", Kind.TIME, "MySQL's text, `-838:59:59` to `838:59:59`"),
+    ("`char`, `varchar`, `tinytext` to `longtext`", Kind.STRING, "decoded from the column's charset"),
+    ("`enum`, `set`", Kind.STRING, "the members' names; those of a set with commas between them"),
+    ("`json`", Kind.JSON, "MySQL's text of the value; MariaDB: the text that was written"),
+    ("`bit(1)`", Kind.BOOLEAN, ""),
+    ("`bit(n)`", Kind.BINARY, "big endian"),
+    ("`binary`, `varbinary`, `tinyblob` to `longblob`", Kind.BINARY, "with the zero padding of `binary(n)`"),
+    ("`geometry` and its subtypes", Kind.BINARY, "WKB"),
+    ("`vector`", Kind.VECTOR, "MySQL 9"),
+    ("`uuid`", Kind.UUID, "MariaDB"),
+    ("`inet4`, `inet6`", Kind.ADDRESS, "MariaDB"),
+)
+CHOICES: tuple[tuple[str, Kind], ...] = (
+    ("`zero_dates: string`: `date`, `datetime`, `timestamp`", Kind.MOMENT),
+    ("`tinyint1: boolean`: `tinyint(1)`", Kind.BOOLEAN),
+    ("`time: micros`: `time`", Kind.MICROS),
+    ("`geometry: ewkb`: `geometry` and its subtypes", Kind.BINARY),
+)
+
+
+def configuration_page() -> str:
+    """Every key of pipeline.yml; KeyError for a key without a meaning, ValueError for a meaning without a key."""
+    meanings = dict(yaml.safe_load((DOCS / "keys.yml").read_text()))
+    schema = Config.model_json_schema()
+    parts: dict[str, list[str]] = {}
+    for key, value, default in _keys(schema, schema["$defs"]):
+        part = next((part for part in ("tables.options", "submit") if key.startswith(f"{part}.")), key.split(".")[0])
+        parts.setdefault(part, []).append(
+            f"| `{key.replace('*', 'PATTERN')}` | {value} | {default} | {meanings.pop(key)} |"
+        )
+    if meanings:
+        raise ValueError(f"keys.yml has keys that pipeline.yml has not: {', '.join(meanings)}")
+    single = [row for rows in parts.values() if len(rows) == 1 for row in rows]
+    tables = {"The pipeline": single} | {f"`{part}`": rows for part, rows in parts.items() if len(rows) > 1}
+    return "\n".join(
+        [
+            MADE,
+            "# Configuration: pipeline.yml\n",
+            "Commands read `./pipeline.yml`, or the file that `-c FILE` or `$LAKEINGEST_CONFIG` names. Relative paths",
+            "start at the folder of that file. `${NAME}` is replaced by an environment variable, and `${NAME:-text}`",
+            "has a default. `--set key=value` overrides a key for one command. An unknown key is an error that names",
+            "the nearest key. `lakeingest init` writes a commented example.\n",
+            "`PATTERN` is a pattern like those of `tables.include`. If several patterns match a table, the options of",
+            "the later ones win. Keys that this version refuses: [guarantees and limits](../guarantees.md).",
+            *(_table(f"## {title}", ("key", "value", "default", "meaning"), rows) for title, rows in tables.items()),
+        ]
+    )
+
+
+def cli_page() -> str:
+    """Every command that is built, with its arguments and options."""
+    group = cast("TyperGroup", get_command(cli.app))  # the app has several commands
+    return "\n".join(
+        [
+            MADE,
+            "# Commands\n",
+            "`--debug` anywhere on the command line shows the trace of an error. Exit codes are listed in",
+            "[schedule runs](../howto/schedule-runs.md#exit-codes).\n",
+            *(_command(name, cast("TyperCommand", one)) for name, one in group.commands.items() if not one.hidden),
+        ]
+    )
+
+
+def types_page() -> str:
+    """What each type becomes in each format."""
+    usual = [f"| {mysql} | {_in_lake(kind)} | {note} |" for mysql, kind, note in TYPES]
+    chosen = [f"| {choice} | {_in_lake(kind)} |" for choice, kind in CHOICES]
+    text = (DOCS / "reference" / "types.in").read_text()
+    return MADE + text.replace(
+        "@usual@", _table("", ("MySQL or MariaDB", "Iceberg", "Hudi (Spark)", "note"), usual).strip()
+    ).replace("@chosen@", _table("", ("choice: columns", "Iceberg", "Hudi (Spark)"), chosen).strip())
+
+
+PAGES = {"configuration.md": configuration_page, "cli.md": cli_page, "types.md": types_page}
+
+
+def _keys(schema: Mapping[str, Any], defined: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """The keys of a JSON schema by their dotted names, with their values and defaults."""
+    for name, field in schema["properties"].items():
+        key = f"{prefix}{name}"
+        forms = [form for form in field.get("anyOf", [field]) if form != {"type": "null"}]
+        inner = forms[0].get("$ref") or _of_patterns(forms[0])
+        if inner:
+            pattern = "" if forms[0].get("$ref") else "*."
+            yield from _keys(defined[inner.rpartition("/")[2]], defined, f"{key}.{pattern}")
+        else:
+            nullable = {"type": "null"} in field.get("anyOf", []) and field["default"] is not None
+            values = [_value(form) for form in forms] + ["`null`"] * nullable
+            required = name in schema.get("required", ())
+            yield key, " or ".join(values), "required" if required else _default(field)
+
+
+def _of_patterns(form: Mapping[str, Any]) -> str:
+    """The model of each value, where the keys are the user's patterns."""
+    values = form.get("additionalProperties")
+    return values.get("$ref", "") if isinstance(values, Mapping) else ""
+
+
+def _value(form: Mapping[str, Any]) -> str:
+    """What may stand there, in words."""
+    if "const" in form or "enum" in form:
+        return ", ".join(f"`{value}`" for value in form.get("enum", [form.get("const")]))
+    least, most = form.get("minimum"), form.get("maximum")
+    if form["type"] == "integer":
+        return (
+            "a number" + (f" from {least}" if least is not None else "") + (f" to {most}" if most is not None else "")
+        )
+    texts = {"path": "a path", "duration": "a duration such as `12h` or `5d`"}
+    names = {"array": "a list", "object": "keys and values", "string": "text"}
+    return texts.get(form.get("format", ""), names[form["type"]])
+
+
+def _default(field: Mapping[str, Any]) -> str:
+    """The default as pipeline.yml has it; "none" where there is none."""
+    default = field["default"]
+    if default in (None, "", [], {}):
+        return "none"
+    if field.get("format") == "duration":
+        default = str(default).removeprefix("P").lower()
+    return f"`./{default}`" if field.get("format") == "path" else f"`{default}`"
+
+
+def _command(name: str, command: TyperCommand) -> str:
+    context = command.make_context(name, [], resilient_parsing=True)
+    records = [record for one in command.params if (record := one.get_help_record(context))]
+    arguments = [names.split(" <")[0] for names, _ in records if not names.startswith("-")]
+    rows = [f"| `{names.replace('|', ' or ')}` | {' '.join(text.split())} |" for names, text in records]
+    usage = " ".join(["lakeingest", name, "[OPTIONS]", *arguments])
+    head = f"## {name}\n\n{command.help}\n\n```text\n{usage}\n```"
+    return head + _table("", ("argument or option", "meaning"), rows)
+
+
+def _in_lake(kind: Kind) -> str:
+    column = Column("c", kind, "", precision=10, scale=2)
+    return f"`{iceberg_type(column)}` | `{hudi_type(column)}`"
+
+
+def _table(title: str, heads: tuple[str, ...], rows: list[str]) -> str:
+    return "\n".join([f"\n{title}\n", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *rows, ""])
+
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (DOCS / "reference" / name).write_text(page())
