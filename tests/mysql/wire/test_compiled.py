@@ -123,9 +123,9 @@ def test_where_nothing_can_be_kept_each_process_compiles(package: Package) -> No
 
 def test_no_other_source_and_no_other_processor_finds_them(package: Package, tmp_path: Path) -> None:
     """Machine code holds steps of other files than its own, and instructions that other machines lack."""
-    changed = Package(tmp_path / "changed.zip")
+    changed, source = Package(tmp_path / "changed.zip"), Path("mysql", "wire", "json_scalar.py")
     with zipfile.ZipFile(changed.path, "a") as packed, pytest.warns(UserWarning, match="Duplicate name"):
-        packed.writestr("lakeingest/mysql/wire/json_scalar.py", (PACKAGE / "mysql" / "wire" / "json_scalar.py").read_text() + "#")
+        packed.writestr(str("lakeingest" / source), (PACKAGE / source).read_text() + "#")
     folders = {
         package.run(NUMBA_CACHE_DIR=tmp_path)[1],
         changed.run(NUMBA_CACHE_DIR=tmp_path)[1],
