@@ -15,12 +15,19 @@ from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
 from tests import lanes, pinned
+from tests.processes import pytest_xdist_make_scheduler
 from tests.quick import QUICK
 from tests.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_sessionfinish"]  # hooks that pytest finds here
+__all__ = [  # hooks that pytest finds here
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_sessionfinish",
+    "pytest_xdist_make_scheduler",
+]
 
 FORMATS = ("iceberg", "hudi")
+SPECIAL_SERVERS = 5
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,19 +38,29 @@ def _ctrl_c_is_not_ignored() -> None:
 
 @pytest.fixture(scope="session")
 def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalServer]]:
-    """Call it with a flavor and settings: a server with them, shared by all who ask for the same."""
-    servers: dict[tuple[Flavor, frozenset[tuple[str, str]]], LocalServer] = {}
-    with ExitStack() as running:
+    """Call it with a flavor and settings: a server with them, shared by all who ask for the same.
 
-        def start(flavor: Flavor, **settings: str) -> LocalServer:
-            wanted = flavor, frozenset(settings.items())
-            if wanted not in servers:
-                folder = tmp_path_factory.mktemp("server")
-                program = pinned.program(flavor)
-                servers[wanted] = running.enter_context(local_server(folder, settings, flavor=flavor, program=program))
-            return servers[wanted]
+    Servers with default settings run until the end. Of the others the last few that were asked for run: a server has
+    some 300 MB.
+    """
+    servers: dict[tuple[Flavor, frozenset[tuple[str, str]]], tuple[LocalServer, ExitStack]] = {}
 
-        yield start
+    def start(flavor: Flavor, **settings: str) -> LocalServer:
+        wanted = flavor, frozenset(settings.items())
+        if wanted not in servers:
+            special = [server for server in servers if server[1]]
+            if settings and len(special) >= SPECIAL_SERVERS:
+                servers.pop(special[0])[1].close()
+            running, folder = ExitStack(), tmp_path_factory.mktemp("server")
+            lean = {} if flavor.is_mariadb else {"performance_schema": "OFF"}  # 250 MB of memory
+            server = local_server(folder, lean | settings, flavor=flavor, program=pinned.program(flavor))
+            servers[wanted] = running.enter_context(server), running
+        servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last
+        return servers[wanted][0]
+
+    yield start
+    for _, running in servers.values():
+        running.close()
 
 
 @pytest.fixture(scope="session")

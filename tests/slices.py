@@ -30,6 +30,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fail a run that took longer than it may; a slice without tests has passed."""
+    if hasattr(session.config, "workerinput"):
+        return  # the process that deals out the tests judges
     minutes, limit = (time.monotonic() - _began) / 60, session.config.getoption("minutes")
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and "/" in session.config.getoption("take"):
         session.exitstatus = pytest.ExitCode.OK
