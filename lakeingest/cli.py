@@ -19,6 +19,7 @@ from lakeingest.errors import (
     NotBuiltYet,
     NotOurState,
     Retryable,
+    StorageFailed,
     VerificationFailed,
 )
 from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message
@@ -345,8 +346,8 @@ def _record(config: "Config", outcome: dict[str, Any]) -> None:
 
     try:
         record(config.state, outcome)
-    except OSError as error:
-        sys.stderr.write(f"lakeingest: {config.state / 'last_run.json'} was not written: {error.strerror}\n")
+    except StorageFailed as error:
+        sys.stderr.write(f"lakeingest: {error}\n")
 
 
 def _loaded(path: Path, overrides: list[str] | None, *, offline: bool = False) -> "Config":

@@ -21,8 +21,8 @@ from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.profile import Profile
 from lakeingest.spark.scatter import scatter
+from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.segment_files import SegmentFiles
-from lakeingest.spool.spool import Manifest
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
 PIECES_EACH = 4  # of a reader: change rows are not spread evenly, and each piece costs a connection

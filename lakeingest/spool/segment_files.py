@@ -16,7 +16,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.disk import sync
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
-from lakeingest.spool.spool import Manifest
+from lakeingest.spool.manifest import Manifest
 
 _GROUP_BYTES = 64 << 20  # of rows that wait, for all tables together: a row group of a few rows is slow to read
 

@@ -8,69 +8,23 @@ spool/data/…                 what the manifests name; anything else is left of
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
 from lakeingest.disk import sync
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
-from lakeingest.state.whole_file import create, replace_whole, writing
+from lakeingest.spool.manifest import Manifest
+from lakeingest.state import store
 
 BATCH_ROWS = 4_096  # transactions that are Python objects at once
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """One spooled segment: what it covers, which tables it watched, and its files (relative to the spool's folder).
-
-    `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
-    `nulled` counts values of new rows that are NULL only because the user chose so. `history` is what was seen of the
-    binlog at `stop`; None: written by a version that did not note it.
-    """
-
-    start: FilePosition
-    stop: FilePosition
-    gtids: GtidSet
-    transactions: str
-    tables: Mapping[TableId, tuple[str, int] | None]
-    nulled: Mapping[TableId, int] = field(default_factory=dict)
-    history: History | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON document that `from_json` reads back."""
-        return {
-            "start": str(self.start),
-            "stop": str(self.stop),
-            "gtids": str(self.gtids),
-            "transactions": self.transactions,
-            "tables": {str(table): file for table, file in self.tables.items()},
-            "nulled": {str(table): count for table, count in self.nulled.items()},
-            "history": None if self.history is None else self.history.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        return cls(
-            FilePosition.parse(doc["start"]),
-            FilePosition.parse(doc["stop"]),
-            GtidSet.parse(doc["gtids"]),
-            str(doc["transactions"]),
-            {
-                TableId.parse(table): None if file is None else (str(file[0]), int(file[1]))
-                for table, file in doc["tables"].items()
-            },
-            {TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
-            None if doc.get("history") is None else History.from_json(doc["history"]),
-        )
 
 
 class Spool:
@@ -123,7 +77,7 @@ class Spool:
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
-        with writing(folder):
+        with store.writing(folder):
             # the last first: interrupted, this leaves a spool that ends earlier, and no gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
                 old.unlink()
@@ -132,7 +86,7 @@ class Spool:
                 one.mkdir(parents=True, exist_ok=True)
             sync(folder)
             sync(folder.parent)
-        replace_whole(folder / "opened.json", opened.to_json())
+        store.replace(folder / "opened.json", opened.to_json())
         return cls(folder, opened, {}, 0)
 
     @property
@@ -175,7 +129,7 @@ class Spool:
         """
         if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries:
             self._boundaries = {**self.boundaries, boundary: began}
-            replace_whole(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
+            store.replace(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
 
     def keep_boundaries(self, kept: Collection[FilePosition]) -> None:
         """Forget the others: nothing ends there any more."""
@@ -186,13 +140,13 @@ class Spool:
 
         StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
         """
-        with writing(self.folder):
+        with store.writing(self.folder):
             sync(self.folder / "data")  # the names of the files; what is in them is safe already
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
             path = self.folder / "segments" / f"{self._last + 1:06d}.json"
-            if not create(path, segment.to_json()):
+            if not store.create(path, segment.to_json()):
                 raise StaleWriter(f"another run continued the spool with {path}; run the same command again")
             self._last += 1
             self._segments[self._last] = segment
@@ -215,7 +169,7 @@ class Spool:
             one, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
             nulled = {**one.nulled, **read.nulled} if is_last else one.nulled
             wider = replace(one, tables={**one.tables, **tables}, nulled=nulled)
-            replace_whole(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
+            store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
             self._segments[number] = wider
 
     def log(self) -> TransactionLog:
@@ -261,9 +215,9 @@ class Spool:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # a crash in between leaves manifests that end before or where the spool begins: `load` passes them over
-        replace_whole(self.folder / "opened.json", opened.to_json())
+        store.replace(self.folder / "opened.json", opened.to_json())
         self._opened = opened
-        with writing(self.folder):
+        with store.writing(self.folder):
             for number in ended:
                 (self.folder / "segments" / f"{number:06d}.json").unlink()
                 segment = self._segments.pop(number)

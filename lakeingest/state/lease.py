@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lakeingest.errors import LeaseHeld, LeaseLost, StorageFailed
+from lakeingest.state import store
 
 RENEW_SECONDS = 10.0
 VOID_SECONDS = 30.0
@@ -146,9 +147,7 @@ def _take(path: Path) -> Lease:
                 )
         mine = Owner.of_this_process()
         lease = Lease(path, mine.token)
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(asdict(mine)))
-        new.replace(path)
+        store.replace(path, asdict(mine))
         return lease
 
 

@@ -3,12 +3,11 @@
 owner.json   the name of the pipeline, and the server; made once, never replaced
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lakeingest.errors import NotOurState, StateUnreadable
-from lakeingest.state.whole_file import create
+from lakeingest.state import store
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ def owner_of(folder: Path) -> StateOwner | None:
     """Who owns the state in the folder; None where nobody does, as in one that the previous version made."""
     path = folder / "owner.json"
     try:
-        doc = json.loads(path.read_text())
+        doc = store.read(path)
         return StateOwner(str(doc["pipeline"]), str(doc["server"]))
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -35,7 +34,7 @@ def claim(folder: Path, owner: StateOwner) -> None:
     """Make the state in the folder this owner's; NotOurState where it is another one's already."""
     path = folder / "owner.json"
     if not path.exists():
-        create(path, asdict(owner))
+        store.create(path, asdict(owner))
     assert_owner(folder, owner_of(folder), owner)
 
 

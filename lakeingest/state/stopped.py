@@ -3,8 +3,6 @@
 state/stopped/<database>.<table>.json   why the table's last attempt failed, and when; removed by its next success
 """
 
-import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +11,8 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError, StorageFailed
+from lakeingest.errors import LakeIngestError
+from lakeingest.state import store
 
 _SERIOUS = (
     75,
@@ -48,30 +47,21 @@ class Stopped:
 
 
 def keep(state: Path, stopped: Stopped) -> None:
-    """Write it down for `status`; a reader finds a whole file."""
+    """Write it down for `status`. StorageFailed when it cannot be written."""
     path = _path(state, stopped.table)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}.new")
-        new.write_text(json.dumps(stopped.to_json()))
-        new.replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    store.make_folder(path.parent)
+    store.replace(path, stopped.to_json())
 
 
 def clear(state: Path, table: TableId) -> None:
-    """The table went on: nothing of an earlier failure is left."""
-    path = _path(state, table)
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    """Remove what is written down of an earlier failure: the table went on."""
+    store.delete(_path(state, table))
 
 
 def last(state: Path, table: TableId) -> Stopped | None:
     """Why the table's last attempt failed; None where it did not, or where the file cannot be read."""
     try:
-        doc = json.loads(_path(state, table).read_text())
+        doc = store.read(_path(state, table))
         return Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -84,10 +74,3 @@ def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
 
 def _path(state: Path, table: TableId) -> Path:
     return state / "stopped" / f"{quote(str(table), safe=' ')}.json"
-
-
-def _unwritable(path: Path, error: OSError) -> StorageFailed:
-    return StorageFailed(
-        f"the state folder cannot be written: {path}: {error.strerror}; make room or mend it, then run the same command"
-        " again"
-    )

@@ -15,7 +15,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
 from lakeingest.rows import TRANSACTIONS
 from lakeingest.spool import spool as control_spool
-from lakeingest.spool.spool import Manifest, Spool
+from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.spool import Spool
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 ORDERS, ITEMS, LATE = TableId("shop", "orders"), TableId("shop", "items"), TableId("shop", "late")

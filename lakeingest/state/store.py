@@ -1,4 +1,4 @@
-"""A small JSON file of the state folder that is whole when it exists, also after a crash."""
+"""The documents of the state folder: JSON files, each whole when it exists, also after a crash."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from lakeingest.errors import StorageFailed
 
 
 def create(path: Path, doc: Mapping[str, Any]) -> bool:
-    """Make the file; False, and nothing is changed, when it exists already. StorageFailed when it cannot be written."""
+    """Make the document; False, and nothing is changed, when it exists. StorageFailed when it cannot be written."""
     with writing(path), _whole(path, doc) as new:
         try:
             os.link(new, path)
@@ -22,10 +22,27 @@ def create(path: Path, doc: Mapping[str, Any]) -> bool:
     return True
 
 
-def replace_whole(path: Path, doc: Mapping[str, Any]) -> None:
-    """Replace the file: a reader sees the old or the new one. StorageFailed when it cannot be written."""
+def replace(path: Path, doc: Mapping[str, Any]) -> None:
+    """Make or replace the document: a reader sees the old or the new one. StorageFailed when it cannot be written."""
     with writing(path), _whole(path, doc) as new:
         new.replace(path)
+
+
+def read(path: Path) -> Any:
+    """The document. OSError or ValueError when it does not exist or cannot be read."""
+    return json.loads(path.read_bytes())
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder if it is missing. StorageFailed when it cannot be made."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def delete(path: Path) -> None:
+    """Remove the document if it exists. StorageFailed when it cannot be removed."""
+    with writing(path):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -34,7 +51,10 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageFailed(f"the state folder cannot be written: {path}: {error.strerror}") from error
+        raise StorageFailed(
+            f"the state folder cannot be written: {path}: {error.strerror}; make room or repair it, then run the same"
+            " command again"
+        ) from error
 
 
 @contextmanager

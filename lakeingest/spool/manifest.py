@@ -1,0 +1,55 @@
+"""A manifest: what makes a segment of the binlog part of the spool."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from lakeingest.core.history import History
+from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.schema import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One spooled segment: what it covers, which tables it watched, and its files (relative to the spool's folder).
+
+    `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
+    `nulled` counts values of new rows that are NULL only because the user chose so. `history` is what was seen of the
+    binlog at `stop`; None: written by a version that did not note it.
+    """
+
+    start: FilePosition
+    stop: FilePosition
+    gtids: GtidSet
+    transactions: str
+    tables: Mapping[TableId, tuple[str, int] | None]
+    nulled: Mapping[TableId, int] = field(default_factory=dict)
+    history: History | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        return {
+            "start": str(self.start),
+            "stop": str(self.stop),
+            "gtids": str(self.gtids),
+            "transactions": self.transactions,
+            "tables": {str(table): file for table, file in self.tables.items()},
+            "nulled": {str(table): count for table, count in self.nulled.items()},
+            "history": None if self.history is None else self.history.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(
+            FilePosition.parse(doc["start"]),
+            FilePosition.parse(doc["stop"]),
+            GtidSet.parse(doc["gtids"]),
+            str(doc["transactions"]),
+            {
+                TableId.parse(table): None if file is None else (str(file[0]), int(file[1]))
+                for table, file in doc["tables"].items()
+            },
+            {TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
+            None if doc.get("history") is None else History.from_json(doc["history"]),
+        )
