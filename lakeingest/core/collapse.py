@@ -1,4 +1,4 @@
-"""Collapse: of many change rows the last of each key. `control.spooled_changes` has the form for volume, held equal."""
+"""Collapse: of many change rows the last of each key. `spool.collapse` has the form for volume, held equal."""
 
 from collections.abc import Iterable
 

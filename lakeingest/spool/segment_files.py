@@ -85,7 +85,7 @@ class SegmentFiles:
     def _new(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
         if table is None:
             return pq.ParquetWriter(file, TRANSACTIONS, compression="zstd")
-        # quick rather than small, these live for a merge or two; `spooled_changes` asks for the bounds of keys
+        # quick rather than small, these live for a merge or two; `collapse` asks for the bounds of keys
         schema, bounds = self._schemas[table], list(self._schemas[table].key)
         few = list(change.ORIGIN)  # of few values; the others' are not looked at for that
         return pq.ParquetWriter(

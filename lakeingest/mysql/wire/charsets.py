@@ -1,7 +1,7 @@
 """Text and bytes of MySQL's columns as Arrow: binlog rows hold text in the column's own charset.
 
 Exact or refused: a code for which the server itself has no character raises, it never becomes `?` or U+FFFD. What
-stands here is held equal to the server's own conversion, code by code (tests/wire/test_charsets.py).
+stands here is held equal to the server's own conversion, code by code (tests/mysql/wire/test_charsets.py).
 """
 
 import numpy as np

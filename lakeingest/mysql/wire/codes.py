@@ -1,6 +1,6 @@
 """The codes of MySQL's charsets, of 1 to 3 bytes each, as characters: Python's codecs, and where MySQL reads otherwise.
 
-Held equal to the server's own conversion, code by code (tests/wire/test_charsets.py).
+Held equal to the server's own conversion, code by code (tests/mysql/wire/test_charsets.py).
 
 A few charsets have several codes for one character, cp932 for 396 of them. A value says which character it has, not
 which code: two keys that differ only in that would be one key in the lake. `key_table` has one code of each character.
