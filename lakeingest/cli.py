@@ -57,7 +57,9 @@ def _show_version(value: bool) -> None:
 
 ConfigFile = Annotated[Path, typer.Option("-c", "--config", envvar="LAKEINGEST_CONFIG", help="The pipeline's file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
-Names = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="database.table; default: all included.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[TABLE]...", help="database.table; default: all included tables.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Runbook = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The last word of an error's line.")]
 PIPELINE = Path("pipeline.yml")
@@ -68,7 +70,9 @@ Service = Literal["emr", "emr-serverless", "dataproc", "dataproc-serverless"]
 def lakeingest(
     config: Annotated[Path | None, typer.Option("-c", "--config", help="The pipeline's file.")] = None,
     log_format: Annotated[str | None, typer.Option("--log-format", callback=_not_built, hidden=True)] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error; also after the command.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the stack trace of an error; may also follow the command.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -81,12 +85,14 @@ def lakeingest(
 @app.command()
 def demo(
     target: Annotated[Literal["iceberg", "hudi"], typer.Option(help="The format of the lake.")] = "iceberg",
-    rows: Annotated[int, typer.Option(min=10, help="Rows of the shop.")] = 100_000,
-    folder: Annotated[Path, typer.Option("--dir", help="Where warehouse and state stay.")] = Path("demo-lake"),
+    rows: Annotated[int, typer.Option(min=10, help="Rows of the sample shop.")] = 100_000,
+    folder: Annotated[Path, typer.Option("--dir", help="Folder of the warehouse and the state, which stay.")] = Path(
+        "demo-lake"
+    ),
     show_race: Annotated[bool, typer.Option("--show-race", callback=_not_built, hidden=True)] = False,
     seed: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
-    """Copy a busy shop from a local MySQL into a lake while it is written to, and prove the copy."""
+    """Copy a sample shop from a local MySQL while it is written to, and prove that the copy is equal."""
     from lakeingest.demo.play import play
 
     play(folder.resolve(), target, rows, seed, Console())
@@ -100,11 +106,11 @@ def init(
         typer.Option(
             "--from-source",
             metavar="URL",
-            help="For the tables of mysql://user:password@host:port/database; $MYSQL_PASSWORD where it has none.",
+            help="Fill the file in from mysql://user:password@host:port/database; default password: $MYSQL_PASSWORD.",
         ),
     ] = None,
 ) -> None:
-    """Write a commented pipeline.yml; a file that is there is never overwritten."""
+    """Write a commented pipeline.yml; an existing file is never overwritten."""
     from lakeingest.commands import init as stage
 
     written = stage.init(path, source, os.environ)
@@ -118,12 +124,14 @@ def init(
 
 @app.command()
 def check(
-    parity: Annotated[bool, typer.Option("--parity", help="Also read rows on both paths, and compare them.")] = False,
+    parity: Annotated[
+        bool, typer.Option("--parity", help="Also read rows as the snapshot and as the binlog does, and compare them.")
+    ] = False,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Ask every precondition of a run; exit 1 where one is not met. Changes nothing."""
+    """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
     loaded = _loaded(config, overrides)
     _begin(loaded, as_json)
     from lakeingest.commands import check as stage
@@ -138,7 +146,7 @@ def check(
 def plan(
     tables: Names = None, as_json: AsJson = False, config: ConfigFile = PIPELINE, overrides: Overrides = None
 ) -> None:
-    """Show what a run would do with each table; reads one chunk of each, changes nothing."""
+    """Show what a run would do with each table; reads one chunk of each table, changes nothing."""
     from lakeingest.commands import plan as stage
 
     plans = stage.plan(_loaded(config, overrides), tables or ())
@@ -148,13 +156,15 @@ def plan(
 @app.command()
 def run(
     tables: Names = None,
-    max_minutes: Annotated[float | None, typer.Option(min=0, help="Stop at a commit after this long.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on and on, until SIGTERM.")] = False,
+    max_minutes: Annotated[
+        float | None, typer.Option(min=0, help="Stop at the first commit after this many minutes.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep following the source until SIGTERM.")] = False,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Copy what is new, then apply the binlog and publish."""
+    """Copy new tables, apply the binlog, and publish."""
     from lakeingest.commands import run as stage
 
     loaded = _loaded(config, overrides)
@@ -206,7 +216,7 @@ def verify(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Prove source = target, chunk by chunk; exit 1 on a difference. The source has to be quiet."""
+    """Prove source = target, chunk by chunk; exit 1 on a difference. Nobody may write to the source meanwhile."""
     from lakeingest.commands import verify as stage
 
     results = stage.verify(_loaded(config, overrides), tables or ())
@@ -219,12 +229,14 @@ def verify(
 @app.command()
 def status(
     tables: Names = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the source; no password is needed.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not connect to the source; needs no password.")
+    ] = False,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Show where each table stands; needs no Spark, and says what the lake knows where the source is away."""
+    """Show the state of each table; needs no Spark. If the source is away, the lake alone is read."""
     loaded = _loaded(config, overrides, offline=offline)
     _begin(loaded, as_json)
     from lakeingest.commands import status as stage
@@ -244,7 +256,7 @@ def submit(
     service: Annotated[Service, typer.Argument(metavar="SERVICE", help="emr-serverless; others are not built yet.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Build the job and check it; send nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", callback=_not_built, help="Not built yet.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the request alone, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the request, as JSON.")] = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
