@@ -18,7 +18,7 @@ from lakeingest.commands.submit import Submission, submit
 from lakeingest.errors import ConfigError, NotBuiltYet, OperatorNeeded
 from lakeingest.spark.session import JARS
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "emr-serverless.md").read_text()
 REGION = "eu-central-1"
 DRIVER = "spark.emr-serverless.driverEnv"
 
@@ -217,9 +217,9 @@ def test_a_folder_that_cannot_be_written_is_named(pipeline: Pipeline) -> None:
         submit(path)
 
 
-def test_the_example_of_the_readme_is_a_job(pipeline: Pipeline) -> None:
+def test_the_example_of_the_documents_is_a_job(pipeline: Pipeline) -> None:
     """The keys that a reader copies make a request as they stand."""
-    examples = re.findall(r"^```yml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    examples = re.findall(r"^```ya?ml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     [example] = [text for text in examples if "submit:" in text]
     made = submit(pipeline(f'name: shop\nsource: {{host: db, user: lake, password: "${{MYSQL_PASSWORD}}"}}\n{example}'))
     assert list(made.variables) == ["MYSQL_PASSWORD"]
