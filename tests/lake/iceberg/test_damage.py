@@ -5,10 +5,12 @@ And that a power loss leaves none: each file is on the disk before anything refe
 
 import os
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import Engine, event
 
@@ -180,6 +182,17 @@ def test_a_table_with_a_key_twice_is_not_published(lake: Lake, raw: Raw, monkeyp
     monkeypatch.setattr(audit, "ROWS", 3)
     found = {audit.repeated(raw(BUILDING), staged.version) for _ in range(60)}
     assert found == {None, (5,)}
+
+
+def test_keys_become_machine_integers_where_all_of_them_fit() -> None:
+    """A BIGINT UNSIGNED is a decimal in the lake; a DECIMAL(20,0) may have values that are too large, or negative."""
+    greatest = pa.chunked_array([pa.array([2**64 - 1, 0], pa.uint64()).cast(pa.decimal128(20, 0))])
+    found = audit.as_integers(greatest)
+    assert found is not None
+    assert found.to_pylist() == [2**64 - 1, 0]
+    for text in ("99999999999999999999", "-1", "1.5"):
+        assert audit.as_integers(pa.chunked_array([pa.array([Decimal(text)])])) is None
+    assert audit.as_integers(pa.chunked_array([pa.array(["1"])])) is None
 
 
 @pytest.fixture
