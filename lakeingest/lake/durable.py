@@ -19,6 +19,13 @@ IO = f"{__name__}.DurableFileIO"  # for catalogs, which load it by this name
 class DurableFileIO(PyArrowFileIO):
     """PyIceberg's file access, where a local file is durable once it was closed."""
 
+    def new_input(self, location: str) -> PyArrowFile:
+        """A file to read; FileNotFoundError where no file system has the scheme, as in a damaged manifest."""
+        try:
+            return super().new_input(location)
+        except ValueError as error:
+            raise FileNotFoundError(f"{location}: {error}") from error
+
     def new_output(self, location: str) -> PyArrowFile:
         """A file to write."""
         out = super().new_output(location)

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import read_manifest_list, write_manifest_list
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
+from lakeingest.lake.durable import DurableFileIO
 from lakeingest.lake.errors import parsed, stored
 from lakeingest.lake.iceberg.history import BUILDING
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -214,6 +216,22 @@ def test_a_file_whose_names_are_no_text_is_named(lake: Lake, raw: Raw) -> None:
         damaged.write_bytes(b"Obj\x01\x04\x1e" + b"\xc8" * 100)
         named(StateUnreadable, "gone or damaged", lambda: lake.merge(staged, (1, "b", False)))
         damaged.unlink()
+
+
+def test_a_path_of_an_unknown_scheme_in_a_manifest_is_named(lake: Lake, raw: Raw) -> None:
+    """One wrong bit can leave a list of manifests well-formed."""
+    staged, io = lake.copied((1, "a")), DurableFileIO()
+    damaged = newest(raw, "metadata/snap-*.avro")
+    whole, listed = damaged.read_bytes(), list(read_manifest_list(io.new_input(f"file:{damaged}")))
+    for one in listed:
+        one[0] = one.manifest_path.replace("file:", "fnle:")
+    damaged.unlink()
+    number = listed[0].sequence_number
+    with write_manifest_list(2, io.new_output(f"file:{damaged}"), 1, None, number, "null") as written:
+        written.add_manifests(listed)
+    named(StateUnreadable, "fnle.*: Unrecognized filesystem", lambda: lake.merge(staged, (1, "b", False)))
+    damaged.write_bytes(whole)
+    assert lake.loaded() == staged
 
 
 @pytest.mark.parametrize("pattern", ["metadata/snap-*.avro", "metadata/*-m0.avro"])
