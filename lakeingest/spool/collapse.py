@@ -59,16 +59,36 @@ class Collapsed:
     applied: int
 
 
-def collapsed(files: Sequence[str], key: Sequence[str], marks: Sequence[Mark], stop: Place, part: Slice) -> Collapsed:
-    """The changes up to `stop` of the keys in `part` that splits with these marks still need."""
-    least = min(mark for _, mark in marks)
-    starts, read, parts = [0], 0, []
-    for file in files:  # of each only what counts is held
+def collapsed(
+    files: Sequence[str],
+    key: Sequence[str],
+    marks: Sequence[Mark],
+    stop: Place,
+    part: Slice,
+    patches: Sequence[Place] = (),
+) -> Collapsed:
+    """The changes up to `stop` of the keys in `part` that splits with these marks, or patches, still need.
+
+    The first files are those of patches, one for each place in `patches`: their rows hold every change up to that
+    place, so that of their keys only the changes after it are needed.
+    """
+    least, starts, read, parts = min([*patches, *(mark for _, mark in marks)]), [0], 0, list[pa.Table]()
+    patched: list[tuple[Place, pa.Table]] = []
+    for number, file in enumerate(files):  # of each only what counts is held
         rows = _narrow(file, key, starts[-1])
         starts.append(starts[-1] + rows.num_rows)
-        within = rows.filter(_is_after(rows, least) & ~_is_after(rows, stop) & part.has(rows[key[0]]))
-        read += within.num_rows
-        parts.append(within.filter(_needed(within, key, marks)))
+        within = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
+        if number < len(patches):
+            parts.append(rows.filter(within))
+            patched.append((patches[number], parts[-1].select(list(key))))
+            read += parts[-1].num_rows
+            continue
+        changes = rows.filter(within & _is_after(rows, least) & ~_is_after(rows, stop))
+        read += changes.num_rows
+        needed = _needed(changes, key, marks)
+        for place, keys in patched:
+            needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), needed)
+        parts.append(changes.filter(needed))
     wanted = pa.concat_tables(parts)
     last = wanted.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
@@ -164,6 +184,14 @@ def _needed(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np
     for keys, mark in marks:
         needed |= _is_after(changes, mark) & _within(changes, key, keys)
     return needed
+
+
+def _is_among(changes: pa.Table, key: Sequence[str], keys: pa.Table) -> "np.ndarray":
+    """Whether a change is of one of these keys."""
+    among = np.zeros(changes.num_rows, bool)
+    found = changes.select([*key, _ORDER]).join(keys, keys=list(key), join_type="left semi", use_threads=False)
+    among[np.searchsorted(changes[_ORDER].to_numpy(), found[_ORDER].to_numpy())] = True
+    return among
 
 
 def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
