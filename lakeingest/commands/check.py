@@ -33,7 +33,7 @@ from lakeingest.mysql.preflight import tables as table_preflight
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
-from lakeingest.pipeline.context import tasks_at_once
+from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.preconditions import conditions_of, folders, lake_of, server_of, suites_of
 from lakeingest.pipeline.resume import owner, resumption
 from lakeingest.spark.session import lacking

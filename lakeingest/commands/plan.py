@@ -24,7 +24,7 @@ from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.preflight.tables import CASCADES_FIX, cascading
 from lakeingest.mysql.schema_reader import list_tables, read_schema
-from lakeingest.pipeline.context import tasks_at_once
+from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
 

@@ -15,14 +15,16 @@ from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.catch_up import catch_up
-from lakeingest.pipeline.context import Context
-from lakeingest.pipeline.edges import named
+from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import Following, Observer, unobserved
 from lakeingest.pipeline.follow import follow as follow_source
 from lakeingest.pipeline.follow import persistently
 from lakeingest.pipeline.joining import join
+from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.profile import StageCost
+from lakeingest.pipeline.stopping import working_on
+from lakeingest.pipeline.table_run import TableRun
 from lakeingest.state.stopped import Stopped, most_serious
 
 if TYPE_CHECKING:
@@ -103,40 +105,40 @@ def run(
     def ends() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
-    with named(config.source, open_target(config)), opened(config, tables, observe, spark) as context:
+    with translate_errors(config.source, open_target(config)), opened(config, tables, observe, spark) as open_run:
         if follow:
-            caught_up = bool(persistently(context, ends, lambda: _copy(context, ends)))
+            caught_up = bool(persistently(open_run, ends, lambda: _copy(open_run, ends)))
             if caught_up:
                 observe(Following(time.monotonic() - began))
-                follow_source(context, ends)
+                follow_source(open_run, ends)
         else:
-            caught_up = _copy(context, ends)
-        results = tuple(_result(context, table) for table in context.chosen)
-        stopped = tuple(context.stopped.values())
-        profile = context.profile.costs(context.spark)
-    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, stopped)
-    if context.errors:
-        error = most_serious(context.errors.values())
+            caught_up = _copy(open_run, ends)
+        results = tuple(_result(table) for table in open_run.requested)
+        stops = [table.stop for table in open_run.stopped if table.stop is not None]
+        profile = open_run.edges.profile.costs(open_run.edges.executors.session)
+    records = tuple(stop.record for stop in stops)
+    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records)
+    if stops:
+        error = most_serious(stop.error for stop in stops)
         error.result = result
         raise error
     return result
 
 
-def _copy(context: Context, ends: Callable[[], bool]) -> bool:
-    """Every table that can go on as of the written position, visible; False when it was to end before that."""
-    join(context)
-    for table in context.going_on:
-        with context.working_on(table):
-            bootstrap(context, table, ends)
-    if ends() or not all(context.tables[table].progress.splits.complete for table in context.going_on):
+def _copy(open_run: OpenRun, ends: Callable[[], bool]) -> bool:
+    """Publish every table that can go on as of the written position; False when the run was to end before that."""
+    join(open_run)
+    for table in open_run.going_on:
+        with working_on(open_run.edges, table):
+            bootstrap(open_run.edges, open_run.binlog, table, ends)
+    if ends() or any(table.has_missing_chunks for table in open_run.going_on):
         return False
-    catch_up(context)
+    catch_up(open_run)
     return True
 
 
-def _result(context: Context, table: TableId) -> TableResult:
-    staged = context.tables.get(table)
-    if staged is None:
-        return TableResult(table, 0, 0, None, published=False)
-    progress = staged.progress
-    return TableResult(table, progress.rows, progress.wave, progress.position, staged.visible)
+def _result(table: TableRun) -> TableResult:
+    if table.copy is None:
+        return TableResult(table.id, 0, 0, None, published=False)
+    progress = table.progress
+    return TableResult(table.id, progress.rows, progress.wave, progress.position, table.staged.visible)

@@ -7,9 +7,8 @@ from typing import Any
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
-from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.position import FilePosition, Position, bytes_between
 from lakeingest.core.schema import TableId
-from lakeingest.core.segments import bytes_between
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied, copies

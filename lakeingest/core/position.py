@@ -16,6 +16,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 _FILE = re.compile(r"(?P<base>.+)\.(?P<number>\d+)")
 
+FILE_START = 4  # a binlog file begins with four bytes that name its format
 FIRST_EPOCH = 1  # of a pipeline; it grows when the server, or the history of its binlog, changes
 
 Source = tuple[str, str]  # (server uuid, tag); the tag is '' for a GTID without one
@@ -83,6 +84,35 @@ class FilePosition:
         if not colon or not pos.isdecimal() or not _FILE.fullmatch(file):
             raise StateUnreadable(f"not a binlog position: {text!r}")
         return cls(file, int(pos))
+
+
+def is_before(one: FilePosition, other: FilePosition) -> bool:
+    """Whether `one` comes before `other` in the binlog."""
+    return one.place(FIRST_EPOCH) < other.place(FIRST_EPOCH)
+
+
+def latest(positions: Iterable[FilePosition]) -> FilePosition:
+    """The last of these positions in the binlog."""
+    return max(positions, key=lambda at: at.place(FIRST_EPOCH))
+
+
+def in_same_file(one: FilePosition, other: FilePosition) -> bool:
+    """Whether both positions are in the same binlog file."""
+    return one.file == other.file
+
+
+def file_start(file: str) -> FilePosition:
+    """Where the first event of a binlog file starts."""
+    return FilePosition(file, FILE_START)
+
+
+def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
+    """How many bytes of the binlog are between two positions.
+
+    `sizes` are the bytes of binlog files; it has every file that ends between the two positions.
+    """
+    ended = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
+    return ended - start.pos + stop.pos
 
 
 def file_number(file: str) -> int:

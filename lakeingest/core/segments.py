@@ -42,12 +42,6 @@ class Segment:
         return self.start == self.stop
 
 
-def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
-    """Of the binlog; `sizes` are the bytes of its files, of all that end between the two among them."""
-    ended = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
-    return ended - start.pos + stop.pos
-
-
 def cut(
     whole: Segment, boundaries: Iterable[FilePosition], sizes: Mapping[str, int], pieces: int, least: int
 ) -> list[Segment]:

@@ -11,11 +11,11 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.history import Committed
-from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.position import FILE_START, FilePosition, Position, file_start
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql.binlog_reader import can_begin_at, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
-from lakeingest.mysql.connection import FILE_START, beside, clock, file_sizes, free_server_id, written_position
+from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, written_position
 from lakeingest.mysql.wire.events import ACTIONS, Action, Event, digest, read_gtid
 from lakeingest.mysql.wire.grammar import other_history
 
@@ -77,7 +77,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
 
 def file_began(source: Source, file: str) -> int:
     """The second (since 1970) in which a binlog file was begun."""
-    start = FilePosition(file, FILE_START)
+    start = file_start(file)
     return _event(source, start, start)[0]
 
 

@@ -11,24 +11,37 @@ import pymysql
 from lakeingest.config import Config
 from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.history import History
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Place, Position
+from lakeingest.core.position import (
+    FIRST_EPOCH,
+    FilePosition,
+    Place,
+    Position,
+    bytes_between,
+    file_start,
+    is_before,
+)
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between
+from lakeingest.core.segments import LEAST_BYTES, Segment
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import FILE_START, connect, file_sizes, written_position
+from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.continuity import file_began, wait_until_over
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.binlog_ingest import SpoolSegment
+from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.boundaries import check_boundaries, noted
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Observer, Opened, WentBack
+from lakeingest.pipeline.executors import Executors
+from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.resume import owner, resumption
+from lakeingest.pipeline.stopping import stop
+from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
 from lakeingest.spool.spool import Spool
@@ -40,17 +53,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[Context]:
-    """Preflight, then all edges of a run: every table loaded or created, the spool open before the first low.
+def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[OpenRun]:
+    """Preflight, then every table is loaded, and the spool is open before the first low watermark.
 
     LeaseHeld while another run of the pipeline is at work.
     """
     began = time.monotonic()
     with connect(config.source) as connection:
         known = config.tables.select(list_tables(connection))
-        chosen = config.tables.choose(known, tables)
-        # the spool goes on for every table that has a copy, also where only others were asked for
-        schemas, refused = require(config, connection, known, chosen, spark=spark is None)
+        requested = config.tables.choose(known, tables)
+        # the spool continues for every table that has a copy, also when the run is for other tables only
+        schemas, refused = require(config, connection, known, requested, spark=spark is None)
         ours = owner(config, connection, schemas)
         with held(config.state) as lease:
             claim(config.state, ours)
@@ -62,22 +75,55 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             spool = _spool(config, connection, target, schemas, loaded, failed)
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due(config) else None)
-            there = {table: one for table, one in schemas.items() if loaded.get(table) or table in failed}
-            context = Context(config, lease, connection, session, target, spool, there, observe, tuple(chosen))
-            context.borrowed = spark is not None
+            executors = Executors(config, session, borrowed=spark is not None)
+            edges = Edges(config, connection, target, lease, executors, observe)
+            runs = _table_runs(config, requested, schemas, loaded)
+            run = OpenRun(edges, runs, BinlogRun(spool, runs))
             for table, error in (refused | failed).items():
-                if table in chosen:
-                    context.stop(table, error)
-            context.joining = {table: schemas[table] for table, staged in loaded.items() if staged is None}
-            new = (table for table, staged in loaded.items() if staged is None or not staged.progress.splits.complete)
-            more_than_a_chunk = any(estimated_rows(connection, schemas[table]) > FIRST_ROWS for table in new)
-            if more_than_a_chunk or _bytes_behind(connection, spool.position.at) > LEAST_BYTES:
-                warm_up(context.open_spark())
-            for staged in filter(None, loaded.values()):
-                context.advance(staged)
+                if table in requested:
+                    stop(edges, runs[table], error)
+            if _is_large(connection, run):
+                warm_up(executors.open())
             observe(Opened(len(schemas), time.monotonic() - began))
-            with noted(config.source, lease, lambda: context.spool):
-                yield context
+            with noted(config.source, lease, lambda: run.binlog.spool):
+                yield run
+
+
+def _table_runs(
+    config: Config,
+    requested: Sequence[TableId],
+    schemas: Mapping[TableId, TableSchema],
+    loaded: Mapping[TableId, Staged | None],
+) -> dict[TableId, TableRun]:
+    """All tables of the run, the requested tables first.
+
+    A table with a definition that is missing in `loaded` has a copy which cannot be loaded now: it stays watched.
+    """
+    runs = {}
+    for table in dict.fromkeys([*requested, *schemas]):
+        schema, staged = schemas.get(table), loaded.get(table)
+        watch = Watch.WATCHED
+        if schema is None:
+            watch = Watch.UNWATCHED
+        elif table in loaded and staged is None:
+            watch = Watch.JOINING
+        runs[table] = TableRun(table, config.tables.of(table), schema, table in requested, watch)
+        if staged is not None:
+            runs[table].advance(staged)
+    return runs
+
+
+def _is_large(connection: pymysql.Connection, run: OpenRun) -> bool:
+    """Whether the run needs Spark soon: a table of several chunks is to be copied, or much of the binlog is unread."""
+    to_copy = (
+        table.schema
+        for table in run.tables.values()
+        if table.watch is Watch.JOINING or (table.copy is not None and table.has_missing_chunks)
+    )
+    if any(estimated_rows(connection, schema) > FIRST_ROWS for schema in to_copy):
+        return True
+    unread = bytes_between(run.binlog.spool.position.at, written_position(connection), file_sizes(connection))
+    return unread > LEAST_BYTES
 
 
 def _loaded(
@@ -174,18 +220,13 @@ def watched_from(
 def _has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
     """Whether a low watermark that is read from now on may be before the position."""
     without_gtids = position.gtids is None and not is_exact(connection)
-    return without_gtids and written_position(connection).number <= position.at.number
+    return without_gtids and not is_before(position.at, file_start(written_position(connection).file))
 
 
 def _file_start(position: Position) -> Position:
     """The start of the file that a position without GTIDs is in."""
     history = None if position.history is None else History(position.history.began)
-    return replace(position, at=FilePosition(position.at.file, FILE_START), history=history)
-
-
-def _bytes_behind(connection: pymysql.Connection, at: FilePosition) -> int:
-    """How much of the binlog comes after a position."""
-    return bytes_between(at, written_position(connection), file_sizes(connection))
+    return replace(position, at=file_start(position.at.file), history=history)
 
 
 def _opening(config: Config, connection: pymysql.Connection) -> Position:
@@ -196,7 +237,7 @@ def _opening(config: Config, connection: pymysql.Connection) -> Position:
     """
     at, began = _dated_position(config, connection)
     if not is_exact(connection):
-        at = FilePosition(at.file, FILE_START)
+        at = file_start(at.file)
     state = server_state(connection)
     return Position(state.uuid, FIRST_EPOCH, at, state.executed, History(began))
 

@@ -41,10 +41,10 @@ class Profile:
         finally:
             self._add(StageCost(name, 1, time.monotonic() - wall, time.process_time() - cpu))
 
-    def __iadd__(self, other: Self) -> Self:
+    def add(self, other: Self) -> None:
+        """Add the costs of a task."""
         for cost in other.stages:
             self._add(cost)
-        return self
 
     @property
     def stages(self) -> tuple[StageCost, ...]:

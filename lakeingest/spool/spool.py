@@ -152,6 +152,10 @@ class Spool:
             self._segments[self._last] = segment
             self._position = _after(self._position, segment)
 
+    def count_transactions(self, segments: Iterable[Manifest]) -> int:
+        """How many transactions these segments hold, by the metadata of their files."""
+        return sum(pq.read_metadata(self.folder / segment.transactions).num_rows for segment in segments)
+
     def widen(self, read: Manifest) -> None:
         """Add tables that join to the segments behind the start of `read`, which was read for them alone, up to here.
 
