@@ -30,7 +30,7 @@ from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.profile import Profile
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
-from lakeingest.spark.background_job import Ahead
+from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Wave:
     """Chunks that executors read, and beside them the binlog since the wave before."""
 
     chunks: list[Chunk]
-    outcomes: Ahead[list[Copied | Decoded]]
+    outcomes: BackgroundJob[list[Copied | Decoded]]
     began: float
 
 
@@ -143,7 +143,7 @@ def _begin(context: Context, table: TableId, planner: Planner, lower: Key | None
     def read() -> list[Copied | Decoded]:
         return scatter(workers, _run, tasks, context.at_once)
 
-    return Wave(chunks, Ahead(workers, read), time.monotonic())
+    return Wave(chunks, BackgroundJob(workers, read), time.monotonic())
 
 
 def _end(context: Context, table: TableId, planner: Planner, wave: Wave) -> list[Copied]:

@@ -33,7 +33,7 @@ def show(context: Context, table: TableId) -> None:
             return
         except MainMoved:
             context.lease.assert_held()
-            staged = context.target.load(table)
+            staged = context.target.recover(table)
             if not left or staged is None or staged.progress.needed_from < context.spool.start:
                 raise
             context.advance(staged)

@@ -18,7 +18,7 @@ from lakeingest.pipeline.profile import Profile
 from lakeingest.spark.session import local_slots, open_session
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import Lease
-from lakeingest.state.stopped import Stopped, clear, keep
+from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +77,7 @@ class Context:
     def stop(self, table: TableId, error: LakeIngestError) -> None:
         """The table stays where it is; why is kept for `status`."""
         self.errors[table], self.stopped[table] = error, Stopped.of(table, error)
-        keep(self.config.state, self.stopped[table])
+        record_stopped(self.config.state, self.stopped[table])
         self.observe(TableStopped(table, error))
 
     def unwatch(self, table: TableId, error: LakeIngestError) -> None:
@@ -87,13 +87,13 @@ class Context:
         if table in self.chosen:
             self.stop(table, error)
         else:
-            keep(self.config.state, Stopped.of(table, error))
+            record_stopped(self.config.state, Stopped.of(table, error))
 
     def go_on(self, table: TableId) -> None:
         """The table is as it should be."""
         self.errors.pop(table, None)
         self.stopped.pop(table, None)
-        clear(self.config.state, table)
+        remove_stopped(self.config.state, table)
 
     @property
     def needed_from(self) -> Place | None:
@@ -137,7 +137,7 @@ class Context:
         self.spark = None
         for table in set(self.tables) - set(self.errors):
             with self.working_on(table):
-                staged = self.target.load(table)
+                staged = self.target.recover(table)
                 if staged is None:
                     raise NotOurTable(f"{table}: its copy was dropped; the next run copies it again")
                 self.advance(staged)

@@ -21,7 +21,7 @@ def named(source: Source, target: Target) -> Iterator[None]:
     of the lake. SparkLost: of Spark, also where Great Expectations tells of it. Retryable: a connection that broke, too
     little memory.
     """
-    with _named_machine(), named_loss(), target.stored(), named_errors(source):
+    with _named_machine(), named_loss(), target.storage_errors(), named_errors(source):
         yield
 
 

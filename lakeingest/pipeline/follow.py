@@ -100,7 +100,7 @@ def _may_pass(context: Context) -> list[TableId]:
 
 def _begun_again(context: Context, table: TableId, stopping: Callable[[], bool]) -> bool:
     """Load a stopped table as a run does that begins, and copy what is missing of it; False when `stopping` came."""
-    staged = context.target.load(table)
+    staged = context.target.recover(table)
     if staged is None:
         raise NotOurTable(f"{table}: its copy was dropped; the next run copies it again")
     context.advance(staged)

@@ -9,7 +9,7 @@ from lakeingest.errors import GateFailed
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import GateRun
 from lakeingest.quality.gates import GateReport, run_gate
-from lakeingest.quality.reports import keep
+from lakeingest.quality.reports import save_report
 from lakeingest.quality.row_checks import passed
 from lakeingest.quality.suites import Suite, default_suite
 
@@ -41,7 +41,7 @@ def gate(
             report = passed(of_definition, run_gate(named, rows(), schema.key, suites) if suites else None)
         else:
             report = run_gate(named, rows(), schema.key, [of_definition, *suites])
-        page = keep(context.config.state, table, stage, expected_rows, report)
+        page = save_report(context.config.state, table, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began
     context.observe(GateRun(table, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))

@@ -110,7 +110,7 @@ def _started(config: Config) -> "SparkSession":
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     for key, value in settings(config).items():
         builder = builder.config(key, value)
-    with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _named(config.state), _fetching(config):
+    with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _start_errors(config.state), _fetching(config):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # when the JVM ends, this thread of PySpark's prints a trace; the run says what happened, in one line
@@ -274,7 +274,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
 
 
 @contextmanager
-def _named(state: Path) -> Iterator[None]:
+def _start_errors(state: Path) -> Iterator[None]:
     """Raise what Spark cannot start without as ours: no room, no jars, no free port."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError

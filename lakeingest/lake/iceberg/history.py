@@ -23,14 +23,14 @@ BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 PROGRESS = "lakeingest.progress"
 
 
-def standing(table: TableId, loaded: Table) -> Staged | None:
+def resume_point(table: TableId, loaded: Table) -> Staged | None:
     """Where the table is to be gone on from; None where all progress of a table that nobody has seen yet is gone.
 
     That is the newest marked commit of staging, iff what readers see is in its history. Else staging was built on
     what they no longer see, or someone removed the branch: it is what they do see, with the progress of our commit that
     this comes from.
     """
-    main, published = tip(loaded, MAIN).snapshot_id, shown(loaded)
+    main, published = tip(loaded, MAIN).snapshot_id, published_snapshot(loaded)
     branch = loaded.metadata.snapshot_by_name(STAGING)
     if branch is None and published is None:
         return None
@@ -87,7 +87,7 @@ def _older(loaded: Table) -> Iterator[TableMetadata]:
                 yield metadata
 
 
-def shown(loaded: Table) -> int | None:
+def published_snapshot(loaded: Table) -> int | None:
     """The snapshot that readers see, whoever made it; None for the empty first one of a table that is being built."""
     main = tip(loaded, MAIN)
     building = loaded.name()[-1].endswith(BUILDING)

@@ -9,7 +9,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.commit import stale
-from lakeingest.lake.iceberg.history import PROGRESS, STAGING, standing
+from lakeingest.lake.iceberg.history import PROGRESS, STAGING, resume_point
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
 
 
@@ -32,7 +32,7 @@ def reset(table: TableId, loaded: Table) -> Transaction:
     That is always a new commit. Were the branch moved back to an old one, a late copy of the commit that came after it
     would find the branch where it asserts it, and take effect.
     """
-    staged, transaction = standing(table, loaded), loaded.transaction()
+    staged, transaction = resume_point(table, loaded), loaded.transaction()
     if staged is None:
         raise stale(table)
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()

@@ -122,7 +122,7 @@ def test_a_creation_a_drop_or_a_renaming_whose_answer_is_lost_is_done(lake: Lake
     lake.created()
     with lost_answer():
         lake.open().discard(lake.table)
-    assert lake.open().look(lake.table) is None
+    assert lake.open().inspect(lake.table) is None
     with lost_answer():
         staged = lake.created()
     staged = lake.wave(staged, [(1, "a")])
