@@ -151,7 +151,7 @@ def _held(catalog: Path | str) -> Retryable:
 
 def _failed(what: Path | str, told: str) -> StorageFailed:
     return StorageFailed(
-        f"{what} cannot be read or written: {told}; make room or mend it, then run the same command again"
+        f"{what} cannot be read or written: {told}; make room or repair it, then run the same command again"
     )
 
 

@@ -13,8 +13,9 @@ from lakeingest.config import CATALOG
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
 from tests.e2e.pipe import Pipe

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
-from lakeingest.lake.durable import DurableFileIO
 from lakeingest.lake.errors import parsed, storage_errors
-from lakeingest.lake.iceberg.history import BUILDING
+from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Crash, Lake, Raw
 

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.disk import make_folder, sync
-from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.errors import StateUnreadable
+from lakeingest.lake.refusals import stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +176,6 @@ def files_of(commits: Iterable[StagingCommit]) -> tuple[list[str], list[tuple[st
     """The files of rows of these commits, and those of changes, merge by merge in the order of the commits."""
     rows = [name for commit in commits for name in commit.rows]
     return rows, [commit.changes for commit in commits if commit.changes]
-
-
-def stale(table: TableId) -> StaleWriter:
-    """Another writer was there first."""
-    return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
 
 
 def _new_version() -> int:

@@ -25,23 +25,23 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.disk import sync
-from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
-from lakeingest.lake.durable import sync_tree
+from lakeingest.disk import sync, sync_tree
+from lakeingest.errors import NotOurTable, UnsupportedTable
 from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.file_groups import assert_whole
-from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, stale
+from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of
 from lakeingest.lake.hudi.statement import configured, effects_of, merge_folder
-from lakeingest.lake.hudi.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest, retention
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention
+from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.hudi.writer import HudiMerger, HudiWriter
+from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
+from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Staged
-from lakeingest.lake.types import hudi_type
 from lakeingest.rows import table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
 CLOCK_SECONDS = 2.0  # that a file's time may be before the time of a clock
@@ -206,7 +206,7 @@ class HudiTarget:
         with self._publishing(table, spark):
             published = self._published(table)
             if staged.published != (None if published is None else published.version):
-                raise StaleWriter(f"{table}: another writer published it; run the same command again")
+                raise published_by_another(table)
             if published is not None:
                 assert_whole(table, self._place(table))
             commits = self._since(table, published, staged.version)
@@ -326,16 +326,12 @@ class HudiTarget:
             buckets = str(max(_BUCKETS_MIN, math.ceil(size / _BUCKET_BYTES)))
         else:
             buckets = published.properties[BUCKETS]
-        position = last.progress.position
         marks = {
             OWNER: str(table),
-            PROGRESS: json.dumps(last.progress.to_json(), separators=(",", ":")),
+            **progress_marks(last.progress, None if published is None else published.version),
             VERSION: str(last.version),
-            "lakeingest.base": "" if published is None else str(published.version),
             KEY: json.dumps(last.key),
             BUCKETS: buckets,
-            "lakeingest.epoch": str(last.progress.epoch),
-            "lakeingest.position": "" if position is None else str(position.place),
             **properties,
         }
         options = (

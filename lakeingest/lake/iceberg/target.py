@@ -30,16 +30,15 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.disk import make_folder
-from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
-from lakeingest.lake.durable import IO, sync_commits
+from lakeingest.errors import MainMoved, StaleWriter, UnsupportedTable
 from lakeingest.lake.errors import names_storage_errors, storage_errors, unreadable
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
-from lakeingest.lake.iceberg.commit import commit, stale, until_known
+from lakeingest.lake.iceberg.commit import commit, until_known
 from lakeingest.lake.iceberg.compaction import with_compaction
 from lakeingest.lake.iceberg.data_files import write_rows
+from lakeingest.lake.iceberg.durable import IO, sync_commits
 from lakeingest.lake.iceberg.expiry import delete, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
-    BUILDING,
     MAIN,
     STAGING,
     is_marked,
@@ -55,13 +54,14 @@ from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, 
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
+from lakeingest.lake.iceberg.types import iceberg_schema, iceberg_type
+from lakeingest.lake.marks import BUILDING, OWNER, POSITION
+from lakeingest.lake.refusals import not_ours, published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Staged
-from lakeingest.lake.types import iceberg_schema, iceberg_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OWNER = "lakeingest.table"  # table property: the source table that this is the copy of
 VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
 _PROPERTIES = {
     "format-version": str(VERSION),
@@ -269,7 +269,7 @@ class IcebergTarget:
         def build(found: Table) -> Transaction:
             _assert_unmoved(found, staged)
             transaction = OneTransaction(found)
-            transaction.set_properties({**limits(found.properties), "lakeingest.position": copy, **properties})
+            transaction.set_properties({**limits(found.properties), POSITION: copy, **properties})
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
             return transaction
 
@@ -305,7 +305,7 @@ class IcebergTarget:
             if loaded is None:
                 continue
             if loaded.properties.get(OWNER) != str(table):
-                raise _not_ours(table, name)
+                raise not_ours(".".join(name), table)
             version = loaded.metadata.format_version
             if version > VERSION:
                 raise UnsupportedTable(
@@ -392,9 +392,5 @@ def _assert_unmoved(loaded: Table, staged: Staged) -> None:
     if published_snapshot(loaded) == staged.published:
         return
     if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
-        raise StaleWriter(f"{table}: another writer published it; run the same command again")
+        raise published_by_another(table)
     raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")
-
-
-def _not_ours(table: TableId, name: tuple[str, str]) -> NotOurTable:
-    return NotOurTable(f"{'.'.join(name)} is there and is no copy of {table}; rename it or set target.table")

@@ -21,8 +21,9 @@ from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
 from lakeingest.lake.hudi import target as hudi
 from lakeingest.lake.hudi.staging import StagingFolder
-from lakeingest.lake.hudi.target import BUILDING, HudiTarget
+from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
+from lakeingest.lake.marks import BUILDING
 from tests.lake.steps import Crash, Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]

@@ -19,9 +19,10 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CommitUnknown, ForeignWrite, StaleWriter
 from lakeingest.lake.iceberg import commit
 from lakeingest.lake.iceberg import compaction as tidying
-from lakeingest.lake.iceberg.history import BUILDING, MAIN, STAGING
+from lakeingest.lake.iceberg.history import MAIN, STAGING
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged, Target
 from tests.lake.steps import PLAIN, START, UUID, Lake, Row
 from tests.lake.unreliable import ANSWERS, FAULTS, SOUND, Fault, behind, done, not_done

@@ -19,7 +19,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.splits import Split
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg import audit
-from lakeingest.lake.iceberg.history import BUILDING
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import START, Lake, Raw, Row
 

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG
 from lakeingest.core.progress import Progress
 from lakeingest.errors import ForeignWrite, MainMoved, StaleWriter, StateUnreadable, UnsupportedTable
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw
 

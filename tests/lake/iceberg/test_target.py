@@ -21,8 +21,9 @@ from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
 from lakeingest.lake.iceberg.compaction import FILES, SMALL_ROWS
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
-from lakeingest.lake.iceberg.target import OWNER, IcebergTarget
+from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING, OWNER
 from tests.lake.steps import Lake, Raw, Row
 
 pytestmark = pytest.mark.spark
@@ -154,7 +155,7 @@ def test_a_table_of_someone_else_is_not_ours(lake: Lake, catalog: SqlCatalog) ->
         if properties:
             theirs.transaction().set_properties(properties).commit_transaction()
             location = theirs.metadata_location
-        with pytest.raises(NotOurTable, match=f"{lake.table} is there and is no copy of {lake.table}"):
+        with pytest.raises(NotOurTable, match=f"{lake.table} exists and is no copy of {lake.table}"):
             lake.open().recover(lake.table)
         assert catalog.load_table(name).metadata_location == location
 

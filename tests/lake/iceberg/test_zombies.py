@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from lakeingest.config import CATALOG
 from lakeingest.errors import Retryable, StaleWriter
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.marks import BUILDING
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
