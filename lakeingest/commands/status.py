@@ -19,7 +19,7 @@ from lakeingest.mysql.preflight.tables import cascading
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.publish import GATE
 from lakeingest.state.last_run import failure
-from lakeingest.state.stopped import Stopped, last
+from lakeingest.state.stopped import Stopped, read_stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     told = Statuses(
         replace(
             _status(target, table, config.target.name(table), source),
-            stopped=last(config.state, table),
+            stopped=read_stopped(config.state, table),
             in_source=None if offline or source.error else table in source.tables,
             cascades=source.cascades.get(table, 0),
         )
@@ -143,7 +143,7 @@ def _asked(config: Config) -> _Source:
 
 def _status(target: Target, table: TableId, name: str, source: _Source) -> TableStatus:
     try:
-        staged = target.look(table)
+        staged = target.inspect(table)
     except LakeIngestError as error:
         return TableStatus(table, name, f"stopped: {error}", 0, 0, None, None, None)
     if staged is None:

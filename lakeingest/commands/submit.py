@@ -10,9 +10,8 @@ from typing import Any
 
 from lakeingest.cluster import archive
 from lakeingest.cluster.emr_serverless import DRIVER, job_request
-from lakeingest.config import Config, load_config
+from lakeingest.config import FORMATS, Config, load_config
 from lakeingest.errors import ConfigError, OperatorNeeded
-from lakeingest.spark.session import JARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def _jars(config: Config) -> dict[str, str]:
     if config.spark.jars == "provided":
         return {}
     if config.spark.jars == "auto":  # the others are for the embedded catalog
-        return {"spark.jars.packages": JARS[config.target.format][0]}
+        return {"spark.jars.packages": FORMATS[config.target.format].jars[0]}
     return {"spark.jars": ",".join(config.spark.jars)}
 
 

@@ -80,14 +80,14 @@ def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | No
         schemas = {table: read_schema(connection, table, config.tables.of(table).choices) for table in chosen}
         staged = {table: _published(target, schemas[table]) for table in chosen}
         session = spark or open_session(config)
-        with target.stored():  # Spark's reads are lazy
+        with target.storage_errors():  # Spark's reads are lazy
             return Verifications(
                 _verify_table(config, connection, target, session, schemas[table], staged[table]) for table in chosen
             )
 
 
 def _published(target: Target, schema: TableSchema) -> Staged:
-    staged = target.look(schema.table)
+    staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
     assert_unchanged(staged, schema)

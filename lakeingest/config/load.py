@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place, below
 from lakeingest.config.source import Source, Tls
@@ -77,11 +78,11 @@ class Config(Frozen):
 
     @model_validator(mode="after")
     def _only_what_is_built(self, info: ValidationInfo) -> Self:
-        default = "path" if self.target.format == "hudi" else "sql"
-        catalog = "glue" if default == "sql" and info.context else default  # SQLite is a file of one machine
+        lake = FORMATS[self.target.format]
+        catalog = lake.cluster_catalog if info.context else lake.catalog
         for key, value, built in (
             ("tables.startup", self.tables.startup, "initial"),
-            ("target.catalog.type", self.target.catalog.type or default, catalog),
+            ("target.catalog.type", self.target.catalog.type or lake.catalog, catalog),
             ("quality.on_failure", self.quality.on_failure, "stop"),
         ):
             if value != built:

@@ -34,7 +34,7 @@ class TableId:
 
 
 class Kind(enum.StrEnum):
-    """What a column holds, whatever MySQL calls it. `wire.arrow` and `lake.types` say how each is stored."""
+    """What a column holds, whatever MySQL calls it. `rows` and each lake format's `types` say how each is stored."""
 
     INT32 = "int32"  # tinyint … int, and unsigned up to mediumint
     INT64 = "int64"  # int unsigned, bigint

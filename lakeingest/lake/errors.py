@@ -29,19 +29,21 @@ Answer = TypeVar("Answer")
 Format = TypeVar("Format", bound=Target)
 
 
-def kept(method: Callable[Concatenate[Format, Given], Answer]) -> Callable[Concatenate[Format, Given], Answer]:
+def names_storage_errors(
+    method: Callable[Concatenate[Format, Given], Answer],
+) -> Callable[Concatenate[Format, Given], Answer]:
     """A method of a target with what fails in its storage under our names."""
 
     @functools.wraps(method)
     def named(self: Format, /, *given: Given.args, **options: Given.kwargs) -> Answer:
-        with self.stored():
+        with self.storage_errors():
             return method(self, *given, **options)
 
     return named
 
 
 @contextmanager
-def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
+def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
     """Name what fails while the files in `where` and the `catalog` of them are read and written.
 
     StorageFailed: no space, no permission, a broken disk or database. StateUnreadable: a file is gone or damaged.
@@ -79,7 +81,7 @@ def stored(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[N
 def parsed(path: str) -> Iterator[None]:
     """Name what PyArrow says of the contents of a file of the lake, which it reads within the block: StateUnreadable.
 
-    What the file system says of it, and a lack of memory, is for `stored`.
+    What the file system says of it, and a lack of memory, is for `storage_errors`.
     """
     try:
         yield
@@ -149,7 +151,7 @@ def _held(catalog: Path | str) -> Retryable:
 
 def _failed(what: Path | str, told: str) -> StorageFailed:
     return StorageFailed(
-        f"{what} cannot be read or written: {told}; make room or mend it, then run the same command again"
+        f"{what} cannot be read or written: {told}; make room or repair it, then run the same command again"
     )
 
 

@@ -1,4 +1,6 @@
-"""The formats that a table can be copied into, by their names in pipeline.yml."""
+"""The target of each format, by its name in pipeline.yml. `config.formats` has all other facts about a format."""
+
+import importlib
 
 from lakeingest.config import Config
 from lakeingest.lake.target import Target
@@ -6,7 +8,7 @@ from lakeingest.lake.target import Target
 
 def open_target(config: Config) -> Target:
     """The target of the configured format."""
-    # each is imported where it is used: they take long
+    # imported where it is used: each takes long
     if config.target.format == "hudi":
         from lakeingest.lake.hudi.target import HudiTarget
 
@@ -14,3 +16,8 @@ def open_target(config: Config) -> Target:
     from lakeingest.lake.iceberg.target import IcebergTarget
 
     return IcebergTarget(config.target)
+
+
+def import_writers() -> None:
+    """Import what executors write with, before their first task; what takes long is Iceberg's."""
+    importlib.import_module("lakeingest.lake.iceberg.target")

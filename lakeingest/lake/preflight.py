@@ -40,7 +40,7 @@ def copies(target: Target, tables: Iterable[TableId]) -> Copies:
     refused: dict[TableId, LakeIngestError] = {}
     for table in tables:
         try:
-            staged = target.look(table)
+            staged = target.inspect(table)
         except LakeIngestError as error:
             refused[table] = error
         else:

@@ -20,7 +20,7 @@ class Staged:
 
     `version` names that commit; `published` is the version that readers see, None before the first publish. Where
     someone's compaction is what readers see, and staging was not yet built on it, `version` is that. `lost` says which
-    file was gone or damaged where `load` went back to an older commit, whose files are whole.
+    file was gone or damaged where `recover` went back to an older commit, whose files are whole.
     """
 
     progress: Progress
@@ -75,7 +75,7 @@ class Target(Protocol):
 
     Every commit asserts that staging is where the given `Staged` left it and
     carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then.
-    A process may die anywhere: `load` finds each step done or not begun. What fails where tables are kept is a
+    A process may die anywhere: `recover` finds each step done or not begun. What fails where tables are kept is a
     StorageFailed, a file that is gone a StateUnreadable. Opening one makes nothing.
     """
 
@@ -85,10 +85,10 @@ class Target(Protocol):
     def names(self) -> Collection[tuple[str, str]]:
         """The namespace and name of every table that is there, whoever made it; of ours also before they are shown."""
 
-    def stored(self) -> AbstractContextManager[None]:
+    def storage_errors(self) -> AbstractContextManager[None]:
         """Names what fails in the storage of the tables within the block: rows are read late."""
 
-    def load(self, table: TableId) -> Staged | None:
+    def recover(self, table: TableId) -> Staged | None:
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
 
         What readers see is in its history: where someone compacted that, or removed staging, staging is built on it
@@ -97,8 +97,8 @@ class Target(Protocol):
         NotOurTable and ForeignWrite when someone else made the table, or changed its rows, columns or partitions.
         """
 
-    def look(self, table: TableId) -> Staged | None:
-        """What `load` would answer; nothing is changed, so it is safe beside a run."""
+    def inspect(self, table: TableId) -> Staged | None:
+        """What `recover` would answer; nothing is changed, so it is safe beside a run."""
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """An empty table, invisible to readers until its first publish; StaleWriter when another run made it first."""

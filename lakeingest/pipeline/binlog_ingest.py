@@ -12,7 +12,6 @@ from lakeingest.core.position import GtidSet, Position, bytes_between, file_star
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import LakeIngestError, Retryable, SourceAway
-from lakeingest.lake.errors import stored
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, free_server_id, written_position
@@ -23,6 +22,7 @@ from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.profile import Profile
 from lakeingest.pipeline.stopping import unwatch
 from lakeingest.spark.scatter import scatter
+from lakeingest.spool.errors import spool_errors
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.segment_files import SegmentFiles
 
@@ -57,7 +57,7 @@ class SpoolSegment:
         of which something cannot be replayed is left out, and the segment is read again for the others.
         """
         watched, stopped = dict(self.schemas), dict[TableId, LakeIngestError]()
-        with stored(self.folder):
+        with spool_errors(self.folder):
             while True:
                 try:
                     return Decoded(*self._persistently(watched), stopped)

@@ -31,7 +31,7 @@ from lakeingest.pipeline.profile import Profile
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
-from lakeingest.spark.background_job import Ahead
+from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.spool import Spool
 
@@ -97,7 +97,7 @@ class Wave:
     """Chunks that executors read, and at the same time the binlog that was written since the last wave."""
 
     chunks: list[Chunk]
-    outcomes: Ahead[list[Copied | Decoded]]
+    outcomes: BackgroundJob[list[Copied | Decoded]]
     began: float
 
     @property
@@ -152,7 +152,7 @@ def _begin(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, l
     def read() -> list[Copied | Decoded]:
         return scatter(workers, _run, tasks, at_once)
 
-    return Wave(chunks, Ahead(workers, read), time.monotonic())
+    return Wave(chunks, BackgroundJob(workers, read), time.monotonic())
 
 
 def _end(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wave: Wave) -> list[Copied]:

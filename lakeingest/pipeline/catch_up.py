@@ -36,7 +36,7 @@ def merge_and_publish(edges: Edges, spool: Spool, table: TableRun) -> None:
             return
         except MainMoved:
             edges.lease.assert_held()
-            staged = edges.target.load(table.id)
+            staged = edges.target.recover(table.id)
             if not tries_left or staged is None or staged.progress.needed_from < spool.start:
                 raise
             table.advance(staged)

@@ -21,7 +21,7 @@ def translate_errors(source: Source, target: Target) -> Iterator[None]:
     StaleWriter. Spark, also where Great Expectations reports it: SparkLost. The machine, for a broken connection or too
     little memory: Retryable.
     """
-    with _translate_connection_errors(), named_loss(), target.stored(), named_errors(source):
+    with _translate_connection_errors(), named_loss(), target.storage_errors(), named_errors(source):
         yield
 
 

@@ -95,7 +95,7 @@ def _start_spark_again(run: OpenRun) -> None:
 
 def _load_again(edges: Edges, table: TableRun) -> None:
     """The lake says where the table stands; NotOurTable when it has no copy any more."""
-    staged = edges.target.load(table.id)
+    staged = edges.target.recover(table.id)
     if staged is None:
         raise NotOurTable(f"{table.id}: its copy was dropped; the next run copies it again")
     table.advance(staged)

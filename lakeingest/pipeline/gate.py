@@ -9,7 +9,7 @@ from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import GateRun
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.quality.gates import GateReport, run_gate
-from lakeingest.quality.reports import keep
+from lakeingest.quality.reports import save_report
 from lakeingest.quality.row_checks import passed
 from lakeingest.quality.suites import Suite, default_suite
 
@@ -41,7 +41,7 @@ def gate(
             report = passed(of_definition, run_gate(title, rows(), key, suites) if suites else None)
         else:
             report = run_gate(title, rows(), key, [of_definition, *suites])
-        page = keep(edges.config.state, table.id, stage, expected_rows, report)
+        page = save_report(edges.config.state, table.id, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began
     edges.observe(GateRun(table.id, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))

@@ -137,7 +137,7 @@ def _loaded(
     failed: dict[TableId, LakeIngestError] = {}
     for table, schema in list(schemas.items()):
         try:
-            staged = target.load(table)
+            staged = target.recover(table)
             if staged:
                 assert_unchanged(staged, schema)
             loaded[table] = staged

@@ -8,7 +8,7 @@ from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import TableStopped
 from lakeingest.pipeline.table_run import Stop, TableRun, Watch
-from lakeingest.state.stopped import Stopped, clear, keep
+from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 def stop(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     """The table stays at its last commit. The reason is stored for `status`."""
     table.stop = Stop(error, Stopped.of(table.id, error))
-    keep(edges.config.state, table.stop.record)
+    record_stopped(edges.config.state, table.stop.record)
     edges.observe(TableStopped(table.id, error))
 
 
@@ -38,10 +38,10 @@ def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     if table.requested:
         stop(edges, table, error)
     else:
-        keep(edges.config.state, Stopped.of(table.id, error))
+        record_stopped(edges.config.state, Stopped.of(table.id, error))
 
 
 def resume(edges: Edges, table: TableRun) -> None:
     """The table is up to date: it is no longer stopped, and the reason of an earlier stop is removed."""
     table.stop = None
-    clear(edges.config.state, table.id)
+    remove_stopped(edges.config.state, table.id)

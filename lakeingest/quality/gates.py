@@ -49,7 +49,7 @@ class Outcome:
         if self.error is not None:
             return f"{named} cannot be evaluated: {self.error}"
         if self.unexpected is None:
-            return f"{named} fails, observed {_shown(self.observed)}"
+            return f"{named} fails, observed {_shortened(self.observed)}"
         return f"{named} fails on {self.unexpected} rows" + (f", such as {self.examples[0]}" if self.examples else "")
 
 
@@ -76,7 +76,7 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
 
     An expectation that raises has failed. But where the rows cannot be read, that is raised as Spark says it.
     """
-    told = {name: _told(name) for name in rows.columns}
+    told = {name: _plain_name(name) for name in rows.columns}
     rows, key = rows.toDF(*told.values()), [told[name] for name in key]
     asked = [_renamed(of_suite(document, suite.name), told) for suite in suites for document in suite.expectations]
     detailed = {
@@ -104,7 +104,7 @@ def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
     return {**document, "meta": {**(document.get("meta") or {}), _SUITE: suite}}
 
 
-def _told(name: str) -> str:
+def _plain_name(name: str) -> str:
     """A column's name without the signs that Great Expectations and Spark take for a path: others look like them."""
     return name.replace(".", "․").replace("`", "‵")  # noqa: RUF001
 
@@ -142,7 +142,7 @@ def _outcome(result: "ExpectationValidationResult") -> Outcome:
     rows = found.get("partial_unexpected_index_list") or [
         {"value": value} for value in found.get("partial_unexpected_list", ())
     ]
-    examples = tuple(", ".join(f"{name}={_shown(value)}" for name, value in row.items()) for row in rows)
+    examples = tuple(", ".join(f"{name}={_shortened(value)}" for name, value in row.items()) for row in rows)
     return Outcome(
         document["meta"][_SUITE],
         document,
@@ -158,10 +158,10 @@ def _error(info: Any) -> str | None:
     """The first line of what was raised; one report for the expectation, or one for each of its metrics."""
     each = [info] if "raised_exception" in info else list((info or {}).values())
     raised = [str(one["exception_message"]).strip() for one in each if one["raised_exception"]]
-    return _shown(raised[0].partition("\n")[0], 300) if raised else None
+    return _shortened(raised[0].partition("\n")[0], 300) if raised else None
 
 
-def _shown(value: Any, length: int = _TEXT) -> str:
+def _shortened(value: Any, length: int = _TEXT) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= length else text[:length] + "…"
 

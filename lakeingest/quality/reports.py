@@ -10,10 +10,10 @@ from lakeingest.errors import StorageFailed
 from lakeingest.quality.gates import GateReport
 from lakeingest.quality.page import page
 
-KEPT = 50  # of a table
+REPORTS_PER_TABLE = 50  # of a table
 
 
-def keep(state: Path, table: TableId, stage: str, rows: int, report: GateReport) -> Path:
+def save_report(state: Path, table: TableId, stage: str, rows: int, report: GateReport) -> Path:
     """Write the report and drop the oldest ones; what comes back is its page, and its document lies beside it."""
     folder = state / "quality" / quote(str(table), safe=" ")
     now = datetime.now(UTC)
@@ -22,7 +22,7 @@ def keep(state: Path, table: TableId, stage: str, rows: int, report: GateReport)
         folder.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".json").write_text(json.dumps(report.document, indent=1))
         path.write_text(page(table, stage, now, rows, report))
-        for old in sorted(folder.glob("*.html"))[:-KEPT]:
+        for old in sorted(folder.glob("*.html"))[:-REPORTS_PER_TABLE]:
             old.with_suffix(".json").unlink(missing_ok=True)
             old.unlink(missing_ok=True)
     except OSError as error:

@@ -50,7 +50,7 @@ def default_suite(schema: TableSchema, rows: int) -> Suite:
 
 def user_suites(folder: Path | None, table: TableId) -> tuple[Suite, ...]:
     """The suites whose files name the table; ConfigError for one that cannot be read."""
-    return tuple(_read(path) for path in _files(folder) if _named(path, [table]))
+    return tuple(_read(path) for path in _files(folder) if _tables_of(path, [table]))
 
 
 def finding(folder: Path | None, tables: Sequence[TableId]) -> str | None:
@@ -69,7 +69,7 @@ def finding(folder: Path | None, tables: Sequence[TableId]) -> str | None:
         except ConfigError as error:
             wrong.append(str(error))
             continue
-        if not _named(path, tables):
+        if not _tables_of(path, tables):
             wrong.append(f"{path} names no table that is copied; call it <database>.<table>{path.suffix}, or remove it")
     return "; ".join(wrong) or None
 
@@ -83,7 +83,7 @@ def unknown_columns(folder: Path | None, schemas: Mapping[TableId, TableSchema])
     with suppress(ConfigError):
         for path in _files(folder):
             with suppress(ConfigError):
-                named = _named(path, list(schemas))
+                named = _tables_of(path, list(schemas))
                 suite = _read(path) if named else None
                 wrong += [one for table in named if suite for one in _unknown_columns(path, suite, schemas[table])]
     return "; ".join(wrong) or None
@@ -123,7 +123,7 @@ def _files(folder: Path | None) -> list[Path]:
         ) from error
 
 
-def _named(path: Path, tables: Sequence[TableId]) -> list[TableId]:
+def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
     return Tables(include=(path.stem,)).select(tables)
 
 

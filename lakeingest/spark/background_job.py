@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 _CANCEL_SECONDS = 5.0
 
 
-class Ahead(Generic[Result]):
+class BackgroundJob(Generic[Result]):
     """A thread that does `work` from now on, which may start jobs of the session where there is one."""
 
     def __init__(self, spark: "SparkSession | None", work: Callable[[], Result]) -> None:

@@ -26,7 +26,7 @@ def named_loss() -> Iterator[None]:
     except Retryable:
         raise
     except Exception as error:
-        told = _told(error)
+        told = _reason(error)
         if told is None:
             raise
         raise SparkLost(f"Spark ended under the run: {told}; run the same command again") from error
@@ -64,7 +64,7 @@ def abandon() -> None:
     kept._instantiatedSession = kept._activeSession = None  # noqa: SLF001
 
 
-def _told(error: BaseException) -> str | None:
+def _reason(error: BaseException) -> str | None:
     """What ended, in a line; None where the error has another reason."""
     if "pyspark" not in sys.modules:
         return None

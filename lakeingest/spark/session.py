@@ -15,19 +15,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lakeingest.config import Config
+from lakeingest.config import FORMATS, Config
+from lakeingest.config.formats import EXTENSIONS
 from lakeingest.errors import OperatorNeeded, StorageFailed
 from lakeingest.spark.loss import abandon, is_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JARS = {
-    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0", "org.xerial:sqlite-jdbc:3.50.3.0"),
-    "hudi": ("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",),
-}
 JAVA = "17"
-EXTENSIONS = "spark.sql.extensions"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # of spark-submit to its program, which fails where that starts no session
 
 # Ten times the usual: most of what a run of a minute or two calls is not worth what its optimising compiler takes.
@@ -110,7 +106,7 @@ def _started(config: Config) -> "SparkSession":
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     for key, value in settings(config).items():
         builder = builder.config(key, value)
-    with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _named(config.state), _fetching(config):
+    with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _start_errors(config.state), _fetching(config):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # when the JVM ends, this thread of PySpark's prints a trace; the run says what happened, in one line
@@ -126,16 +122,16 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
     lacking = [key for key, value in wanted.items() if _is_fixed(session, key) and not _has(session, key, value)]
     lacking += [f"a jar with {name}" for name in _classes(wanted) if not _loads(session, name)]
     others = [
-        f"the extension of {other}, which spoils tables of {config.target.format}"
-        for other in JARS.keys() - {config.target.format}
-        if _has(session, EXTENSIONS, config.target.model_copy(update={"format": other}).spark_properties()[EXTENSIONS])
+        f"the extension of {other}, which damages tables of {config.target.format}"
+        for other, lake in FORMATS.items()
+        if other != config.target.format and _has(session, EXTENSIONS, lake.settings(config.target)[EXTENSIONS])
     ]
     if not lacking and not others:
         return None
-    told = [f"lacks {', '.join(lacking)}"] * bool(lacking) + [f"has {', '.join(others)}"] * bool(others)
+    reasons = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", lacking), ("has", others)) if names]
     return (
-        f"the Spark session that is there {', and '.join(told)}; in a new process, start it with all that"
-        " Pipeline.spark_settings() says, or start none: lakeingest does"
+        f"the running Spark session {', and '.join(reasons)}; in a new process, start a session with the settings of"
+        " Pipeline.spark_settings(), or let lakeingest start it"
     )
 
 
@@ -154,7 +150,9 @@ def _has(session: "SparkSession", key: str, value: str) -> bool:
 def _classes(wanted: Mapping[str, str]) -> list[str]:
     """The classes that settings name, and the driver of the embedded catalog."""
     named = [name for value in wanted.values() for name in value.split(",") if name.startswith("org.")]
-    return named + ["org.sqlite.JDBC"] * any(value.startswith("jdbc:sqlite:") for value in wanted.values())
+    if any(value.startswith("jdbc:sqlite:") for value in wanted.values()):
+        named.append("org.sqlite.JDBC")
+    return named
 
 
 def _loads(session: "SparkSession", name: str) -> bool:
@@ -185,7 +183,7 @@ def settings(config: Config) -> dict[str, str]:
         "spark.sql.warehouse.dir": (config.state / "spark-warehouse").as_uri(),
     }
     if config.spark.jars == "auto":
-        ours["spark.jars.packages"] = ",".join(JARS[config.target.format])
+        ours["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars)
         ours["spark.jars.ivy"] = str(_ivy_folder(config.state))
     elif config.spark.jars != "provided":
         ours["spark.jars"] = ",".join(config.spark.jars)
@@ -248,7 +246,7 @@ def _fetching(config: Config) -> Iterator[None]:
     with ExitStack() as stack:
         if config.spark.jars == "auto":
             folder = _ivy_folder(config.state)
-            if not all(_is_whole(folder, jar) for jar in JARS[config.target.format]):
+            if not all(_is_whole(folder, jar) for jar in FORMATS[config.target.format].jars):
                 folder.mkdir(parents=True, exist_ok=True)
                 fcntl.flock(stack.enter_context((folder / "lakeingest.lock").open("ab")), fcntl.LOCK_EX)
         yield
@@ -274,7 +272,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
 
 
 @contextmanager
-def _named(state: Path) -> Iterator[None]:
+def _start_errors(state: Path) -> Iterator[None]:
     """Raise what Spark cannot start without as ours: no room, no jars, no free port."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError

@@ -103,7 +103,7 @@ def cut(files: Sequence[str], name: str, parts: int) -> list[Slice]:
     """At most so many slices of a column that have about as many change rows each; judged by a sample of the files."""
     if parts == 1:
         return [Slice()]
-    groups = [(file, index) for file in files for index in range(pq.read_metadata(file).num_row_groups)]
+    groups = [(file, index) for file in files for index in range(_metadata(file).num_row_groups)]
     sampled = groups[:: -(-len(groups) // _SAMPLES)]
     column = pa.concat_tables(_row_group(file, index, [name]) for file, index in sampled)[name]
     ordered = column.take(pc.sort_indices(column))
@@ -118,7 +118,7 @@ def bounds_of(files: Sequence[str], name: str) -> tuple[Any, Any] | None:
     """
     ends: list[Any] = []
     for file in files:
-        metadata = pq.read_metadata(file)
+        metadata = _metadata(file)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             columns = map(group.column, range(group.num_columns))
             [told] = [column.statistics for column in columns if column.path_in_schema == name]
@@ -171,6 +171,11 @@ def _opened(file: str) -> Iterator[pq.ParquetFile]:
         raise StateUnreadable(
             f"{file} of the spool cannot be read: {error}; remove the spool's folder and run again"
         ) from error
+
+
+def _metadata(file: str) -> pq.FileMetaData:
+    with _opened(file) as opened:
+        return opened.metadata
 
 
 def _row_group(file: str, index: int, names: Sequence[str]) -> pa.Table:

@@ -77,7 +77,7 @@ class Spool:
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
-        with store.writing(folder):
+        with store.storage_errors(folder):
             # the last first: interrupted, this leaves a spool that ends earlier, and no gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
                 old.unlink()
@@ -140,7 +140,7 @@ class Spool:
 
         StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
         """
-        with store.writing(self.folder):
+        with store.storage_errors(self.folder):
             sync(self.folder / "data")  # the names of the files; what is in them is safe already
         for segment in segments:
             if segment.start != self.position.at:
@@ -221,7 +221,7 @@ class Spool:
         # a crash in between leaves manifests that end before or where the spool begins: `load` passes them over
         store.replace(self.folder / "opened.json", opened.to_json())
         self._opened = opened
-        with store.writing(self.folder):
+        with store.storage_errors(self.folder):
             for number in ended:
                 (self.folder / "segments" / f"{number:06d}.json").unlink()
                 segment = self._segments.pop(number)

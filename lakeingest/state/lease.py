@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from lakeingest.errors import LeaseHeld, LeaseLost, StorageFailed
+from lakeingest.errors import LeaseHeld, LeaseLost
 from lakeingest.state import store
 
 RENEW_SECONDS = 10.0
@@ -84,7 +84,7 @@ class Lease:
                 f"this run was paused, or could not renew {self._path}, for more than {VOID_SECONDS:.0f} s: "
                 "another one may be at work; run the same command again"
             )
-        with _usable(self._path):
+        with store.storage_errors(self._path, "used"):
             if not self._ours():
                 raise LeaseLost(f"{self._path} is no longer this run's, another took over; run the same command again")
 
@@ -120,7 +120,7 @@ def held(folder: Path) -> Iterator[Lease]:
     its process was one of this machine and has ended.
     """
     path = folder / "lease.json"
-    with _usable(folder):
+    with store.storage_errors(path, "used"):
         folder.mkdir(parents=True, exist_ok=True)
         lease = _take(path)
     stop = threading.Event()
@@ -168,14 +168,6 @@ def _locked(path: Path) -> Iterator[None]:
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def _usable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageFailed(f"the state folder cannot be used: {error.filename or path}: {error.strerror}") from error
 
 
 def _boot() -> str | None:

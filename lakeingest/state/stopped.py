@@ -46,19 +46,19 @@ class Stopped:
         return f"{self.error} at {self.at}: {self.message}"
 
 
-def keep(state: Path, stopped: Stopped) -> None:
+def record_stopped(state: Path, stopped: Stopped) -> None:
     """Write it down for `status`. StorageFailed when it cannot be written."""
     path = _path(state, stopped.table)
     store.make_folder(path.parent)
     store.replace(path, stopped.to_json())
 
 
-def clear(state: Path, table: TableId) -> None:
+def remove_stopped(state: Path, table: TableId) -> None:
     """Remove what is written down of an earlier failure: the table went on."""
     store.delete(_path(state, table))
 
 
-def last(state: Path, table: TableId) -> Stopped | None:
+def read_stopped(state: Path, table: TableId) -> Stopped | None:
     """Why the table's last attempt failed; None where it did not, or where the file cannot be read."""
     try:
         doc = store.read(_path(state, table))

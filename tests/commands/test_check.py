@@ -144,7 +144,7 @@ def test_everything_that_is_wrong_is_told_at_once(
         "binlog_order_commits": "SET GLOBAL binlog_order_commits = ON",
         "grants": "GRANT REPLICATION SLAVE ON *.* TO 'reader'@'%'",
         "keys and types": "it has neither a primary key",
-        "target tables": f"{db.name}.orders is there and is no copy",
+        "target tables": f"{db.name}.orders exists and is no copy",
         "state folder": f"{tmp_path}/file/state cannot be written",
     }
     warnings = {"tables.include": "['no.such']", "binlog retention": "SET GLOBAL binlog_expire_logs_seconds = 86400"}

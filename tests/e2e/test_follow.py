@@ -150,7 +150,7 @@ def test_a_quiet_table_is_not_committed_while_another_one_is_busy(shop: Pipe, mo
     """Its position follows now and then, so that neither its lag nor the spool grows; that is no merge."""
 
     def version() -> int:
-        staged = open_target(shop.config).look(TableId(shop.database, "quiet"))
+        staged = open_target(shop.config).inspect(TableId(shop.database, "quiet"))
         assert staged is not None
         return staged.version
 

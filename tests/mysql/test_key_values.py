@@ -1,4 +1,4 @@
-"""Keys as people write them, for every kind of key: the values of rows, and bounds that the server takes for the same."""
+"""Keys as people write them, for every kind of key: they are the values of rows, and bounds for the server."""
 
 import datetime as dt
 import json
@@ -49,7 +49,7 @@ def filled(db: Db, keyed: Keyed, name: str) -> TableSchema:
 @pytest.mark.mysql
 @pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
 def test_keys_of_every_kind_are_read_again_as_they_are_written(any_server: LocalServer, any_db: Db, name: str) -> None:
-    """Written in JSON and parsed they are the values of the rows; listed they find the rows, as bounds they part them."""
+    """Parsed from JSON, keys equal those of the rows; as a list they find the rows, as bounds they divide them."""
     schema = filled(any_db, keys_of(any_server.flavor)[name], name)
     uuid = server_state(any_db.connection).uuid
     rows = read_rows(any_db.source, schema, ("TRUE",), uuid, EPOCH).rows

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeingest import termination
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.quality.gates import GateReport, Outcome, run_gate
-from lakeingest.quality.reports import KEPT, keep
+from lakeingest.quality.reports import REPORTS_PER_TABLE, save_report
 from lakeingest.quality.row_checks import is_sound, passed
 from lakeingest.quality.suites import Suite, default_suite
 from lakeingest.rows import arrow_type
@@ -279,7 +279,7 @@ def test_sigterm_ends_a_gate(spark: SparkSession, stopped: type[BaseException]) 
 def test_the_newest_reports_are_kept(tmp_path: Path) -> None:
     """Each as a document and a page, per table; one that cannot be written stops the run."""
     found = GateReport((), {"success": True})
-    pages = [keep(tmp_path, SCHEMA.table, "after wave 3", 17, found) for _ in range(KEPT + 2)]
+    pages = [save_report(tmp_path, SCHEMA.table, "after wave 3", 17, found) for _ in range(REPORTS_PER_TABLE + 2)]
     folder = tmp_path / "quality" / "shop.lines"
     assert sorted(folder.glob("*.html")) == pages[2:]
     assert [path.with_suffix(".html") for path in sorted(folder.glob("*.json"))] == pages[2:]
@@ -297,7 +297,7 @@ def test_the_page_says_what_failed_where_and_when(tmp_path: Path) -> None:
         Outcome("own.yml", {"type": "broken", "kwargs": {}}, success=False, error="no column x"),
         Outcome("own.yml", {"type": "mild", "kwargs": {}, "severity": "warning"}, success=False, observed=3),
     )
-    path = keep(tmp_path, SCHEMA.table, "before publish", 5_678, GateReport(outcomes, {"success": False}))
+    path = save_report(tmp_path, SCHEMA.table, "before publish", 5_678, GateReport(outcomes, {"success": False}))
     text = path.read_text()
     for told in (
         "shop.lines: gate before publish: 2 of 4 expectations failed",

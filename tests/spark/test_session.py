@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.config import Config
+from lakeingest.config import FORMATS, Config
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.session import (
-    JARS,
     _fetching,
     _version,
     active,
@@ -154,7 +153,7 @@ def test_the_session_that_is_there_is_used(lake_config: Config, spark: SparkSess
 @pytest.mark.spark
 @pytest.mark.formats
 def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_format: str, spark: SparkSession) -> None:
-    """In one line, with each setting that it lacks, the jar, the extension that spoils tables, and the way out."""
+    """In one line, with each setting that it lacks, the jar, the extension that damages tables, and the way out."""
     other = OTHER[lake_format]
     config = target(lake_config, format=other)
     with pytest.raises(OperatorNeeded) as raised:
@@ -165,7 +164,7 @@ def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_form
     fixed = [name for name in config.target.spark_properties() if not name.startswith("spark.sql.parquet.")]
     assert [name for name in fixed if name not in told] == []
     assert f"a jar with {config.target.spark_properties()['spark.sql.extensions']}" in told
-    assert f"has the extension of {lake_format}, which spoils tables of {other}" in told
+    assert f"has the extension of {lake_format}, which damages tables of {other}" in told
     assert "Pipeline.spark_settings()" in told
 
 
@@ -215,7 +214,7 @@ def test_nobody_waits_for_jars_that_are_there(
     """As long as what was fetched; a shorter one is still being written, and waited for."""
     monkeypatch.setenv("HOME", str(tmp_path))
     ivy = tmp_path / ".ivy2"
-    for jar in JARS[lake_config.target.format]:
+    for jar in FORMATS[lake_config.target.format].jars:
         group, artifact, version = jar.split(":")
         name = f"{artifact}-{version}.jar"
         for file in (ivy / "jars" / f"{group}_{name}", ivy / "cache" / group / artifact / "jars" / name):

@@ -170,6 +170,8 @@ def test_of_the_keys_of_a_patch_the_changes_after_its_place_are_needed(tmp_path:
     found: dict[Key, bool] = {}
     for part in cut(all_files, "k0", parts):
         some = collapsed(all_files, ["k0", "k1"], plan.marks, plan.stop, part, places)
-        for first, second, deleted in zip(*(some.changes[name].to_pylist() for name in some.changes.column_names), strict=True):
+        for first, second, deleted in zip(
+            *(some.changes[name].to_pylist() for name in some.changes.column_names), strict=True
+        ):
             found[(first, second)] = deleted
     assert found == expected

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.disk import make_folder, sync
-from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.errors import StateUnreadable
+from lakeingest.lake.refusals import stale
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class StagingCommit:
     """One commit: the files of a wave's rows, those of a merge's changes, or neither."""
 
     number: int
@@ -64,7 +65,7 @@ class StagingFolder:
     table: TableId
     path: Path
 
-    def commits(self, after: int | None = None) -> list[Staging]:
+    def commits(self, after: int | None = None) -> list[StagingCommit]:
         """All commits; or those that build on the version `after`, its own first. None at all where it is not known."""
         found = [self._read(file) for file in sorted(self.path.glob("*.json"))]
         if after is None:
@@ -72,28 +73,30 @@ class StagingFolder:
         start = next((index for index, commit in enumerate(found) if commit.version == after), len(found))
         return found[start:]
 
-    def last(self) -> Staging | None:
+    def last(self) -> StagingCommit | None:
         """The last commit; those before it are not read."""
         file = max(self.path.glob("*.json"), default=None)
         return None if file is None else self._read(file)
 
-    def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> Staging:
-        """The first commit of a new table; its one file has no rows, but their columns."""
+    def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> StagingCommit:
+        """The first commit of a new table: one file with the columns and no rows."""
         make_folder(self.path / "data")
-        return self._create(Staging(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
+        return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
-    def resume(self, progress: Progress, key: Sequence[str], version: int) -> Staging:
+    def resume(self, progress: Progress, key: Sequence[str], version: int) -> StagingCommit:
         """The first commit of a folder that has none: it stands for the version that readers see."""
         make_folder(self.path / "data")
-        return self._create(Staging(1, version, version, progress, tuple(key)))
+        return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
-    def append(self, base: int, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()) -> Staging:
+    def append(
+        self, base: int, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()
+    ) -> StagingCommit:
         """One more commit on the version `base`; StaleWriter when that is not the last one."""
         last = self.last()
         if last is None or last.version != base:
             raise stale(self.table)
         return self._create(
-            Staging(last.number + 1, _new_version(), base, progress, last.key, tuple(rows), tuple(changes))
+            StagingCommit(last.number + 1, _new_version(), base, progress, last.key, tuple(rows), tuple(changes))
         )
 
     def write(self, rows: pa.Table) -> str:
@@ -141,7 +144,7 @@ class StagingFolder:
             if f"data/{file.name}" not in kept:
                 _remove(file)
 
-    def _create(self, commit: Staging) -> Staging:
+    def _create(self, commit: StagingCommit) -> StagingCommit:
         path = self.path / f"{commit.number:010d}.json"
         new = path.with_suffix(f".{uuid.uuid4().hex}")
         try:
@@ -160,24 +163,19 @@ class StagingFolder:
             new.unlink(missing_ok=True)
         return commit
 
-    def _read(self, file: Path) -> Staging:
+    def _read(self, file: Path) -> StagingCommit:
         try:
-            return Staging.from_json(int(file.stem), json.loads(file.read_text()))
+            return StagingCommit.from_json(int(file.stem), json.loads(file.read_text()))
         except (ValueError, StateUnreadable) as error:
             raise StateUnreadable(
                 f"{self.table}: {file} is unreadable: {error}; drop the table to copy it again"
             ) from error
 
 
-def files_of(commits: Iterable[Staging]) -> tuple[list[str], list[tuple[str, ...]]]:
+def files_of(commits: Iterable[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The files of rows of these commits, and those of changes, merge by merge in the order of the commits."""
     rows = [name for commit in commits for name in commit.rows]
     return rows, [commit.changes for commit in commits if commit.changes]
-
-
-def stale(table: TableId) -> StaleWriter:
-    """Another writer was there first."""
-    return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
 
 
 def _new_version() -> int:

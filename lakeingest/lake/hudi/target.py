@@ -25,23 +25,23 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.disk import sync
-from lakeingest.errors import NotOurTable, StaleWriter, UnsupportedTable
-from lakeingest.lake.durable import sync_tree
-from lakeingest.lake.errors import kept, stored
+from lakeingest.disk import sync, sync_tree
+from lakeingest.errors import NotOurTable, UnsupportedTable
+from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.file_groups import assert_whole
-from lakeingest.lake.hudi.staging import Staging, StagingFolder, files_of, stale
+from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of
 from lakeingest.lake.hudi.statement import configured, effects_of, merge_folder
-from lakeingest.lake.hudi.timeline import OWNER, PREFIX, PROGRESS, VERSION, Instant, newest, retention
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention
+from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.hudi.writer import HudiMerger, HudiWriter
+from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
+from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Staged
-from lakeingest.lake.types import hudi_type
 from lakeingest.rows import table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
 CLOCK_SECONDS = 2.0  # that a file's time may be before the time of a clock
@@ -72,59 +72,59 @@ class HudiTarget:
         """Whether there is a warehouse, or staging."""
         return self.settings.warehouse.exists() or self._folder.exists()
 
-    @kept
+    @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
         """All folders of Hudi's tables, and all of staging."""
-        shown = {path.parent for path in self.settings.warehouse.glob("*/*/.hoodie")}
+        published = {path.parent for path in self.settings.warehouse.glob("*/*/.hoodie")}
         staged = (TableId.parse(decode(path.name)) for path in self._folder.glob("*"))
         return {
-            *((decode(path.parent.name), decode(path.name.removesuffix(BUILDING))) for path in shown),
+            *((decode(path.parent.name), decode(path.name.removesuffix(BUILDING))) for path in published),
             *map(self.settings.identifier, staged),
         }
 
-    def stored(self) -> AbstractContextManager[None]:
+    def storage_errors(self) -> AbstractContextManager[None]:
         """Names what fails in the warehouse."""
-        return stored(self.settings.warehouse)
+        return storage_errors(self.settings.warehouse)
 
-    @kept
-    def load(self, table: TableId) -> Staged | None:
+    @names_storage_errors
+    def recover(self, table: TableId) -> Staged | None:
         """The last commit of staging; an interrupted first publish is finished.
 
         Staging that does not build on what readers see is dropped, and begun again from that.
         """
-        shown, staging = self._shown(table), self._staging(table)
-        staged = self._standing(table, shown)
-        if shown is not None and not self.settings.folder(table).exists():
-            self._show(table)
+        published, staging = self._published(table), self._staging(table)
+        staged = self._resume_point(table, published)
+        if published is not None and not self.settings.folder(table).exists():
+            self._give_name(table)
         if staged is None or not staging.commits(staged.version):
             if staging.path.exists():
                 staging.drop()
-            if staged is not None and shown is not None:
-                staging.resume(staged.progress, json.loads(shown.properties[KEY]), staged.version)
+            if staged is not None and published is not None:
+                staging.resume(staged.progress, json.loads(published.properties[KEY]), staged.version)
         return staged
 
-    @kept
-    def look(self, table: TableId) -> Staged | None:
-        """What `load` would answer; nothing is changed."""
-        return self._standing(table, self._shown(table))
+    @names_storage_errors
+    def inspect(self, table: TableId) -> Staged | None:
+        """What `recover` would answer; nothing is changed."""
+        return self._resume_point(table, self._published(table))
 
-    @kept
+    @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Begin staging; the table itself is made by the first publish."""
         self.types(schema)
-        if self._shown(schema.table) is not None:
+        if self._published(schema.table) is not None:
             raise stale(schema.table)
         made = self._staging(schema.table).begin(progress, schema.key, table_schema(schema).empty_table())
         return Staged(progress, made.version, None)
 
-    @kept
+    @names_storage_errors
     def discard(self, table: TableId) -> None:
         """Drop staging; StaleWriter when another run has published or dropped it."""
-        if self._shown(table) is not None:
+        if self._published(table) is not None:
             raise stale(table)
         self._staging(table).drop()
 
-    @kept
+    @names_storage_errors
     def writer(self, table: TableId) -> HudiWriter:
         """For the executors."""
         staging = self._staging(table)
@@ -132,12 +132,12 @@ class HudiTarget:
             raise stale(table)
         return HudiWriter(staging)
 
-    @kept
+    @names_storage_errors
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """One commit of staging with a wave's files and its progress."""
         return self._commit(staged, progress, rows=[name.decode() for name in files])
 
-    @kept
+    @names_storage_errors
     def merger(
         self,
         staged: Staged,
@@ -147,7 +147,7 @@ class HudiTarget:
         """For the executors."""
         return HudiMerger(self._staging(staged.progress.table))
 
-    @kept
+    @names_storage_errors
     def commit_merge(
         self,
         staged: Staged,
@@ -168,21 +168,21 @@ class HudiTarget:
             effects = effects_of(changes, self.read(table, staged.version, spark), last.key)
         return self._commit(staged, after(effects), changes=names), effects
 
-    @kept
+    @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of staging with nothing but progress."""
         return self._commit(staged, progress)
 
-    @kept
+    @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit: the visible ones or those of the waves, under the changes since then."""
-        shown = self._shown(table)
-        if shown is not None and shown.version == version:
-            return self._visible(table, shown, spark)
-        commits = self._since(table, shown, version)
+        published = self._published(table)
+        if published is not None and published.version == version:
+            return self._visible(table, published, spark)
+        commits = self._since(table, published, version)
         names, merges = files_of(commits)
-        if shown is not None:
-            rows = self._visible(table, shown, spark)
+        if published is not None:
+            rows = self._visible(table, published, spark)
         else:
             rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
         changes = self._changes(table, merges, commits[-1].key, spark)
@@ -194,7 +194,7 @@ class HudiTarget:
     def count(self, table: TableId, version: int) -> None:
         """Unknown: changes are laid over the rows when they are read."""
 
-    @kept
+    @names_storage_errors
     def publish(
         self, staged: Staged, open_spark: "Callable[[], SparkSession]", properties: Mapping[str, str]
     ) -> Staged:
@@ -204,35 +204,35 @@ class HudiTarget:
         """
         table, spark = staged.progress.table, open_spark()
         with self._publishing(table, spark):
-            shown = self._shown(table)
-            if staged.published != (None if shown is None else shown.version):
-                raise StaleWriter(f"{table}: another writer published it; run the same command again")
-            if shown is not None:
+            published = self._published(table)
+            if staged.published != (None if published is None else published.version):
+                raise published_by_another(table)
+            if published is not None:
                 assert_whole(table, self._place(table))
-            commits = self._since(table, shown, staged.version)
+            commits = self._since(table, published, staged.version)
             names, merges = files_of(commits)
             self._staging(table).assert_whole([*names, *(name for merge in merges for name in merge)])
             began = time.time()
             try:
-                self._write(table, shown, commits, spark, properties)
+                self._write(table, published, commits, spark, properties)
             except Exception:
-                if not self._is_shown(table, staged.version):  # else only the answer was lost
+                if not self._is_published(table, staged.version):  # else only the answer was lost
                     raise
-            if not self._is_shown(table, staged.version):
+            if not self._is_published(table, staged.version):
                 raise stale(table)
-            if shown is None:
-                self._show(table)
+            if published is None:
+                self._give_name(table)
             # readers see it before it is safe; until it is, staging is kept, and the spool
             sync_tree(self.settings.folder(table), began - CLOCK_SECONDS)
             sync(self.settings.folder(table).parent)
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
-    @kept
+    @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
         """Those of the commit that readers see."""
-        shown = self._shown(table)
-        return {} if shown is None else shown.properties
+        published = self._published(table)
+        return {} if published is None else published.properties
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such key."""
@@ -247,41 +247,41 @@ class HudiTarget:
             )
         return tuple(map(hudi_type, schema.columns))
 
-    def _standing(self, table: TableId, shown: Instant | None) -> Staged | None:
+    def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
         """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see.
 
         StateUnreadable where readers miss a file.
         """
         staging = self._staging(table)
-        if shown is None:
+        if published is None:
             commits = staging.commits()
             if not commits or commits[0].base is not None:  # it stood on a table that was dropped
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
         assert_whole(table, self._place(table))
-        commits = staging.commits(shown.version)
+        commits = staging.commits(published.version)
         if commits:
-            return Staged(commits[-1].progress, commits[-1].version, shown.version)
-        return Staged(shown.progress(table), shown.version, shown.version)
+            return Staged(commits[-1].progress, commits[-1].version, published.version)
+        return Staged(published.progress(table), published.version, published.version)
 
-    def _shown(self, table: TableId) -> Instant | None:
+    def _published(self, table: TableId) -> Instant | None:
         """The commit that readers see, or will when the first publish is finished."""
-        shown = newest(table, self.settings.folder(table))
-        if shown is None and (self._building(table) / ".hoodie").is_dir():
+        published = newest(table, self.settings.folder(table))
+        if published is None and (self._building(table) / ".hoodie").is_dir():
             return newest(table, self._building(table), building=True)
-        return shown
+        return published
 
-    def _is_shown(self, table: TableId, version: int) -> bool:
-        shown = self._shown(table)
-        return shown is not None and shown.version == version
+    def _is_published(self, table: TableId, version: int) -> bool:
+        published = self._published(table)
+        return published is not None and published.version == version
 
-    def _since(self, table: TableId, shown: Instant | None, version: int) -> list[Staging]:
+    def _since(self, table: TableId, published: Instant | None, version: int) -> list[StagingCommit]:
         """The commits of staging after what readers see, up to a version; StaleWriter when that is not one of them."""
-        commits = self._staging(table).commits(None if shown is None else shown.version)
+        commits = self._staging(table).commits(None if published is None else published.version)
         found = [commit.version for commit in commits]
         if version not in found:
             raise stale(table)
-        return commits[0 if shown is None else 1 : found.index(version) + 1]
+        return commits[0 if published is None else 1 : found.index(version) + 1]
 
     def _commit(
         self, staged: Staged, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()
@@ -289,8 +289,10 @@ class HudiTarget:
         commit = self._staging(progress.table).append(staged.version, progress, rows, changes)
         return Staged(progress, commit.version, staged.published)
 
-    def _visible(self, table: TableId, shown: Instant, spark: "SparkSession") -> "DataFrame":
-        read = spark.read.format("hudi").option("as.of.instant", shown.time).option("hoodie.metadata.enable", "false")
+    def _visible(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
+        read = (
+            spark.read.format("hudi").option("as.of.instant", published.time).option("hoodie.metadata.enable", "false")
+        )
         return read.load(str(self._place(table))).drop(*(f"_hoodie_{name}" for name in _META))
 
     def _changes(
@@ -312,28 +314,24 @@ class HudiTarget:
     def _write(
         self,
         table: TableId,
-        shown: Instant | None,
-        commits: Sequence[Staging],
+        published: Instant | None,
+        commits: Sequence[StagingCommit],
         spark: "SparkSession",
         properties: Mapping[str, str],
     ) -> None:
         last, staging = commits[-1], self._staging(table)
         names, merges = files_of(commits)
-        if shown is None:
+        if published is None:
             size = sum((staging.path / name).stat().st_size for name in names)
             buckets = str(max(_BUCKETS_MIN, math.ceil(size / _BUCKET_BYTES)))
         else:
-            buckets = shown.properties[BUCKETS]
-        position = last.progress.position
+            buckets = published.properties[BUCKETS]
         marks = {
             OWNER: str(table),
-            PROGRESS: json.dumps(last.progress.to_json(), separators=(",", ":")),
+            **progress_marks(last.progress, None if published is None else published.version),
             VERSION: str(last.version),
-            "lakeingest.base": "" if shown is None else str(shown.version),
             KEY: json.dumps(last.key),
             BUCKETS: buckets,
-            "lakeingest.epoch": str(last.progress.epoch),
-            "lakeingest.position": "" if position is None else str(position.place),
             **properties,
         }
         options = (
@@ -342,7 +340,7 @@ class HudiTarget:
             | {"hoodie.bucket.index.num.buckets": buckets}
         )
         options |= {PREFIX + name: value for name, value in marks.items()}
-        if shown is None:
+        if published is None:
             rmtree(self._building(table), ignore_errors=True)  # of a first publish that was broken off
             options["hoodie.table.name"] = table.name
             options["hoodie.datasource.write.recordkey.field"] = ",".join(last.key)
@@ -352,7 +350,7 @@ class HudiTarget:
             return
         changes = self._changes(table, merges, last.key, spark)
         if changes is None:  # the commit is for its progress: nothing is merged into nothing
-            changes = self._visible(table, shown, spark).where("false").selectExpr("*", f"false AS {DELETED}")
+            changes = self._visible(table, published, spark).where("false").selectExpr("*", f"false AS {DELETED}")
         with configured(spark, options):
             merge_folder(self._place(table), changes, last.key, spark)
 
@@ -373,12 +371,12 @@ class HudiTarget:
         finally:
             channel.close()
 
-    def _show(self, table: TableId) -> None:
+    def _give_name(self, table: TableId) -> None:
         """Give a table its own name, unless another run has."""
         try:
             self._building(table).rename(self.settings.folder(table))
         except FileNotFoundError:
-            if self._shown(table) is None:
+            if self._published(table) is None:
                 raise stale(table) from None
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:

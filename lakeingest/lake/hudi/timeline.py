@@ -4,7 +4,6 @@ A commit of ours is *marked*: its metadata carries the progress. Above one no ot
 neither: it changes no row, but leaves files that no bucket knows.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +17,11 @@ import fastavro
 from lakeingest.config import History
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
+from lakeingest.errors import ForeignWrite, StateUnreadable
+from lakeingest.lake.marks import OWNER, PROGRESS, parse_progress
+from lakeingest.lake.refusals import foreign_write, not_ours
 
 PREFIX = "hoodie."  # Hudi keeps only such keys in a commit's metadata
-OWNER = "lakeingest.table"
-PROGRESS = "lakeingest.progress"
 VERSION = "lakeingest.version"
 MOST = 500  # commits that are kept for readers
 _WRITES = {"commit", "deltacommit", "replacecommit"}
@@ -42,10 +41,7 @@ class Instant:
 
     def progress(self, table: TableId) -> Progress:
         """The table's progress as of this commit; StateUnreadable when it is none."""
-        try:
-            return Progress.from_json(json.loads(self.properties[PROGRESS]))
-        except (ValueError, StateUnreadable) as error:
-            raise StateUnreadable(f"{table}: the progress of commit {self.time} is unreadable: {error}") from error
+        return parse_progress(table, f"commit {self.time}", self.properties[PROGRESS])
 
 
 def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant | None:
@@ -56,16 +52,16 @@ def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant |
     """
     if not (folder / ".hoodie").is_dir():
         if folder.exists():
-            raise _not_ours(table, folder)
+            raise not_ours(str(folder), table)
         return None
     above: Instant | None = None
     for instant in _completed(folder):
         if OWNER not in instant.properties:
             above = above or instant
         elif instant.properties[OWNER] != str(table):
-            raise _not_ours(table, folder)
+            raise not_ours(str(folder), table)
         elif above is not None:
-            raise ForeignWrite(f"{table}: someone else wrote commit {above.time} to it; restore the table to ours")
+            raise foreign_write(table, f"commit {above.time}", "restore the table to ours")
         elif planned := _planned_clustering(folder):
             raise ForeignWrite(
                 f"{table}: someone else scheduled a clustering of it, {planned.stem}; its rows cannot be changed"
@@ -74,7 +70,7 @@ def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant |
         else:
             return instant
     if above is not None:
-        raise _not_ours(table, folder)
+        raise not_ours(str(folder), table)
     if not building:  # as TRUNCATE and CREATE TABLE leave it
         raise ForeignWrite(
             f"{table}: {folder} has no commit: someone else emptied or downgraded the table, or made one there; remove"
@@ -145,7 +141,3 @@ def _read(begun: str, file: Path) -> Instant:
         given = metadata["extraMetadata"] or {}
         properties = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
         return Instant(begun, properties)
-
-
-def _not_ours(table: TableId, folder: Path) -> NotOurTable:
-    return NotOurTable(f"{folder} is there and is no copy of {table}; rename it or set target.table")

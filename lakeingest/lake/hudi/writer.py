@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeingest.lake.errors import stored
+from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.staging import StagingFolder
 
 
@@ -16,7 +16,7 @@ class HudiWriter:
 
     def write(self, rows: pa.Table) -> bytes:
         """The file's name. Every call names its own, so a retried or speculative task harms nobody."""
-        with stored(self.folder.path):
+        with storage_errors(self.folder.path):
             return self.folder.write(rows).encode()
 
 

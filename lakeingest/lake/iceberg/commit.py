@@ -33,7 +33,8 @@ from pyiceberg.table.update import (
 from sqlalchemy.exc import DBAPIError
 
 from lakeingest.core.schema import TableId
-from lakeingest.errors import CommitUnknown, LakeIngestError, StaleWriter
+from lakeingest.errors import CommitUnknown, LakeIngestError
+from lakeingest.lake.refusals import stale
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds after each try, before the table is asked what became of it
 
@@ -99,11 +100,6 @@ def until_known(table: TableId, send: Callable[[], object], is_done: Callable[[]
         f"{table}: a commit was sent {len(PAUSES)} times and it is not known whether it is there"
         f" ({type(error).__name__}: {' '.join(str(error).split())}); run the same command again"
     ) from error
-
-
-def stale(table: TableId) -> StaleWriter:
-    """Another writer was there first."""
-    return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
 
 
 @dataclass(frozen=True, slots=True)

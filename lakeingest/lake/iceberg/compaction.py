@@ -19,7 +19,7 @@ DEAD = 0.3  # of a data file's rows: with more it is written anew without them
 ROWS_AT_ONCE = 500_000  # that are written anew, so that no commit takes seconds longer than others
 
 
-def tidied(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
+def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
     """What a commit that builds on a snapshot is to do so that few files are left, where there are many."""
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - whoever commits builds on it

@@ -23,9 +23,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
 from lakeingest.errors import ForeignWrite
-from lakeingest.lake.durable import DurableFileIO
-from lakeingest.lake.errors import parsed, stored, unreadable
+from lakeingest.lake.errors import parsed, storage_errors, unreadable
 from lakeingest.lake.iceberg.bounds import cut, uncut
+from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.projection import projected
 
 Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, in order
@@ -46,7 +46,7 @@ def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
     target = metadata.schema().as_arrow()
     columns = [rows[field.name].cast(field.type) for field in target]
     writing = metadata.model_copy(update={"properties": {**metadata.properties, **uncut(metadata)}})
-    with stored(metadata.location):
+    with storage_errors(metadata.location):
         files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), DurableFileIO())
         return [cut(file, metadata) for file in files]
 
@@ -78,7 +78,7 @@ def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFil
     numbers = np.concatenate([positions[path] for path in paths])
     place = load_location_provider(metadata.location, metadata.properties)
     out = DurableFileIO().new_output(place.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
-    with stored(metadata.location):
+    with storage_errors(metadata.location):
         with out.create() as stream:
             pq.write_table(pa.table([named.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd")
         size = len(out)

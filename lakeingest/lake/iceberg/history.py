@@ -4,7 +4,6 @@ A commit of ours is *marked*: its summary carries the progress. On main only a c
 above one, which by its kind (`replace`) changes no row.
 """
 
-import json
 from collections.abc import Iterator
 
 from pyiceberg.serializers import FromInputFile
@@ -14,23 +13,23 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ForeignWrite, StaleWriter, StateUnreadable
+from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.lake.marks import BUILDING, PROGRESS, parse_progress
+from lakeingest.lake.refusals import foreign_write
 from lakeingest.lake.target import Staged
 
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
-BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
-PROGRESS = "lakeingest.progress"
 
 
-def standing(table: TableId, loaded: Table) -> Staged | None:
+def resume_point(table: TableId, loaded: Table) -> Staged | None:
     """Where the table is to be gone on from; None where all progress of a table that nobody has seen yet is gone.
 
     That is the newest marked commit of staging, iff what readers see is in its history. Else staging was built on
     what they no longer see, or someone removed the branch: it is what they do see, with the progress of our commit that
     this comes from.
     """
-    main, published = tip(loaded, MAIN).snapshot_id, shown(loaded)
+    main, published = tip(loaded, MAIN).snapshot_id, published_snapshot(loaded)
     branch = loaded.metadata.snapshot_by_name(STAGING)
     if branch is None and published is None:
         return None
@@ -50,9 +49,7 @@ def source_of(table: TableId, loaded: Table) -> Snapshot:
         if is_marked(snapshot):
             return snapshot
         if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
-            raise ForeignWrite(
-                f"{table}: someone else wrote snapshot {snapshot.snapshot_id} to it; roll main back to ours"
-            )
+            raise foreign_write(table, f"snapshot {snapshot.snapshot_id}", "roll main back to ours")
     raise StateUnreadable(
         f"{table}: the commit of ours that main was compacted from has been expired; drop the table to copy it again"
     )
@@ -87,7 +84,7 @@ def _older(loaded: Table) -> Iterator[TableMetadata]:
                 yield metadata
 
 
-def shown(loaded: Table) -> int | None:
+def published_snapshot(loaded: Table) -> int | None:
     """The snapshot that readers see, whoever made it; None for the empty first one of a table that is being built."""
     main = tip(loaded, MAIN)
     building = loaded.name()[-1].endswith(BUILDING)
@@ -113,9 +110,4 @@ def is_marked(snapshot: Snapshot | None) -> bool:
 def progress_of(table: TableId, snapshot: Snapshot) -> Progress:
     """What a marked commit carries; StateUnreadable when it is none."""
     assert snapshot.summary is not None  # noqa: S101 - it is marked
-    try:
-        return Progress.from_json(json.loads(snapshot.summary.additional_properties[PROGRESS]))
-    except (ValueError, StateUnreadable) as error:
-        raise StateUnreadable(
-            f"{table}: the progress of snapshot {snapshot.snapshot_id} is unreadable: {error}"
-        ) from error
+    return parse_progress(table, f"snapshot {snapshot.snapshot_id}", snapshot.summary.additional_properties[PROGRESS])

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from lakeingest.lake.errors import stored
+from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
 from lakeingest.lake.iceberg.merger import files_with
 from lakeingest.lake.target import Bounds
@@ -25,7 +25,7 @@ class IcebergKeys:
 
     def read(self) -> pa.Table:
         """The key columns of the rows that are not deleted."""
-        with stored(self.metadata.location):
+        with storage_errors(self.metadata.location):
             dead = read_deletes({one.file_path: one for task in self.files for one in task.delete_files}.values())
             return pa.concat_tables(
                 alive(read_rows(self.metadata, task.file, self.key), task.file, dead) for task in self.files

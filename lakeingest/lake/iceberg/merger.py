@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.errors import stored
+from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.iceberg.data_files import (
     Positions,
     alive,
@@ -45,7 +45,7 @@ class IcebergMerger:
 
     def replace(self, changes: pa.Table) -> bytes:
         """Position deletes of the rows that have these keys; each key has one row at most."""
-        with stored(self.metadata.location):
+        with storage_errors(self.metadata.location):
             places, numbers = self._find(changes)
             gone = changes[DELETED].to_numpy()
             there = np.zeros(len(gone), bool)
@@ -98,7 +98,7 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
     return tuple(scan.plan_files())
 
 
-def written(merged: Iterable[bytes]) -> tuple[list[DataFile], Effects]:
+def files_and_effects(merged: Iterable[bytes]) -> tuple[list[DataFile], Effects]:
     """What mergers have written: all files, and all effects."""
     parts = [pickle.loads(one) for one in merged]  # noqa: S301 - written by our own executors
     counts = [(one.inserted, one.updated, one.deleted) for _, one in parts]

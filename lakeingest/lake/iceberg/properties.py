@@ -21,7 +21,7 @@ _USABLE = {
 }
 
 
-def heeded(properties: Mapping[str, str]) -> dict[str, str]:
+def usable(properties: Mapping[str, str]) -> dict[str, str]:
     """Those that a writer of ours is given; where one is left out, PyIceberg's default holds."""
     return {name: value for name, value in properties.items() if not _OURS.fullmatch(name) and _is_usable(name, value)}
 

@@ -23,6 +23,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.audit import damaged
 from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, progress_of, tip
 from lakeingest.lake.iceberg.marks import mark
+from lakeingest.lake.marks import POSITION
 
 UNREADABLE = (FileNotFoundError, EOFError, UnicodeDecodeError, ValidationError)  # what PyIceberg says of metadata.json
 
@@ -55,7 +56,7 @@ def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     was_seen = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
     if was_seen and damaged(loaded, tip(loaded, MAIN).snapshot_id) is not None:
         copy = "" if progress.position is None else json.dumps(progress.position.to_json())
-        transaction.set_properties({"lakeingest.position": copy})
+        transaction.set_properties({POSITION: copy})
         branches.set_current_snapshot(snapshot_id=snapshot.snapshot_id)
     branches.create_branch(snapshot.snapshot_id, STAGING).commit()
     mark(transaction, progress, snapshot.snapshot_id)

@@ -21,8 +21,9 @@ from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
 from lakeingest.lake.hudi import target as hudi
 from lakeingest.lake.hudi.staging import StagingFolder
-from lakeingest.lake.hudi.target import BUILDING, HudiTarget
+from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
+from lakeingest.lake.marks import BUILDING
 from tests.lake.steps import Crash, Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
@@ -135,8 +136,8 @@ def test_a_table_that_was_dropped_is_copied_again(lake: Lake) -> None:
     """Without the table its staging counts for nothing."""
     lake.merge(lake.published((1, "old")), (2, "old", False), pos=30)
     shutil.rmtree(folder(lake))
-    assert lake.open().look(lake.table) is None
-    assert lake.open().load(lake.table) is None
+    assert lake.open().inspect(lake.table) is None
+    assert lake.open().recover(lake.table) is None
     lake.publish(lake.open().mark(lake.copied((1, "new")), lake.leveled(lake.loaded(), 40)))
     assert lake.seen() == [(1, "new")]
 
@@ -276,7 +277,7 @@ def test_rows_of_someone_else_are_a_foreign_write(lake: Lake, spark: SparkSessio
     """An upsert, a delete and an overwrite stop the table by name; what they did stays as it is."""
     lake.published((1, "a"))
     write(lake, spark, (2, "theirs"))
-    for call in (lake.open().load, lake.open().look):
+    for call in (lake.open().recover, lake.open().inspect):
         with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote commit [0-9]+ to it"):
             call(lake.table)
     assert lake.seen() == [(1, "a"), (2, "theirs")]
@@ -301,7 +302,7 @@ def test_someones_clustering_is_a_foreign_write(lake: Lake, spark: SparkSession)
     spark.conf.unset("hoodie.metadata.enable")
     assert list((folder(lake) / ".hoodie" / "timeline").glob("*_*.replacecommit"))
     with pytest.raises(ForeignWrite, match=str(lake.table)):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def test_a_clustering_that_is_only_scheduled_is_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
@@ -309,7 +310,7 @@ def test_a_clustering_that_is_only_scheduled_is_a_foreign_write(lake: Lake, spar
     lake.published((1, "a"))
     spark.sql(f"CALL run_clustering(path => '{folder(lake)}', op => 'schedule')").collect()
     [planned] = (folder(lake) / ".hoodie" / "timeline").glob("*.clustering.requested")
-    for step in (lake.open().load, lake.open().look):
+    for step in (lake.open().recover, lake.open().inspect):
         with pytest.raises(ForeignWrite, match=rf"{lake.table}: someone else scheduled a clustering .* {planned}"):
             step(lake.table)
     planned.unlink()
@@ -321,10 +322,10 @@ def test_a_folder_of_someone_else_is_not_ours(lake: Lake, spark: SparkSession) -
     """Whatever is in it, it is refused and stays as it is."""
     folder(lake).mkdir(parents=True)
     with pytest.raises(NotOurTable, match=f"is no copy of {lake.table}"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
     write(lake, spark, (1, "theirs"))
     with pytest.raises(NotOurTable, match=f"is no copy of {lake.table}"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
     assert lake.seen() == [(1, "theirs")]
 
 
@@ -335,7 +336,7 @@ def test_a_commit_of_staging_that_cannot_be_read_is_named(lake: Lake, broken: st
     last = max(staging(lake).glob("*.json"))
     last.write_text(broken)
     with pytest.raises(StateUnreadable, match=f"{lake.table}.*{last.name}"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def test_a_commit_of_the_table_that_cannot_be_read_is_named(lake: Lake) -> None:
@@ -344,7 +345,7 @@ def test_a_commit_of_the_table_that_cannot_be_read_is_named(lake: Lake) -> None:
     [commit] = (folder(lake) / ".hoodie" / "timeline").glob("*_*.commit")
     commit.write_bytes(commit.read_bytes()[:100])
     with pytest.raises(StateUnreadable, match=commit.name):
-        lake.open().look(lake.table)
+        lake.open().inspect(lake.table)
 
 
 @pytest.mark.parametrize("name", ["a b", "a-b", "Größe", "1st", "_hoodie_row"])

@@ -19,9 +19,10 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CommitUnknown, ForeignWrite, StaleWriter
 from lakeingest.lake.iceberg import commit
 from lakeingest.lake.iceberg import compaction as tidying
-from lakeingest.lake.iceberg.history import BUILDING, MAIN, STAGING
+from lakeingest.lake.iceberg.history import MAIN, STAGING
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged, Target
 from tests.lake.steps import PLAIN, START, UUID, Lake, Row
 from tests.lake.unreliable import ANSWERS, FAULTS, SOUND, Fault, behind, done, not_done
@@ -110,9 +111,9 @@ def merge(lake: Lake, staged: Staged, target: Target) -> Staged:
 
 def tidy(lake: Lake, staged: Staged, target: Target) -> Staged:
     """A merge that puts the files of those before it together."""
-    tidied = lake.merge(staged, (4, "d", False), pos=50, target=target)
-    assert len(table_of(lake).inspect.data_files(tidied.version)) == 2
-    return tidied
+    compacted = lake.merge(staged, (4, "d", False), pos=50, target=target)
+    assert len(table_of(lake).inspect.data_files(compacted.version)) == 2
+    return compacted
 
 
 def publish(lake: Lake, staged: Staged, target: Target) -> Staged:
@@ -128,7 +129,7 @@ STEPS = {
         changed, lambda lake, staged, target: target.mark(staged, lake.leveled(staged, 40)), [(1, "a"), (2, "b")]
     ),
     "tidy": Step(many, tidy, [(1, "a"), (2, "b"), (3, "c"), (4, "d")], [(1, "a")]),
-    "reset": Step(with_zombie, lambda lake, _, target: target.load(lake.table), [(1, "a"), (2, "b")], [(1, "a")]),
+    "reset": Step(with_zombie, lambda lake, _, target: target.recover(lake.table), [(1, "a"), (2, "b")], [(1, "a")]),
     "first publish": Step(first, publish, [(1, "a")], [(1, "a")]),
     "rename": Step(first, publish, [(1, "a")], [(1, "a")], request=1),
     "publish": Step(changed, publish, [(1, "a"), (2, "b")], [(1, "a"), (2, "b")]),
@@ -138,7 +139,7 @@ STEPS = {
 
 def check(lake: Lake, step: Step, answer: Staged | None) -> None:
     """The step took effect once, and the next process goes on from there."""
-    found = lake.open().load(lake.table)
+    found = lake.open().recover(lake.table)
     if step.staged is None:
         assert found is None
         return
@@ -190,13 +191,13 @@ def test_a_step_that_is_never_answered_is_found_by_the_next_run(lake: Lake, name
     catalog.deliver()
     assert catalog.taken == late
     is_begun = late or name == "rename"  # after the commit that moves main
-    answer = lake.open().load(lake.table) if is_begun else step.act(lake, staged, lake.open())
+    answer = lake.open().recover(lake.table) if is_begun else step.act(lake, staged, lake.open())
     check(lake, step, answer)
 
 
 def take_over(lake: Lake, name: str) -> None:
     """What another run does with the table as it finds it."""
-    staged = lake.open().load(lake.table)
+    staged = lake.open().recover(lake.table)
     if name == "create":
         staged = staged or create(lake, None, lake.open())
     assert staged is not None
@@ -360,7 +361,7 @@ class Rounds:
             catalog.plan[0] = replace(catalog.plan[0], meanwhile=lambda: self.step(1 - run))
         row = None
         try:
-            staged = self.staged[run] or target.load(self.lake.table)
+            staged = self.staged[run] or target.recover(self.lake.table)
             assert staged is not None
             self.staged[run] = None
             if kind == "merge":

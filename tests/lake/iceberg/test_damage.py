@@ -19,7 +19,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.splits import Split
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg import audit
-from lakeingest.lake.iceberg.history import BUILDING
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import START, Lake, Raw, Row
 
@@ -154,7 +154,7 @@ def test_a_table_that_nobody_has_seen_is_made_again(lake: Lake, raw: Raw) -> Non
     table = raw(BUILDING)
     for task in table.scan(snapshot_id=table.metadata.refs["lakeingest"].snapshot_id).plan_files():
         remove(local(task.file.file_path))
-    loaded = lake.open().load(lake.table)
+    loaded = lake.open().recover(lake.table)
     assert loaded is None or not loaded.progress.splits.all
 
 
@@ -164,7 +164,7 @@ def test_a_table_of_which_no_commit_is_whole_stops_with_the_way_out(lake: Lake, 
     for task in raw().scan().plan_files():
         remove(local(task.file.file_path))
     with pytest.raises(StateUnreadable, match="restore it, or drop the table to copy it again"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def test_a_table_with_a_key_twice_is_not_published(lake: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:

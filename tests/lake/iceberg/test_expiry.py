@@ -11,8 +11,9 @@ from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg import expiry
 from lakeingest.lake.iceberg.expiry import EXPIRED
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw
 

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG
 from lakeingest.core.progress import Progress
 from lakeingest.errors import ForeignWrite, MainMoved, StaleWriter, StateUnreadable, UnsupportedTable
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw
 
@@ -57,7 +58,7 @@ def test_a_copy_of_a_newer_format_is_refused_by_name(lake: Lake) -> None:
     lake.published((1, "a"))
     lake.spark.sql(f"ALTER TABLE {CATALOG}.{lake.table} SET TBLPROPERTIES ('format-version' = '3')")
     with pytest.raises(UnsupportedTable, match=f"{lake.table}: its copy was altered to version 3 of Iceberg's format"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def roll_back(lake: Lake, version: int) -> None:
@@ -78,7 +79,7 @@ def test_a_compaction_is_built_on(lake: Lake, raw: Raw, compact: Compact, times:
         compacted = compact(lake)
     location = raw().metadata_location
 
-    looked = lake.open().look(lake.table)
+    looked = lake.open().inspect(lake.table)
     assert looked == Staged(before, compacted, compacted)
     assert looked.visible
     assert lake.rows(looked) == lake.seen() == [(1, "a"), (2, "B"), (3, "c")]
@@ -142,8 +143,8 @@ def test_a_foreign_write_is_named_also_below_compactions(lake: Lake, compact: Co
     for _ in range(compactions):
         compact(lake)
     stops: list[Callable[[], object]] = [
-        lambda: lake.open().load(lake.table),
-        lambda: lake.open().look(lake.table),
+        lambda: lake.open().recover(lake.table),
+        lambda: lake.open().inspect(lake.table),
         lambda: lake.publish(staged),
     ]
     for stop in stops:
@@ -162,7 +163,7 @@ def test_a_foreign_write_that_staging_was_moved_to_is_named(lake: Lake) -> None:
     insert(lake)
     lake.spark.sql(f"CALL {CATALOG}.system.fast_forward('{lake.table}', '{STAGING}', 'main')")
     with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def drop_branch(raw: Raw, suffix: str = "") -> None:
@@ -198,7 +199,7 @@ def test_where_staging_is_gone_the_table_goes_on_from_what_readers_see(
     if expired:
         expire(lake)
     main = raw().metadata.refs["main"].snapshot_id
-    assert lake.open().look(lake.table) == Staged(before, main, main)
+    assert lake.open().inspect(lake.table) == Staged(before, main, main)
     assert STAGING not in raw().metadata.refs
 
     loaded = lake.loaded()
@@ -215,7 +216,7 @@ def test_a_foreign_write_is_named_also_where_staging_is_gone(lake: Lake, raw: Ra
     insert(lake)
     drop_branch(raw)
     with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def test_staging_that_is_gone_in_mid_run_ends_the_run(lake: Lake, raw: Raw) -> None:
@@ -232,9 +233,9 @@ def test_a_table_that_nobody_has_seen_begins_again_where_staging_is_gone(lake: L
     """Its rows and its progress were nowhere else; looking at it changes nothing."""
     lake.wave(lake.created(), [(1, "a")], upper=(5,))
     drop_branch(raw, BUILDING)
-    assert lake.open().look(lake.table) is None
+    assert lake.open().inspect(lake.table) is None
     assert raw(BUILDING)
-    assert lake.open().load(lake.table) is None
+    assert lake.open().recover(lake.table) is None
     lake.published((1, "a"), (2, "b"))
     assert lake.seen() == [(1, "a"), (2, "b")]
 
@@ -319,7 +320,7 @@ def test_a_foreign_write_below_what_is_expired_is_named(lake: Lake, compact: Com
     compact(lake)
     expire(lake)
     with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def test_a_compaction_whose_origin_is_nowhere_cannot_be_judged(lake: Lake, raw: Raw, compact: Compact) -> None:
@@ -330,4 +331,4 @@ def test_a_compaction_whose_origin_is_nowhere_cannot_be_judged(lake: Lake, raw: 
     for entry in raw().metadata.metadata_log:
         Path(entry.metadata_file.removeprefix("file:")).unlink()
     with pytest.raises(StateUnreadable, match=f"{lake.table}: .* has been expired"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)

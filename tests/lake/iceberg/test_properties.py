@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.lake.iceberg.properties import heeded
+from lakeingest.lake.iceberg.properties import usable
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
@@ -40,8 +40,8 @@ HARMLESS = {
 
 def test_what_cannot_be_used_is_left_out() -> None:
     """Else it would end in an error, or never end; all else is heeded, unknown ones too."""
-    assert heeded({**HOSTILE, "schema.name-mapping.default": "nonsense"}) == {}
-    assert heeded(HARMLESS) == HARMLESS
+    assert usable({**HOSTILE, "schema.name-mapping.default": "nonsense"}) == {}
+    assert usable(HARMLESS) == HARMLESS
 
 
 @pytest.mark.parametrize("properties", [HOSTILE, HARMLESS], ids=["hostile", "harmless"])

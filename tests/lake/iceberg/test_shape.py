@@ -63,8 +63,8 @@ def test_another_shape_is_named(lake: Lake, alter: Alter, changes: Sequence[str]
     staged = lake.merge(lake.published((1, "a", 1)), (2, "b", 2, False), pos=30)
     alter(*changes)
     steps: list[Callable[[], object]] = [
-        lambda: lake.open().load(lake.table),
-        lambda: lake.open().look(lake.table),
+        lambda: lake.open().recover(lake.table),
+        lambda: lake.open().inspect(lake.table),
         lambda: lake.open().writer(lake.table),
         lambda: lake.open().mark(staged, staged.progress),
         lambda: lake.publish(staged),
@@ -100,7 +100,7 @@ def test_files_in_partitions_are_named_until_they_are_rewritten(lake: Lake, alte
     """A file of our deletes belongs to no partition: readers would not apply it to theirs."""
     lake.published((1, "a", 1), (2, "b", 2))
     alter("ADD PARTITION FIELD v", REWRITE, "DROP PARTITION FIELD v")
-    for step in (lake.open().load, lake.open().look):
+    for step in (lake.open().recover, lake.open().inspect):
         with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else rewrote its files into partitions; call"):
             step(lake.table)
     alter(REWRITE)
@@ -117,7 +117,7 @@ def test_a_compaction_without_a_column_is_named(lake: Lake, alter: Alter, raw: R
         old = SetCurrentSchemaUpdate(schema_id=made)  # type: ignore[call-arg]
         transaction._apply((old,), ())  # noqa: SLF001 - there is no other way
     with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else compacted it .* while its columns were others"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def test_a_change_at_the_very_moment_of_a_commit_refuses_it(

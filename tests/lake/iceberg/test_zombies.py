@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from lakeingest.config import CATALOG
 from lakeingest.errors import Retryable, StaleWriter
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.marks import BUILDING
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
@@ -122,7 +123,7 @@ def test_a_creation_a_drop_or_a_renaming_whose_answer_is_lost_is_done(lake: Lake
     lake.created()
     with lost_answer():
         lake.open().discard(lake.table)
-    assert lake.open().look(lake.table) is None
+    assert lake.open().inspect(lake.table) is None
     with lost_answer():
         staged = lake.created()
     staged = lake.wave(staged, [(1, "a")])
