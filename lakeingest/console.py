@@ -21,6 +21,7 @@ from lakeingest.pipeline.events import (
     Observer,
     Planned,
     Published,
+    SignalMoved,
     SourceLost,
     Spooled,
     TableStopped,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import TablePlan
     from lakeingest.commands.run import RunResult
+    from lakeingest.commands.signal import SignalResult
     from lakeingest.commands.submit import Submission
     from lakeingest.commands.verify import TableVerification
     from lakeingest.config import Config
@@ -66,15 +68,32 @@ def line(event: Event) -> str | None:
             return f"{event.table}: gate {event.stage}: {asked}{warned} ({event.seconds:.1f} s)"
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
+    return _turn(event)
+
+
+def _turn(event: Event) -> str | None:
+    """An event that is no work on a table's rows, as one line."""
+    match event:
         case Following():
             return f"caught up with the source in {event.seconds:.1f} s; from here on each publish is a line"
         case WentBack():
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
             return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
+        case SignalMoved():
+            return str(event.document)
         case SourceLost():
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None
+
+
+def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
+    """What came of signals, a line each."""
+    for one in results:
+        tables = ", ".join(map(str, one.tables)) or "all tables"
+        yield f"signal {one.number}, {one.action} of {tables}: {one.state}" + (f": {one.note}" if one.note else "")
+    if not results:
+        yield "nothing to cancel: no re-snapshot of these tables has been asked for, or all have ended"
 
 
 def lines() -> Callable[[Event], str | None]:
@@ -83,7 +102,7 @@ def lines() -> Callable[[Event], str | None]:
 
     def say(event: Event) -> str | None:
         nonlocal following
-        told = not following or isinstance(event, Published | SourceLost | TableStopped)
+        told = not following or isinstance(event, Published | SignalMoved | SourceLost | TableStopped)
         following |= isinstance(event, Following)
         return line(event) if told else None
 
@@ -198,6 +217,9 @@ def run_lines(result: "RunResult") -> Iterator[str]:
             yield f"{table.table}: stopped, {stopped[table.table].error}; readers keep the last good commit"
             continue
         position = "" if table.position is None else f" as of {table.position.at}"
+        if table.table in result.paused:
+            yield f"{table.table}: paused{position}; `lakeingest resume {table.table}` lets it go on"
+            continue
         state = f"published{position}" if table.published else "not published yet"
         yield f"{table.table}: {table.rows:,} rows, {state}"
     if result.followed:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.report import Report
+from lakeingest.commands.signal_status import OpenSignal, Paused, Retention, Signals
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position, bytes_between
 from lakeingest.core.schema import TableId
@@ -29,7 +30,8 @@ class TableStatus:
     `nulled` counts values, of rows that were copied or changed, which are NULL only because the user chose so.
     `gate` is what the gate of the last publish asked. `stopped` is why the last attempt failed, None where it did not.
     `in_source` is None when the source cannot be asked. `cascades` counts the foreign keys whose changes the copy
-    lacks, because the user chose so.
+    lacks, because the user chose so. `signals` are those of the table that have not ended. `paused` says since when
+    and by whom it is paused, None where it is not.
     """
 
     table: TableId
@@ -44,6 +46,8 @@ class TableStatus:
     stopped: Stopped | None = None
     in_source: bool | None = True
     cascades: int = 0
+    signals: tuple[OpenSignal, ...] = ()
+    paused: Paused | None = None
 
     @property
     def last_gate(self) -> str | None:
@@ -66,14 +70,18 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         for one in self:
             position = None if one.position is None else str(one.position.at)
             state = one.state if one.stopped is None else f"{one.state}, {one.stopped.error}"
+            if one.paused is not None:
+                state += ", paused"
             if one.in_source is False:
                 state += ", gone from the source"
             yield str(one.table), one.target, state, one.rows, position, one.lag_bytes, one.nulled, one.last_gate
 
     @property
     def note(self) -> str:
-        """Why tables stopped, how the last run failed, and why the source cannot be asked; a line each."""
+        """Why tables stopped, what is asked of them, how the last run failed, why the source cannot be asked."""
         told = [f"{one.table}: {one.stopped}" for one in self if one.stopped is not None]
+        told += [f"{one.table}: {one.paused}" for one in self if one.paused is not None]
+        told += [f"{one.table}: {signal}" for one in self for signal in one.signals]
         told += [
             f"{one.table}: the source no longer has it, or the user may not see it; {one.target} stays as it is"
             for one in self
@@ -101,14 +109,18 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     if source.error is not None and not kept:
         raise source.error
     known = sorted({*kept, *source.tables})
+    signals = Signals.read(config, source.retention)
     told = Statuses(
         replace(
-            _status(target, table, config.target.name(table), source),
+            one,
+            signals=signals.of(table),
+            paused=signals.paused(config, table, one.position),
             stopped=read_stopped(config.state, table),
             in_source=None if offline or source.error else table in source.tables,
             cascades=source.cascades.get(table, 0),
         )
         for table in config.tables.choose(known, tables)
+        for one in [_status(target, table, config.target.name(table), source)]
     )
     told.source_error, told.last_run = source.error, failure(config.state)
     return told
@@ -128,6 +140,7 @@ class _Source:
     written: FilePosition | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     cascades: Mapping[TableId, int] = field(default_factory=dict)
+    retention: Retention | None = None
 
 
 def _asked(config: Config) -> _Source:
@@ -136,7 +149,9 @@ def _asked(config: Config) -> _Source:
             tables = config.tables.select(list_tables(connection))
             chosen = [table for table in tables if config.tables.of(table).cascades == "missing"]
             cascades = cascading(Server.of(connection, chosen)) if chosen else {}
-            return _Source(None, tables, written_position(connection), file_sizes(connection), cascades)
+            sizes = file_sizes(connection)
+            retention = Retention.asked(connection, list(sizes))
+            return _Source(None, tables, written_position(connection), sizes, cascades, retention)
     except LakeIngestError as error:
         return _Source(error)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -41,6 +42,16 @@ class Effects:
     inserted: int
     updated: int
     deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a table consists of: the files of rows and of deletes that readers open, their bytes, and its snapshots."""
+
+    files: int
+    deletes: int
+    bytes: int
+    snapshots: int
 
 
 class Writer(Protocol):
@@ -145,6 +156,18 @@ class Target(Protocol):
         Refused when they no longer see `staged.published`: MainMoved when someone compacted it, ForeignWrite when
         someone changed its rows, StaleWriter when another run of ours published.
         """
+
+    def maintain(self, staged: Staged) -> Staged:
+        """The rows that readers see in fewer files, without old snapshots: one marked commit on staging.
+
+        `staged` itself where there is nothing to do. Snapshots of branches and tags of others stay.
+        """
+
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """Delete files older than `age` that nothing refers to; how many, and their bytes."""
+
+    def inventory(self, table: TableId) -> Inventory:
+        """What the table that readers see consists of."""
 
     def properties(self, table: TableId) -> Mapping[str, str]:
         """Those that the last publish was given."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
+from lakeingest.state.signals import SignalDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,15 @@ class TableStopped:
     error: LakeIngestError
 
 
+@dataclass(frozen=True, slots=True)
+class SignalMoved:
+    """A signal has begun, or ended."""
+
+    document: SignalDocument
+
+
 OfTable = Planned | WaveCommitted | Merged | GateRun | Published | WentBack | TableStopped
-Event = Opened | Spooled | Following | SourceLost | OfTable
+Event = Opened | Spooled | Following | SourceLost | SignalMoved | OfTable
 Observer = Callable[[Event], None]
 
 

@@ -33,7 +33,8 @@ class TableRun:
     """A table within one run. Stages replace its staged state, commit by commit, with `advance`.
 
     `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps
-    the other tables only in the spool. `sound`: each staged row has passed a gate, or was checked when it was written.
+    the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
+    it. `sound`: each staged row has passed a gate, or was checked when it was written.
     """
 
     id: TableId
@@ -42,6 +43,7 @@ class TableRun:
     requested: bool
     watch: Watch
     stop: Stop | None = None
+    paused: bool = False
     copy: Staged | None = field(default=None, init=False)
     sound: bool = field(default=False, init=False)
     _readers_need_from: Place | None = field(default=None, init=False)  # None: not known
