@@ -27,6 +27,7 @@ class OpenSignal:
 
     number: int
     action: str
+    tables: tuple[TableId, ...]
     state: str
     who: str
     when: datetime
@@ -35,7 +36,8 @@ class OpenSignal:
     def __str__(self) -> str:
         note = f", {self.note}" if self.note else ""
         asked = f"by {self.who} at {self.when:%Y-%m-%d %H:%M:%S %Z}"
-        return f"signal {self.number}, {self.action}, {asked}: {self.state}{note}"
+        tables = ", ".join(map(str, self.tables)) or "all tables"
+        return f"signal {self.number}, {self.action} of {tables} {asked}: {self.state}{note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +137,4 @@ def _last_pause(signals: Sequence[Signal], table: TableId) -> Signal:
 
 def _open(document: SignalDocument) -> OpenSignal:
     one = document.signal
-    return OpenSignal(one.number, one.action.value, one.state.value, one.who, one.when, document.note)
+    return OpenSignal(one.number, one.action.value, one.tables, one.state.value, one.who, one.when, document.note)

@@ -81,7 +81,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         """Why tables stopped, what is asked of them, how the last run failed, why the source cannot be asked."""
         told = [f"{one.table}: {one.stopped}" for one in self if one.stopped is not None]
         told += [f"{one.table}: {one.paused}" for one in self if one.paused is not None]
-        told += [f"{one.table}: {signal}" for one in self for signal in one.signals]
+        told += dict.fromkeys(str(signal) for one in self for signal in one.signals)
         told += [
             f"{one.table}: the source no longer has it, or the user may not see it; {one.target} stays as it is"
             for one in self

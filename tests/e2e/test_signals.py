@@ -1,8 +1,10 @@
 """Signals beside a run and without one: pause, resume, cancel and maintenance, from processes as people start them."""
 
 import json
+import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,16 @@ from tests.e2e.pipe import Pipe
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 SOON_SECONDS = 90.0
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+# an owner of the lease that renews it, and carries nothing out
+HOLD = """
+import sys, time
+from pathlib import Path
+from lakeingest.state.lease import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -220,18 +232,20 @@ def test_a_command_waits_for_the_owner_and_takes_over_when_that_ends(pipe: Pipe)
 @pytest.mark.long("several processes, one of which is killed")
 def test_a_killed_owner_leaves_signals_that_the_next_one_carries_out(job: Job) -> None:
     """`kill -9` while signals are open: the command that waits takes the lease over and carries them out, in order."""
-    run = job.start("run", "--follow")
-    until(run, "caught up with the source")
-    run.send_signal(signal.SIGSTOP)  # it holds the lease and does nothing
+    assert job.run()[0] == 0
     names = [f"{job.database}.{name}" for name in ("calm", "busy")]
+    owner = subprocess.Popen([sys.executable, "-c", HOLD, str(job.state)], env=ENVIRONMENT, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"held\n"
     assert say(job, "pause", names[0], "--no-wait")[0] == 0
     assert say(job, "resume", names[0], "--no-wait")[0] == 0
     waiting = job.start("pause", names[1])
-    time.sleep(3)
+    soon(lambda: len(states(job)) == 3)
+    time.sleep(2)
     assert waiting.poll() is None
     assert states(job) == [("pause", "pending"), ("resume", "pending"), ("pause", "pending")]
-    run.kill()
-    run.communicate(timeout=60)
+    owner.kill()
+    owner.communicate(timeout=60)
     said, _ = waiting.communicate(timeout=120)
     assert waiting.returncode == 0, said
     assert states(job) == [("pause", "done"), ("resume", "done"), ("pause", "done")]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import unquote
 
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
@@ -68,7 +69,7 @@ def _needed(loaded: Table) -> Iterator[str]:
 def _local(name: str) -> Path | None:
     """The path of a file on a local disk; engines write its URI with one slash or with three."""
     path = re.sub(r"^file:/+", "/", name)
-    return Path(path) if path.startswith("/") else None
+    return Path(path if path == name else unquote(path)) if path.startswith("/") else None
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, tuple[int, float]]]:
