@@ -21,7 +21,7 @@ def explain(name: str | None = None) -> str:
     """
     known = names()
     if name is not None and name not in known:
-        lowered = {one.lower(): one for one in known}
+        lowered = {known_name.lower(): known_name for known_name in known}
         near = difflib.get_close_matches(name.lower(), lowered, 1)
         hint = f"did you mean {lowered[near[0]]}? " if near else ""
         raise UsageError(f"no runbook has the name {name}; {hint}known are {', '.join(known)}")

@@ -18,15 +18,15 @@ CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' 
 
 
 class Catalog(Frozen):
-    """Where tables are found by name; `type` None: for Iceberg SQLite under the warehouse, for Hudi folders of it."""
+    """How tables are found by name. `type` None: SQLite in the warehouse for Iceberg, folders of it for Hudi."""
 
     type: Literal["sql", "rest", "glue", "hive", "path"] | None = None
 
 
 class History(Frozen):
-    """How long a published commit can still be read once a later one has replaced it.
+    """How long a published commit can still be read after a later commit has replaced it.
 
-    The last `least` published commits are kept whatever their age.
+    The last `least` published commits are never removed, whatever their age.
     """
 
     keep: Duration = timedelta(days=5)
@@ -34,7 +34,7 @@ class History(Frozen):
 
 
 class Target(Frozen):
-    """Where tables go, and how long their older states are kept."""
+    """Where tables go, and how long older commits can be read."""
 
     format: Literal["iceberg", "hudi"] = "iceberg"
     catalog: Catalog = Catalog()
@@ -54,7 +54,7 @@ class Target(Frozen):
         return namespace.format(**named), name.format(**named)
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
-        """The table whose target has this identifier; None where it has a name that no target has."""
+        """The table whose target has this identifier; None if no table of a source can have it."""
         pattern = re.escape(self.table.replace(".", "\0", 1))
         for field in ("database", "table"):
             group = re.escape("{" + field + "}")
@@ -63,7 +63,7 @@ class Target(Frozen):
         return None if found is None else TableId(found["database"], found["table"])
 
     def folder(self, table: TableId) -> Path:
-        """Where a table is that is found by its folder; a sign that no file name may have is percent-encoded."""
+        """The folder of a table. A character that a file name must not have is percent-encoded."""
         return self.warehouse.joinpath(*(encode(part, safe=" ") for part in self.identifier(table)))
 
     def name(self, table: TableId) -> str:
@@ -73,18 +73,18 @@ class Target(Frozen):
         return ".".join(part if part.isidentifier() else quote(part) for part in (CATALOG, *self.identifier(table)))
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """What PyIceberg's SqlCatalog is opened with."""
+        """The properties of PyIceberg's SqlCatalog."""
         return {"uri": f"sqlite:///{self.catalog_file}", "warehouse": self.warehouse.as_uri()}
 
     def spark_properties(self) -> dict[str, str]:
-        """The Spark settings of the format; in one session two formats' extensions spoil each other's tables."""
+        """The Spark settings of the format. Never both formats in a session: their extensions conflict."""
         if self.format == "hudi":
             return {
                 "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
                 "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
                 "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
                 "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-                # days and times as they are, also those before 1582
+                # days and times before 1582 are not rebased
                 "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
                 "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
                 "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -1,12 +1,13 @@
-"""Places and positions in a binlog, and GTID sets. Nobody else takes a position apart.
+"""Places and positions in a binlog, and GTID sets. Only this module compares the parts of a position.
 
 A transaction is *written* before it is *visible* before it is *executed*: written ⊇ visible ⊇ executed. So a low
 watermark is a GTID set read from `gtid_executed`, a high watermark a place read from the written position.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Self
 
 from lakeingest.core.history import History
@@ -27,8 +28,8 @@ Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between
 class Place:
     """Where a transaction ends in the binlog of one epoch; places are totally ordered.
 
-    Where its end is not known from its beginning (MariaDB) it is the first byte of the transaction: marks stand between
-    transactions, so that is after the same marks, and before the same.
+    MariaDB does not say at the beginning of a transaction where it ends. There the place is the transaction's first
+    byte: watermarks are between transactions, so it compares with them as the end does.
 
     `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`).
     """
@@ -86,9 +87,9 @@ class FilePosition:
         return cls(file, int(pos))
 
 
-def is_before(one: FilePosition, other: FilePosition) -> bool:
-    """Whether `one` comes before `other` in the binlog."""
-    return one.place(FIRST_EPOCH) < other.place(FIRST_EPOCH)
+def is_before(position: FilePosition, other: FilePosition) -> bool:
+    """Whether `position` comes before `other` in the binlog."""
+    return position.place(FIRST_EPOCH) < other.place(FIRST_EPOCH)
 
 
 def latest(positions: Iterable[FilePosition]) -> FilePosition:
@@ -96,14 +97,19 @@ def latest(positions: Iterable[FilePosition]) -> FilePosition:
     return max(positions, key=lambda at: at.place(FIRST_EPOCH))
 
 
-def in_same_file(one: FilePosition, other: FilePosition) -> bool:
+def in_same_file(position: FilePosition, other: FilePosition) -> bool:
     """Whether both positions are in the same binlog file."""
-    return one.file == other.file
+    return position.file == other.file
 
 
 def file_start(file: str) -> FilePosition:
     """Where the first event of a binlog file starts."""
     return FilePosition(file, FILE_START)
+
+
+def is_within(at: FilePosition, sizes: Mapping[str, int]) -> bool:
+    """Whether binlog files of these sizes have the position."""
+    return at.pos <= sizes.get(at.file, -1)
 
 
 def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
@@ -113,6 +119,13 @@ def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, i
     """
     ended = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
     return ended - start.pos + stop.pos
+
+
+def offsets(sizes: Mapping[str, int]) -> Callable[[FilePosition], int]:
+    """A function that counts the bytes of these binlog files before a position."""
+    files = sorted(sizes, key=file_number)
+    before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
+    return lambda at: before[at.file] + at.pos
 
 
 def file_number(file: str) -> int:
@@ -149,7 +162,7 @@ class DomainGtid:
 
 @dataclass(frozen=True, slots=True)
 class GtidSet:
-    """A set of GTIDs. Gaps are kept as they are: closing one loses a transaction.
+    """A set of GTIDs. A gap is never closed: that would lose a transaction.
 
     Text form and tags: MySQL manual, "GTID Sets".
     """
@@ -219,7 +232,7 @@ class GtidSet:
 
     @property
     def count(self) -> int:
-        """How many GTIDs there are."""
+        """How many GTIDs are in the set."""
         return sum(high - low + 1 for _, intervals in self.members for low, high in intervals)
 
     def __le__(self, other: Self) -> bool:
@@ -267,8 +280,9 @@ def _minus(ours: Intervals, theirs: Intervals) -> list[tuple[int, int]]:
 class Position:
     """A saved position: the end of a batch on one server.
 
-    `gtids` is every transaction up to here, or None where the source has no GTIDs. `place` is valid only on the server
-    `server_uuid`, within its epoch, and in the binlog of this `history`; None: saved by a version that did not note it.
+    `gtids` has every transaction up to the position; None where the source has no GTIDs. `place` is valid only on the
+    server `server_uuid`, in its epoch, and in the binlog of this `history`. `history` is None if an earlier version,
+    which did not store it, saved the position.
     """
 
     server_uuid: str
@@ -283,7 +297,7 @@ class Position:
         return self.at.place(self.epoch)
 
     def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
-        """The position after one more segment: its stop, its GTIDs, what was seen of the binlog at its stop."""
+        """The position after the next segment, given its stop, its GTIDs, and the history of the binlog at its stop."""
         united = None if self.gtids is None else self.gtids | gtids
         known = (history or History()).after(self.history)
         return replace(self, at=stop, gtids=united, history=None if known == History() else known)

@@ -1,4 +1,4 @@
-"""The preconditions of a run: asked together, and named together with their fixes. `check` asks them, and some more."""
+"""The preconditions of a run: all are checked, and all that are not met are named together, with their fixes."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -18,8 +18,8 @@ from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
 from lakeingest.state.folder import lacks_room, unwritable
 
-LEAST_FREE = 1 << 30  # Spark's own files and a few waves
-# These conditions are asked of each table: where one is not met, the other tables can be copied.
+LEAST_FREE = 1 << 30  # for Spark's own files and a few waves
+# These conditions concern each table alone: where a table does not meet one of them, the others can be copied.
 OF_ONE_TABLE = {
     *table_preflight.CONDITIONS,
     "keys and types",
@@ -32,8 +32,8 @@ OF_ONE_TABLE = {
 
 
 def problems(checked: Iterable[Checked]) -> list[Checked]:
-    """What keeps a run from beginning."""
-    return [one for one in checked if one.finding and one.fatal]
+    """The conditions that are not met, and without which a run does not begin."""
+    return [condition for condition in checked if condition.finding and condition.fatal]
 
 
 def require(
@@ -44,11 +44,11 @@ def require(
     *,
     spark: bool,
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
-    """The definitions of the tables that a run watches: those it is to bring up to date, and all that have a copy.
+    """The definitions of the tables that a run watches, and by table why a chosen table cannot be copied.
 
-    Beside them, why some of the chosen tables cannot be copied. PreflightFailed with every precondition that is not met
-    where one concerns all tables, or no chosen table is left; Retryable when another process holds the catalog. `spark`
-    says whether a session has to be started.
+    A run watches the tables that it is to bring up to date, and all that have a copy. PreflightFailed, with every
+    precondition that is not met, if such a precondition concerns all tables or no chosen table is left. Retryable when
+    another process holds the catalog. `spark` says whether a session has to be started.
     """
     target = open_target(config)
     held = copies(target, known)
@@ -66,15 +66,15 @@ def require(
         checked.append(Checked("Java and PySpark", lacking(config)))
     found = problems(checked)
     refused = {} if not found else _refused(config, server, target, generated, held, copied)
-    shared = [one for one in found if one.name not in OF_ONE_TABLE]
+    shared = [condition for condition in found if condition.name not in OF_ONE_TABLE]
     if found and (shared or refused.keys() >= set(chosen) or _lacks(server)):
-        raise PreflightFailed(f"not ready: {' | '.join(one.finding or '' for one in found)}")
-    return {table: one for table, one in schemas.items() if table in copied or table not in refused}, refused
+        raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in found)}")
+    return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused
 
 
 def _lacks(server: preflight.Server) -> bool:
-    """Whether a condition that is asked table by table is not met without any table."""
-    return any(one.finding for one in preflight.ask(server.watching(()), table_preflight.CONDITIONS))
+    """Whether a condition of single tables is not met even for no table at all."""
+    return any(condition.finding for condition in preflight.ask(server.watching(()), table_preflight.CONDITIONS))
 
 
 def _refused(
@@ -85,20 +85,20 @@ def _refused(
     held: Copies,
     copied: Collection[TableId],
 ) -> dict[TableId, PreflightFailed]:
-    """The tables that cannot be copied by themselves, each with all that stands against it."""
+    """The tables that do not meet a condition, each with all its reasons."""
     refused = {}
     for table in server.tables:
         checked, schemas = conditions_of(config, server.watching((table,)), target, generated)
         if table not in copied:
             checked.append(table_preflight.declared_keys(server.connection, schemas.values()))
             checked += lake_of(held, [table] if table in held.refused else [])
-        if found := [one.finding or "" for one in problems(checked)]:
+        if found := [condition.finding or "" for condition in problems(checked)]:
             refused[table] = PreflightFailed(f"{table} is not ready: {' | '.join(found)}")
     return refused
 
 
 def server_of(config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> preflight.Server:
-    """The server as its preconditions ask it, for these tables."""
+    """The server, with all that the preconditions ask about it and these tables."""
     missing = [table for table in tables if config.tables.of(table).cascades == "missing"]
     return preflight.Server.of(connection, tables, missing)
 
@@ -106,7 +106,7 @@ def server_of(config: Config, connection: pymysql.Connection, tables: Sequence[T
 def conditions_of(
     config: Config, server: preflight.Server, target: Target, generated: GeneratedColumns
 ) -> tuple[list[Checked], dict[TableId, TableSchema]]:
-    """The server and its tables, and the definitions of those that can be copied."""
+    """The conditions on the server and its tables, and the definitions of the tables that can be copied."""
     schemas, usable = table_preflight.read_schemas(server.connection, server.tables, config.tables)
     checked = preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
     unknown = suites.unknown_columns(config.quality.suites, schemas)
@@ -136,14 +136,14 @@ def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
 
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
-    """The catalog, and what stands there under the tables' names."""
+    """The catalog, and what it has under the tables' names."""
     reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
     unopened = None if held.unopened is None else str(held.unopened)
     return [Checked("catalog", unopened), Checked("target tables", reasons or None)]
 
 
 def folders(config: Config, size: int = 0) -> Iterator[Checked]:
-    """The folders that a run writes to, and whether they have room for about so many bytes."""
+    """Whether the folders that a run writes to are writable, and have room for about `size` bytes."""
     for name, folder in (("state folder", config.state), ("warehouse", config.target.warehouse)):
         yield Checked(name, unwritable(name, folder))
         full = lacks_room(folder, LEAST_FREE)

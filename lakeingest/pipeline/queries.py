@@ -11,7 +11,7 @@ from lakeingest.spark.session import JARS, java_home
 
 
 def queries(config: Config, table: TableId) -> dict[str, str]:
-    """By the tool's name, a command that counts the table's rows."""
+    """A command that counts the table's rows, for each tool by its name."""
     if config.target.format == "hudi":
         view = f"CREATE TEMPORARY VIEW t USING hudi OPTIONS (path '{config.target.name(table)}')"
         return {"Spark": _spark_sql(config, f"{view}; SELECT COUNT(*) FROM t")}
