@@ -207,7 +207,7 @@ def run_lines(result: "RunResult") -> Iterator[str]:
 
 
 def stopped_lines(result: "RunResult", raised: BaseException) -> Iterator[str]:
-    """An error line for each stopped table, except the one whose error is raised."""
+    """An error line for each stopped table, except the table whose error is raised."""
     printed = " ".join(str(raised).split())
     yield from (f"{stop.message} (runbook: {stop.error})" for stop in result.stopped if stop.message != printed)
 

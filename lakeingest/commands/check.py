@@ -28,15 +28,13 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.key_space import estimated_bytes
-from lakeingest.mysql.preflight import server as preflight
-from lakeingest.mysql.preflight import tables as table_preflight
-from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
+from lakeingest.mysql.preflight.server import retention
+from lakeingest.mysql.preflight.tables import missing_cascades
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.executors import tasks_at_once
-from lakeingest.pipeline.preconditions import conditions_of, folders, lake_of, server_of, suites_of
+from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.resume import owner, resumption
-from lakeingest.spark.session import lacking
 from lakeingest.spool.spool import Spool
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
     except LakeIngestError as error:
         lake = lake_of(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", f"cannot connect: {error}"), *lake], 0
-    checked += [*folders(config, size), _spool(config), Checked("Java and PySpark", lacking(config, session))]
+    checked += [*folders(config, size), _spool(config), spark_of(config, session)]
     return CheckResult(tuple(checked))
 
 
@@ -99,10 +97,10 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
     """The conditions on the source, and on the lake for its tables; and about how many bytes are to be copied."""
     existing = list_tables(connection)
     tables = config.tables.select(existing)
-    target = open_target(config)
-    held = copies(target, tables)
-    server = server_of(config, connection, tables)
-    checked, schemas = conditions_of(config, server, target, GeneratedColumns(config.source, connection))
+    preflight = Preflight.of(config, connection, tables)
+    held = preflight.held
+    refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
+    checked, schemas = preflight.of_source_and_lake(refused)
     progress = {table: held.there[table].progress for table in schemas if table in held.there}
     changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
@@ -112,10 +110,8 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         Checked("connection", None),
         _included(config, existing, list_views(connection)),
         *checked,
-        table_preflight.declared_keys(connection, schemas.values()),
-        table_preflight.missing_cascades(server),
-        Checked("binlog retention", preflight.retention(server, seconds), fatal=False),
-        *lake_of(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
+        missing_cascades(preflight.server),
+        Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         _unchanged(changed),
         suites_of(config, tables),
         *_saved(config, connection, schemas, {table: progress[table] for table in progress if table not in changed}),

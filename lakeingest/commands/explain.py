@@ -17,7 +17,7 @@ def names() -> list[str]:
 def explain(name: str | None = None) -> str:
     """The runbook of an error, as Markdown; without a name, the list of all runbooks.
 
-    UsageError if no runbook has this name. The message lists all names, the nearest one first.
+    UsageError if no runbook has this name. The message lists all names, the nearest name first.
     """
     known = names()
     if name is not None and name not in known:

@@ -114,7 +114,7 @@ def run(
         else:
             caught_up = _copy(open_run, ends)
         results = tuple(_result(table) for table in open_run.requested)
-        stops = [table.stop for table in open_run.stopped if table.stop is not None]
+        stops = open_run.stops.values()
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
     records = tuple(stop.record for stop in stops)
     result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records)

@@ -2,7 +2,7 @@
 
 Integer keys that are nearly all in use are cut by arithmetic, all others at boundaries that the server computes
 (Flink CDC 2.0, chunk splitting). Flink CDC cuts by arithmetic up to 1000 keys per row (its
-`chunk-key.even-distribution.factor.upper-bound`), so that one cluster of keys can put a thousand times the wanted rows
+`chunk-key.even-distribution.factor.upper-bound`), so that a cluster of keys can put a thousand times the wanted rows
 into a chunk. Here it is 2: a range of n integer keys holds at most n rows, whatever the estimate says.
 """
 
@@ -90,7 +90,7 @@ def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[li
 
 
 def chunks_between(table: TableId, lower: Key | None, boundaries: Sequence[Key], *, last: bool) -> list[Chunk]:
-    """The chunks from `lower` through each boundary; with `last`, one more without upper bound."""
+    """The chunks from `lower` through each boundary; with `last`, another chunk without upper bound."""
     bounds: list[Key | None] = [lower, *boundaries]
     if last:
         bounds.append(None)

@@ -20,7 +20,7 @@ _FILE = re.compile(r"(?P<base>.+)\.(?P<number>\d+)")
 FILE_START = 4  # a binlog file begins with four bytes that name its format
 FIRST_EPOCH = 1  # of a pipeline; it grows when the server, or the history of its binlog, changes
 
-Source = tuple[str, str]  # (server uuid, tag); the tag is '' for a GTID without one
+GtidOrigin = tuple[str, str]  # (server uuid, tag); the tag is '' for a GTID without a tag
 Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between any two
 
 
@@ -28,8 +28,8 @@ Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between
 class Place:
     """Where a transaction ends in the binlog of one epoch; places are totally ordered.
 
-    MariaDB does not say at the beginning of a transaction where it ends. There the place is the transaction's first
-    byte: watermarks are between transactions, so it compares with them as the end does.
+    MariaDB does not say at the beginning of a transaction where it ends. So its place is the transaction's first byte:
+    watermarks are between transactions, so the first byte compares with them as the end does.
 
     `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`).
     """
@@ -150,7 +150,7 @@ class Gtid:
 
 @dataclass(frozen=True, slots=True)
 class DomainGtid:
-    """The name of one transaction of MariaDB's. No mark: MariaDB does not tell which of them are visible."""
+    """The name of one transaction of MariaDB's. It is never a watermark: MariaDB does not say which are visible."""
 
     domain: int
     server: int
@@ -167,10 +167,10 @@ class GtidSet:
     Text form and tags: MySQL manual, "GTID Sets".
     """
 
-    members: tuple[tuple[Source, Intervals], ...] = ()
+    members: tuple[tuple[GtidOrigin, Intervals], ...] = ()
 
     def __post_init__(self) -> None:
-        last: Source | None = None
+        last: GtidOrigin | None = None
         for source, intervals in self.members:
             if last is not None and source <= last:
                 raise ValueError("the sources of a GTID set are sorted and distinct")
@@ -183,7 +183,7 @@ class GtidSet:
                 end = high + 1
 
     @classmethod
-    def of(cls, intervals: Mapping[Source, Iterable[tuple[int, int]]]) -> Self:
+    def of(cls, intervals: Mapping[GtidOrigin, Iterable[tuple[int, int]]]) -> Self:
         """The set of the given closed intervals, in any order, touching or overlapping."""
         members = ((source, _normal(ranges)) for source, ranges in sorted(intervals.items()))
         return cls(tuple((source, ranges) for source, ranges in members if ranges))
@@ -191,7 +191,7 @@ class GtidSet:
     @classmethod
     def of_gtids(cls, gtids: Iterable[Gtid]) -> Self:
         """The set of these GTIDs."""
-        by_source: dict[Source, list[tuple[int, int]]] = {}
+        by_source: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for gtid in gtids:
             by_source.setdefault((gtid.uuid, gtid.tag), []).append((gtid.number, gtid.number))
         return cls.of(by_source)
@@ -199,7 +199,7 @@ class GtidSet:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read MySQL's text form, with or without line feeds and tags; StateUnreadable when it is none."""
-        found: dict[Source, list[tuple[int, int]]] = {}
+        found: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for entry in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
             uuid, *parts = (part.strip() for part in entry.split(":"))
             if not _UUID.fullmatch(uuid) or not parts:
@@ -241,7 +241,7 @@ class GtidSet:
 
     def __or__(self, other: Self) -> Self:
         """The GTIDs of either set."""
-        merged: dict[Source, list[tuple[int, int]]] = {}
+        merged: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for source, intervals in (*self.members, *other.members):
             merged.setdefault(source, []).extend(intervals)
         return type(self).of(merged)

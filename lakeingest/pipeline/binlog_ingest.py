@@ -98,7 +98,7 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     """The tasks that bring the spool to the current written position, cut into at most `pieces` segments.
 
     Cuts are at starts of files, at ends of transactions that a run noted, and at high watermarks of chunks. A part of a
-    file that the source wrote while no run was at work has no known boundaries: one reader reads it.
+    file that the source wrote while no run was at work has no known boundaries: a single reader reads it.
     """
     position, stop = binlog.spool.position, written_position(edges.connection)
     # files are listed only after a rotation: a server may have thousands of them
@@ -116,7 +116,7 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
 
 
 def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
-    """Make a batch part of the spool once all its transactions are executed: then a crash cannot lose one of them.
+    """Make a batch part of the spool once all its transactions are executed: then a crash cannot lose any of them.
 
     A table that a segment does not watch stops at its last commit.
     """

@@ -18,7 +18,7 @@ GATE = "lakeingest.gate"  # table property: what the gate checked at the last pu
 
 
 def publish(edges: Edges, table: TableRun) -> None:
-    """Run the gate on the table's staging commit, whose splits stand at one position, then move main to it.
+    """Run the gate on the table's staging commit, whose splits all have the same position, then move main to it.
 
     On GateFailed main does not move. MainMoved when someone's compaction has moved main. Nothing is done when readers
     see this commit already.
