@@ -10,7 +10,7 @@ import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
 from lakeingest.core.history import History
-from lakeingest.core.position import FILE_START, FilePosition, file_start
+from lakeingest.core.position import FILE_START, FilePosition, file_start, is_before
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
@@ -142,7 +142,7 @@ def _has_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
     """BinlogGone unless the server is the segment's, and has written it."""
     if uuid != segment.server_uuid:
         raise BinlogGone(f"the source is {uuid}, the position is of {segment.server_uuid}; copy all tables again")
-    if (written.number, written.pos) < (segment.stop.number, segment.stop.pos):
+    if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")
 
 

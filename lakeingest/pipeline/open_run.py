@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.table_run import Stop, TableRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class OpenRun:
         return tuple(table for table in self.requested if table.stop is None)
 
     @property
-    def stopped(self) -> tuple[TableRun, ...]:
-        """The tables that have stopped."""
-        return tuple(table for table in self.tables.values() if table.stop is not None)
+    def stops(self) -> dict[TableId, Stop]:
+        """Why tables have stopped, in the order in which they did."""
+        stops = {table.id: table.stop for table in self.tables.values() if table.stop is not None}
+        return dict(sorted(stops.items(), key=lambda stopped: stopped[1].at))

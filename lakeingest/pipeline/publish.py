@@ -18,10 +18,10 @@ GATE = "lakeingest.gate"  # table property: what the gate checked at the last pu
 
 
 def publish(edges: Edges, table: TableRun) -> None:
-    """Run the gate on the table's level staging commit, then move main to it.
+    """Run the gate on the table's staging commit, whose splits all have the same position, then move main to it.
 
-    GateFailed leaves main where it was, MainMoved where someone's compaction moved it. Nothing to do when readers see
-    this commit already.
+    On GateFailed main does not move. MainMoved when someone's compaction has moved main. Nothing is done when readers
+    see this commit already.
     """
     began = time.monotonic()
     staged = table.staged
@@ -40,7 +40,7 @@ def publish(edges: Edges, table: TableRun) -> None:
         "rows": expected_rows,
         "evaluated": len(report.outcomes),
         "warnings": len(report.warnings),
-        "suites": sorted({one.suite for one in report.outcomes}),
+        "suites": sorted({outcome.suite for outcome in report.outcomes}),
     }
     audited = replace(staged, progress=staged.progress.audited())
     edges.lease.assert_held()

@@ -15,17 +15,21 @@ from lakeingest.state.stopped import Stopped
 class Watch(enum.Enum):
     """Whether the spool gets the table's changes from the binlog."""
 
-    JOINING = "joining"  # the table has no copy yet: `join` makes an empty one, and watches the table from then on
+    JOINING = "joining"  # the table has no copy yet: `join` makes an empty copy, and watches the table from then on
     WATCHED = "watched"
     UNWATCHED = "unwatched"  # the table cannot be copied, or the binlog holds something that cannot be replayed
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a table stopped: the error, which the run raises at its end, and the record of it that `status` prints."""
+    """Why a table stopped: the error, which the run raises at its end, and the record of it that `status` prints.
+
+    `at` is the time of the monotonic clock at which the table stopped.
+    """
 
     error: LakeIngestError
     record: Stopped
+    at: float
 
 
 @dataclass(slots=True)

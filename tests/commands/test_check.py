@@ -187,7 +187,8 @@ def test_a_view_is_refused_by_name(db: Db, file_of: Callable[..., Path]) -> None
     told = found(result)["tables.include"]
     assert result.ok
     assert (
-        f"['{db.name}.v']; correct it, or GRANT SELECT; of {db.name}.v, a view, there is nothing in the binlog" in told
+        f"['{db.name}.v']; correct it, or GRANT SELECT; {db.name}.v is a view, which the binlog has no changes of"
+        in told
     )
 
 
