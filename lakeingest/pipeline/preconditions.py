@@ -55,7 +55,7 @@ def require(
     if isinstance(held.unopened, Retryable):
         raise held.unopened
     foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
-    copied = {*held.there, *held.refused} - foreign
+    copied = {*held.staged, *held.refused} - foreign
     watched = [table for table in known if table in chosen or table in copied]
     server, generated = server_of(config, connection, watched), GeneratedColumns(config.source, connection)
     checked, schemas = conditions_of(config, server, target, generated)
