@@ -15,7 +15,7 @@ def terminate(*_: object) -> NoReturn:
 
 
 def drain() -> Callable[[], bool]:
-    """Handle SIGTERM: the answer says whether it came, so that a run ends at its next commit; a second one ends it now."""
+    """Handle SIGTERM: the answer says whether it came, so that a run ends at its next commit; a second one ends it."""
     came = []
 
     def note(*_: object) -> None:
