@@ -101,7 +101,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
     held = preflight.held
     refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
     checked, schemas = preflight.of_source_and_lake(refused)
-    progress = {table: held.there[table].progress for table in schemas if table in held.there}
+    progress = {table: held.staged[table].progress for table in schemas if table in held.staged}
     changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
     size = sum(estimated_bytes(connection, schemas[table]) for table in missing)

@@ -127,7 +127,7 @@ def _plan(
     generated: GeneratedColumns,
 ) -> TablePlan:
     connection, retention = server.connection, server.retention_seconds
-    name, staged = config.target.name(table), held.there.get(table)
+    name, staged = config.target.name(table), held.staged.get(table)
     refusal = held.unopened or held.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal

@@ -59,7 +59,7 @@ def require(
     if isinstance(preflight.held.unopened, Retryable):
         raise preflight.held.unopened
     foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, NotOurTable)}
-    copied = {*preflight.held.there, *preflight.held.refused} - foreign
+    copied = {*preflight.held.staged, *preflight.held.refused} - foreign
     preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
     checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
     checked += [*folders(config), suites_of(config, known)]

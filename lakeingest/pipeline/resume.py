@@ -46,7 +46,7 @@ def owner(config: Config, connection: pymysql.Connection, tables: Collection[Tab
     if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
         found = StateOwner(config.name, spool.opened.server_uuid)
     if found is not None and found.pipeline == ours.pipeline and found.server != ours.server:
-        for staged in copies(open_target(config), tables).there.values():
+        for staged in copies(open_target(config), tables).staged.values():
             if staged.progress.position is not None:
                 same_history(state, staged.progress.position)
     assert_owner(folder, found, ours)
