@@ -217,4 +217,4 @@ def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[Fil
 
 def is_exact(connection: pymysql.Connection) -> bool:
     """Whether the low watermark of a read view is its place, which is never before a position that was read before."""
-    return dialect(connection).shows_snapshots
+    return dialect(connection).has_snapshot_position

@@ -74,7 +74,7 @@ def require(
 
 def _lacks(server: preflight.Server) -> bool:
     """Whether a condition that is asked table by table is not met without any table."""
-    return any(one.finding for one in preflight.ask(server.watching(()), table_preflight.CONDITIONS))
+    return any(one.finding for one in preflight.ask(server.with_tables(()), table_preflight.CONDITIONS))
 
 
 def _refused(
@@ -88,7 +88,7 @@ def _refused(
     """The tables that cannot be copied by themselves, each with all that stands against it."""
     refused = {}
     for table in server.tables:
-        checked, schemas = conditions_of(config, server.watching((table,)), target, generated)
+        checked, schemas = conditions_of(config, server.with_tables((table,)), target, generated)
         if table not in copied:
             checked.append(table_preflight.declared_keys(server.connection, schemas.values()))
             checked += lake_of(held, [table] if table in held.refused else [])
