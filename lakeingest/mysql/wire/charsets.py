@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeingest.mysql.wire.codes import CODE, CODECS, SIZE_AT, has_one_code_each, key_table, table
 from lakeingest.mysql.wire.collations import UnknownCharset, charset_of
-from lakeingest.mysql.wire.compiled import SLACK, big_number, copy, kernel, step, store64
+from lakeingest.mysql.wire.compiled import SLACK, big_number, compiled_step, copy, kernel, store64
 from lakeingest.mysql.wire.values import Values
 
 __all__ = ["UnknownCharset", "binary", "charset_of", "key_texts", "texts"]
@@ -157,7 +157,7 @@ def _longer(data: np.ndarray, at: int, width: int, entries: np.ndarray) -> tuple
     return entries[big_number(data, at, width) & CODE], at + width
 
 
-@step
+@compiled_step
 def _code(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]:
     """The entry of the code at `at`, 0 for an invalid code, and where the next code begins."""
     entry = entries[data[at]]
