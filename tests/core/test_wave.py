@@ -1,5 +1,6 @@
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -186,6 +187,9 @@ def test_the_keys_that_a_patch_is_within_are_judged_from_its_low() -> None:
         (KeyRange((5,), None), PLACES[2]),
     )
     assert merge.patches == ((patch, PLACES[4]),)
+    beside = replace(patch, within=KeyRange((1,), (2,)))
+    elsewhere = plan_merge(splits, PLACES[10], log_of(LOG), COVERED, [beside])
+    assert elsewhere.marks[-1] == (KeyRange((5,), None), PLACES[2])
 
 
 def test_rows_of_a_patch_follow_what_its_low_holds() -> None:
