@@ -169,17 +169,9 @@ def follow(
             if known:
                 reader[_STATE] = _OPEN
         elif code == _GTID:
-            known = (
-                inner == 0
-                and _can_begin(reader, transactions)
-                and _gtid(data, start, stop, reader, prefixes, transactions)
-            )
+            known = inner == 0 and _gtid(data, start, stop, reader, prefixes, transactions)
         elif code == _DOMAIN_GTID:
-            known = (
-                inner == 0
-                and _can_begin(reader, transactions)
-                and _domain_gtid(data, start, stop, reader, prefixes, transactions)
-            )
+            known = inner == 0 and _domain_gtid(data, start, stop, reader, prefixes, transactions)
         else:
             known = code == _PASS
         if not known:
@@ -189,17 +181,10 @@ def follow(
 
 
 @step
-def _can_begin(reader: np.ndarray, transactions: np.ndarray) -> bool:
-    """Whether a transaction may begin here, and the array has room for it."""
-    can_begin: bool = reader[_STATE] == _OUTSIDE and reader[_TRANSACTIONS] < len(transactions)
-    return can_begin
-
-
-@step
 def _gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
-    if stop - start <= _GTID_BYTES:
+    if reader[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
     prefix, is_skipped = -1, False
     if data[start + 4] == _GTID_TYPE:
@@ -239,7 +224,7 @@ def _domain_gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
     body = start + HEADER
-    if stop - body < _DOMAIN_GTID_BYTES:
+    if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
     prefix = _known(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
     if prefix < 0 or load64(data, body) <= 0:
