@@ -21,6 +21,7 @@ from lakeingest.pipeline.events import (
     Observer,
     Planned,
     Published,
+    RowsReread,
     SourceLost,
     Spooled,
     TableStopped,
@@ -41,8 +42,8 @@ EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 
-def line(event: Event) -> str | None:
-    """An event as a line; None for an event without a line."""
+def line(event: Event) -> str | None:  # noqa: C901 - one case for each event
+    """An event as one line; None for one that says nothing by itself."""
     match event:
         case WaveCommitted():
             rate = event.rows / event.seconds if event.seconds else 0
@@ -50,6 +51,9 @@ def line(event: Event) -> str | None:
                 f"{event.table}: wave {event.wave}, {event.chunks} chunks, {event.rows:,} rows in {event.seconds:.1f} s"
                 f" ({rate:,.0f} rows/s)" + (", the last" if event.complete else "")
             )
+        case RowsReread():
+            last = ", the last" if event.is_last else ""
+            return f"{event.table}: {event.rows:,} rows read again in {event.seconds:.1f} s{last}"
         case Spooled() if event.transactions:
             return (
                 f"binlog: {event.rows:,} change rows of {event.transactions:,} transactions spooled, up to {event.stop}"

@@ -70,6 +70,13 @@ class Merger(Protocol):
         """Write new rows; with `keeps_deletes` they have `core.change.DELETED`."""
 
 
+class KeyReader(Protocol):
+    """Reads keys of a commit's rows, on an executor; pickled to get there."""
+
+    def read(self) -> pa.Table:
+        """The key columns of the rows, with the types of the format."""
+
+
 class Target(Protocol):
     """Tables that carry their own progress.
 
@@ -127,6 +134,11 @@ class Target(Protocol):
 
         `after` answers the progress of that commit; it is called just before, when the effects are known.
         """
+
+    def keys(
+        self, staged: Staged, open_spark: "Callable[[], SparkSession]", key: Sequence[str], bounds: Bounds | None
+    ) -> Sequence[KeyReader]:
+        """Readers of all keys of a commit whose first value is within the bounds (None: any), and maybe of others."""
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""

@@ -37,6 +37,17 @@ class WaveCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsReread:
+    """A wave of a re-snapshot is on staging, in so many patches."""
+
+    table: TableId
+    patches: int
+    rows: int
+    seconds: float
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Spooled:
     """A batch of the binlog is in the spool: up to where, how many transactions, and how many change rows."""
 
@@ -117,7 +128,7 @@ class TableStopped:
     error: LakeIngestError
 
 
-OfTable = Planned | WaveCommitted | Merged | GateRun | Published | WentBack | TableStopped
+OfTable = Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped
 Event = Opened | Spooled | Following | SourceLost | OfTable
 Observer = Callable[[Event], None]
 

@@ -33,7 +33,7 @@ from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of
 from lakeingest.lake.hudi.statement import configured, effects_of, merge_folder
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention
 from lakeingest.lake.hudi.types import hudi_type
-from lakeingest.lake.hudi.writer import HudiMerger, HudiWriter
+from lakeingest.lake.hudi.writer import HudiKeys, HudiMerger, HudiWriter
 from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Staged
@@ -167,6 +167,20 @@ class HudiTarget:
             changes = spark.read.parquet(*(str(staging.path / name) for name in names))
             effects = effects_of(changes, self.read(table, staged.version, spark), last.key)
         return self._commit(staged, after(effects), changes=names), effects
+
+    @names_storage_errors
+    def keys(
+        self, staged: Staged, open_spark: "Callable[[], SparkSession]", key: Sequence[str], bounds: Bounds | None
+    ) -> Sequence[HudiKeys]:
+        """A reader of a file that Spark has written the keys to."""
+        table = staged.progress.table
+        rows = self.read(table, staged.version, open_spark()).select(*map(quote, key))
+        if bounds is not None:
+            rows = rows.where(rows[quote(key[0])].between(*bounds))
+        folder = self._staging(table)
+        keys = HudiKeys(folder.path / folder.new_file())
+        rows.write.parquet(str(keys.path))
+        return [keys]
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:

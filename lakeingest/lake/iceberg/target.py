@@ -47,6 +47,7 @@ from lakeingest.lake.iceberg.history import (
     source_of,
     tip,
 )
+from lakeingest.lake.iceberg.keys import IcebergKeys, key_readers
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, files_and_effects, files_with
 from lakeingest.lake.iceberg.properties import usable
@@ -232,6 +233,17 @@ class IcebergTarget:
             loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added}
         )  # compacted into another file
         return self._commit(loaded, staged, after(effects), changes), effects
+
+    @names_storage_errors
+    def keys(
+        self,
+        staged: Staged,
+        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose rows only Spark can read
+        key: Sequence[str],
+        bounds: Bounds | None,
+    ) -> Sequence[IcebergKeys]:
+        """Readers of the key columns of data files."""
+        return key_readers(self._with(staged.progress.table, staged.version), staged.version, key, bounds)
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
