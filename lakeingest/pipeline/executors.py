@@ -8,7 +8,7 @@ from lakeingest.spark.session import local_slots, open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DRIVER_CONNECTIONS = 2  # the run's own connection, and a second one that looks at the binlog from time to time
+DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
 
 
 def tasks_at_once(source: Source, slots: int | None = None) -> int:
@@ -31,7 +31,7 @@ class Executors:
         self.borrowed = borrowed
 
     def open(self) -> "SparkSession":
-        """The session; it is started if there is none. Only the run's own thread may call this."""
+        """The session; it is started if none is running. Only the run's own thread may call this."""
         if self.session is None:
             self.session = open_session(self._config)
         return self.session
@@ -51,7 +51,7 @@ class Executors:
 
     @property
     def readers(self) -> int:
-        """How many segments of the binlog are read at a time; each reader uses one connection."""
+        """How many segments of the binlog are read at a time; each reader uses a connection."""
         return max(1, min(self._slots, self._config.source.max_connections - DRIVER_CONNECTIONS))
 
     @property

@@ -147,11 +147,8 @@ def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, 
 
 def _worth_a_retry(run: OpenRun) -> list[TableRun]:
     """The stopped tables that may go on without a person: rows that fail a gate are corrected, other writers end."""
-    return [
-        table
-        for table in run.stopped
-        if table.stop is not None and not table.paused and isinstance(table.stop.error, GateFailed | Retryable)
-    ]
+    stops = ((run.tables[table], stop.error) for table, stop in run.stops.items())
+    return [table for table, error in stops if not table.paused and isinstance(error, GateFailed | Retryable)]
 
 
 def _begin_again(edges: Edges, binlog: BinlogRun, table: TableRun, stopping: Callable[[], bool]) -> bool:

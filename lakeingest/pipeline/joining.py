@@ -13,7 +13,7 @@ def join(run: OpenRun) -> None:
     """Create the tables that have no copy yet, empty; changes that the binlog holds from before are not applied.
 
     First the binlog is read up to now for the other tables. Then the DDL of a table that is copied again lies before
-    its start. Without GTIDs a low watermark is the start of a file, so the new tables are watched from there on.
+    its start. Without GTIDs a low watermark is the start of a file, so the new tables are watched from that start on.
     """
     edges, binlog = run.edges, run.binlog
     at_now = binlog.spool.opened.gtids is not None or is_exact(edges.connection)

@@ -7,7 +7,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.signal_run import SignalRun
-from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.table_run import Stop, TableRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class OpenRun:
         return tuple(table for table in self.requested if table.paused)
 
     @property
-    def stopped(self) -> tuple[TableRun, ...]:
-        """The tables that have stopped."""
-        return tuple(table for table in self.tables.values() if table.stop is not None)
+    def stops(self) -> dict[TableId, Stop]:
+        """Why tables have stopped, in the order in which they did."""
+        stops = {table.id: table.stop for table in self.tables.values() if table.stop is not None}
+        return dict(sorted(stops.items(), key=lambda stopped: stopped[1].at))

@@ -18,7 +18,7 @@ def settle(config: Config) -> None:
         documents = {one.signal.number: one for one in folder.read()}
         signals = [one.signal for one in documents.values()]
         asked = {table for one in signals if one.action is Action.RESNAPSHOT for table in one.tables}
-        there = copies(open_target(config), asked).there
+        there = copies(open_target(config), asked).staged
         staged = {table: one.progress for table, one in there.items()}
         shown = {table: one.progress for table, one in there.items() if one.visible}
         known = config.tables.select({table for one in signals for table in one.tables})

@@ -2,15 +2,13 @@
 
 Properties of a marked staging commit (its snapshot's summary), always complete:
 `lakeingest.progress` all that the next step depends on · `lakeingest.base` the snapshot it builds on ·
-`lakeingest.commit` its own name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
-commit is no progress of ours: it is reset.
+`lakeingest.commit` its unique name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
+commit carries no progress: it is reset.
 """
 
 import functools
 import json
 import pickle
-import re
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -45,9 +43,10 @@ from lakeingest.lake.iceberg.history import (
     resume_point,
     tip,
 )
+from lakeingest.lake.iceberg.keys import IcebergKeys, key_readers
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
-from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, usable
+from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, new_location, usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
@@ -66,7 +65,7 @@ class IcebergTarget:
 
     def __init__(self, settings: config.Target) -> None:
         self.settings = settings
-        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run looked for
+        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -77,7 +76,7 @@ class IcebergTarget:
             return catalog
 
     def exists(self) -> bool:
-        """Whether the catalog does."""
+        """Whether the catalog exists."""
         return self.settings.catalog_file.exists() and bool(self._catalog)
 
     @names_storage_errors
@@ -87,15 +86,15 @@ class IcebergTarget:
         return {(".".join(space), name.removesuffix(BUILDING)) for *space, name in found}
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Names what fails in the warehouse and the catalog."""
+        """Names a failure of the warehouse or the catalog."""
         return storage_errors(self.settings.warehouse, self.settings.catalog_file)
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
         """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
 
-        Where someone's compaction is on main, staging is branched again from that, with the progress it had there; so
-        it is where someone removed the branch. A table that nobody has seen is dropped then, to be copied again.
+        If someone compacted main or removed the branch, staging is branched again from main, with the same progress. An
+        unpublished table that lost its branch is dropped, to be copied again.
         """
         try:
             loaded = self._find(table)
@@ -133,7 +132,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
-        """What `recover` would answer; nothing is changed."""
+        """What `recover` would answer; it changes nothing."""
         loaded = self._find(table)
         staged = None if loaded is None else resume_point(table, loaded)
         if loaded is not None and staged is not None:
@@ -142,13 +141,13 @@ class IcebergTarget:
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Build the table aside, in one commit: an empty main to branch from, and its first progress on the branch."""
+        """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
         table, name = schema.table, self._building(schema.table)
         self._catalog.create_namespace_if_not_exists(name[0])
         transaction = self._catalog.create_table_transaction(
             name,
             iceberg_schema(schema),
-            location=self._new_location(table),
+            location=new_location(self.settings, table),
             properties={**PROPERTIES, **limits({}), OWNER: str(table)},
         )
         with transaction.update_snapshot().fast_append() as empty:
@@ -156,7 +155,7 @@ class IcebergTarget:
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
         mark(transaction, progress, empty.snapshot_id)
         version = commit(table, transaction, lambda: self._loaded(name))[STAGING]
-        if self._catalog.table_exists(self._name(table)):  # made and published by another run since we looked
+        if self._catalog.table_exists(self._name(table)):  # another run made and published it meanwhile
             self._catalog.drop_table(name)
             raise stale(table)
         return Staged(progress, version, None)
@@ -189,7 +188,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
-        """For the executors, with the files that they have to look into."""
+        """For the executors, with the files that they have to read."""
         loaded = self._with(staged.progress.table, staged.version)
         return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], bounds))
 
@@ -201,16 +200,29 @@ class IcebergTarget:
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """Positions of the old rows and files of the new ones, in one marked commit."""
+        """Positions of the old rows and files of the new rows, in one marked commit."""
         files, effects = files_and_effects(merged)
         loaded = self._with(staged.progress.table, staged.version)
         changes = with_compaction(loaded, staged.version, files)
-        delete(loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added})  # put together
+        delete(
+            loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added}
+        )  # compacted into another file
         return self._commit(loaded, staged, after(effects), changes), effects
 
     @names_storage_errors
+    def keys(
+        self,
+        staged: Staged,
+        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose rows only Spark can read
+        key: Sequence[str],
+        bounds: Bounds | None,
+    ) -> Sequence[IcebergKeys]:
+        """Readers of the key columns of data files."""
+        return key_readers(self._with(staged.progress.table, staged.version), staged.version, key, bounds)
+
+    @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """A commit of nothing but progress."""
+        """A commit of progress alone."""
         return self._commit(self._table(progress.table), staged, progress)
 
     @names_storage_errors
@@ -222,7 +234,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def count(self, table: TableId, version: int) -> int | None:
-        """Rows that were written, less the positions that were deleted, by the snapshot's summary."""
+        """Rows that were written minus positions that were deleted, from the snapshot's summary."""
         snapshot = self._table(table).metadata.snapshot_by_id(version)
         if snapshot is None or snapshot.summary is None:
             raise stale(table)
@@ -295,7 +307,7 @@ class IcebergTarget:
             return None
 
     def _find(self, table: TableId) -> Table | None:
-        """The table under its own name, else the one that is being built."""
+        """The table under its name, else under its name until the first publish."""
         for name in (self._name(table), self._building(table)):
             loaded = self._loaded(name)
             if loaded is None:
@@ -305,8 +317,8 @@ class IcebergTarget:
             version = loaded.metadata.format_version
             if version > VERSION:
                 raise UnsupportedTable(
-                    f"{table}: its copy was altered to version {version} of Iceberg's format, and {VERSION} is what can"
-                    " be written; drop the copy, it must be made again"
+                    f"{table}: someone altered its copy to version {version} of Iceberg's format, and only version"
+                    f" {VERSION} can be written; drop the copy, it must be made again"
                 )
             assert_ours(table, loaded)
             loaded.metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
@@ -320,7 +332,7 @@ class IcebergTarget:
         return loaded
 
     def _with(self, table: TableId, version: int) -> Table:
-        """The table that has this commit; StaleWriter where it was dropped, and made again."""
+        """The table if it has this commit; StaleWriter when it was dropped and made again."""
         loaded = self._table(table)
         if loaded.metadata.snapshot_by_id(version) is None:
             raise stale(table)
@@ -351,7 +363,7 @@ class IcebergTarget:
         trim(loaded)
         if gone:
             sweep(self._table(table))
-        # main is where it was when the table was loaded, or the publish is refused: never what it is by now
+        # what main was when the table was loaded: the publish is refused if it has moved since
         return Staged(progress, version, staged.published)
 
     def _went_back(self, table: TableId, lost: str) -> Staged | None:
@@ -359,11 +371,11 @@ class IcebergTarget:
         return staged and replace(staged, lost=lost)
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
-        """Commit what is built on the table; where the branches stand that it moved."""
+        """Commit what `build` prepares on the table; the answer is the snapshot of each branch that it moved."""
         return commit(table, build(loaded), lambda: self._find(table), build)
 
     def _give_name(self, table: TableId, building: Table) -> None:
-        """Give a table its own name, unless another run has."""
+        """Give a table its final name, unless another run did."""
         name = self._name(table)
 
         def is_named() -> bool:
@@ -380,11 +392,6 @@ class IcebergTarget:
     def _building(self, table: TableId) -> tuple[str, str]:
         namespace, name = self._name(table)
         return namespace, name + BUILDING
-
-    def _new_location(self, table: TableId) -> str:
-        """A folder that nothing else has, of signs that PyIceberg, Spark and DuckDB take for the same in a URI."""
-        namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in self._name(table))
-        return f"{self.settings.warehouse.as_uri()}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
 
     def _spark_name(self, table: TableId) -> str:
         return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
