@@ -91,7 +91,7 @@ def _literal(column: Column, value: Any) -> int | str:
     if column.kind in INTEGERS:
         return int(value)
     if column.members:
-        number = _number(column, value)
+        number = number_of(column, value)
         last = len(column.members) if column.source_type.startswith("enum(") else 2 ** len(column.members) - 1
         return f"{number}/{last}" if last <= _NUMBERED else str(number)
     if column.kind is Kind.BINARY and not column.source_type.startswith("bit("):
@@ -101,7 +101,7 @@ def _literal(column: Column, value: Any) -> int | str:
     return value_of(column, value)
 
 
-def _number(column: Column, value: str) -> int:
+def number_of(column: Column, value: str) -> int:
     """The number by which MySQL orders a member of an ENUM, or a set of members."""
     members = list(column.members)
     try:

@@ -9,7 +9,7 @@ readers see no hole, no row twice, and no step back in time. (DBLog, section 4.3
 
 import enum
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,7 @@ from lakeingest.core.signals import Request
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, SplitUnstable, of_table
 from lakeingest.lake.target import Bounds, KeyReader
 from lakeingest.mysql.chunk_reader import Cap, RowsRead, read_rows
+from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.key_values import key_table, values_of
 from lakeingest.mysql.keyed_rows import conditions_of
 from lakeingest.pipeline.binlog_ingest import spool_to_now
@@ -58,7 +59,7 @@ class Chunk:
 
     conditions: tuple[str, ...]
     within: KeyRange
-    listed: tuple[dict[str, Any], ...] = ()
+    listed: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,7 @@ def _chunk(schema: TableSchema, part: KeyRange, also: Sequence[str]) -> Chunk:
     return Chunk((condition,), part if schema.ordered else EVERY_KEY)
 
 
-def _listed(schema: TableSchema, keys: Sequence[dict[str, Any]]) -> Chunk:
+def _listed(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> Chunk:
     """The rows of listed keys."""
     return Chunk(tuple(conditions_of(schema, keys)), EVERY_KEY, tuple(keys))
 
@@ -278,8 +279,8 @@ def _commit(
 def _absent(edges: Edges, table: TableRun, reading: Reading, patched: Sequence[Patched], epoch: int) -> list[Patch]:
     """Patches of the keys that the copy has in the range, and the source has no row of.
 
-    Where only the server knows the order of the keys, it is asked for every key that no chunk has, after the last
-    chunk; the rows that it has are read again, too.
+    Where only the server knows the order of the keys, it is asked for every key of the range that no chunk has, after
+    the last chunk.
     """
     schema, folder, signal = table.schema, _patches(edges, table), reading.request.signals[0]
     if schema.ordered:
@@ -293,7 +294,9 @@ def _absent(edges: Edges, table: TableRun, reading: Reading, patched: Sequence[P
     if not reading.is_last:
         return []
     [keys] = _keys_without_row(edges, table, [(EVERY_KEY, tuple(folder.of_signal(signal)))], None)
-    looked_up = _read_keys(edges, table, signal, keys.to_pylist(), epoch)
+    scope = reading.request.scope.range or EVERY_KEY
+    listed = keys.to_pylist() if scope == EVERY_KEY else keys_within(edges.connection, schema, keys.to_pylist(), scope)
+    looked_up = _read_keys(edges, table, signal, listed, epoch)
     return [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for part in looked_up for name in part.names]
 
 
@@ -308,7 +311,9 @@ def _keys_without_row(
     return [pa.concat_tables([types.empty_table(), *(part[number] for part in found)]) for number in range(len(files))]
 
 
-def _read_keys(edges: Edges, table: TableRun, signal: int, keys: Sequence[dict[str, Any]], epoch: int) -> list[Patched]:
+def _read_keys(
+    edges: Edges, table: TableRun, signal: int, keys: Sequence[Mapping[str, Any]], epoch: int
+) -> list[Patched]:
     """Read the rows of these keys, and wait for it."""
     source, server, patches = edges.config.source, table.progress.server_uuid, _patches(edges, table)
     groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]

@@ -18,8 +18,8 @@ KEYS = {
     "integer": ("id INT", "n"),
     "two": ("a INT, b BIGINT UNSIGNED", "n % 7, 18446744073709551615 - n"),
     "collated": ("id VARCHAR(20) COLLATE utf8mb4_0900_ai_ci", "CONCAT(IF(n % 2, 'k', 'Ä'), n)"),
-    "bytes": ("id VARBINARY(20)", "UNHEX(SHA1(n))"),
-    "moment": ("id DATETIME(3)", "TIMESTAMP'2020-01-01' + INTERVAL n SECOND"),
+    "bytes": ("id VARBINARY(28)", "UNHEX(SHA2(n, 224))"),
+    "moment": ("id DATETIME(3)", "TIMESTAMP('2020-01-01 00:00:00') + INTERVAL n SECOND"),
 }
 
 

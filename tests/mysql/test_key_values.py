@@ -13,6 +13,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
 from lakeingest.mysql.chunk_reader import read_rows, server_state
 from lakeingest.mysql.connection import query, table_name
+from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.key_values import bound_of, key_table, parse_key, values_of
 from lakeingest.mysql.keyed_rows import conditions_of
 from tests.mysql.database import EPOCH, Db
@@ -67,6 +68,8 @@ def test_keys_of_every_kind_are_read_again_as_they_are_written(any_server: Local
         sides = (KeyRange(None, bound), KeyRange(bound))
         sql = (f"SELECT COUNT(*) FROM {table_name(schema.table)} WHERE {side.predicate(schema.key)}" for side in sides)
         counts.append([int(query(any_db.connection, statement)[0][0]) for statement in sql])
+        listed = [keys_within(any_db.connection, schema, keys, side) for side in sides]
+        assert [len(part) for part in listed] == counts[-1]
     assert all(sum(count) == len(keys) and count[1] > 0 for count in counts)
 
 

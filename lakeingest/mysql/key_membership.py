@@ -1,0 +1,73 @@
+"""Which keys are in a range, where only the server knows their order: it is asked, without a row of the table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymysql
+
+from lakeingest.core.keys import KeyRange, quote
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.mysql.connection import literal, query
+from lakeingest.mysql.key_values import number_of
+from lakeingest.mysql.keyed_rows import value_of
+
+_AT_ONCE = 500  # keys of a question
+
+
+def keys_within(
+    connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]], within: KeyRange
+) -> list[Mapping[str, Any]]:
+    """Those of the keys that are in the range, in the order of the table's own collations and types."""
+    texts = _texts(connection, schema)
+    found: list[Mapping[str, Any]] = []
+    for first in range(0, len(keys), _AT_ONCE):
+        part = keys[first : first + _AT_ONCE]
+        found += (part[int(number)] for (number,) in query(connection, _question(schema, texts, part, within)))
+    return found
+
+
+def _texts(connection: pymysql.Connection, schema: TableSchema) -> dict[str, tuple[str, str]]:
+    """Of each column of text its charset and its collation."""
+    database, name = literal(schema.table.database), literal(schema.table.name)
+    rows = query(
+        connection,
+        "SELECT COLUMN_NAME, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS"
+        f" WHERE TABLE_SCHEMA = {database} AND TABLE_NAME = {name} AND COLLATION_NAME IS NOT NULL",
+    )
+    return {str(column): (str(charset), str(collation)) for column, charset, collation in rows}
+
+
+def _question(
+    schema: TableSchema, texts: Mapping[str, tuple[str, str]], keys: Sequence[Mapping[str, Any]], within: KeyRange
+) -> str:
+    """The numbers of the keys in the range, of values with the types and collations of the key's columns."""
+    parts = []
+    for number, key in enumerate(keys):
+        values = (
+            f"{_value(column, texts.get(column.name), key[column.name])} AS {quote(column.name)}"
+            for column in schema.key_columns
+        )
+        parts.append(f"SELECT {number} AS `lakeingest number`, {', '.join(values)}")
+    listed = " UNION ALL ".join(parts)
+    return f"SELECT `lakeingest number` FROM ({listed}) AS listed WHERE {within.predicate(schema.key)}"
+
+
+def _value(column: Column, text: tuple[str, str] | None, value: Any) -> str:
+    if column.members:
+        return str(number_of(column, value))
+    written = value_of(column, value)
+    match column.kind:
+        case Kind.STRING if text is not None:
+            return f"CONVERT({written} USING {text[0]}) COLLATE {text[1]}"
+        case Kind.DATE:
+            return f"DATE({written})"
+        case Kind.DATETIME | Kind.TIMESTAMP:
+            return f"TIMESTAMP({written})"
+        case Kind.TIME:
+            return f"TIME({written})"
+        case Kind.NUMERAL:
+            return written.strip("'")
+        case Kind.UUID | Kind.ADDRESS:
+            return f"CAST({written} AS {column.source_type})"
+        case _:
+            return written
