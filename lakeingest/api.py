@@ -10,6 +10,7 @@ from lakeingest.errors import NotBuiltYet
 
 # stages import what takes seconds, and so do executors that import this package
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakeingest.commands.check import CheckResult
@@ -99,9 +100,17 @@ class Pipeline:
         """Not built yet."""
         raise NotBuiltYet("Pipeline.resnapshot is not built yet")
 
-    def changelog(self, *_: object, **__: object) -> NoReturn:
-        """Not built yet."""
-        raise NotBuiltYet("Pipeline.changelog is not built yet")
+    def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
+        """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
+
+        With `since`, which is given as `lakeingest changelog --since` takes it, the changes after it. With `follow` on
+        and on, as the changes come.
+        """
+        from lakeingest.commands.changelog import Changelog
+        from lakeingest.commands.changelog_arrow import batches
+
+        changelog = Changelog(self.config, table)
+        return batches(changelog, changelog.read(since, follow=follow))
 
     @property
     def spark(self) -> "SparkSession":

@@ -119,6 +119,10 @@ class SpoolGap(RestartNeeded):
     of_table = True
 
 
+class ChangelogGone(RestartNeeded):
+    """A reader of the changelog is behind what is still held of it: the reader has to begin anew."""
+
+
 class SchemaChanged(RestartNeeded):
     """The table's definition is not the one its splits were read with."""
 

@@ -44,4 +44,4 @@ def forget(context: Context) -> None:
     needed_from = context.needed_from
     if needed_from is not None:
         context.lease.assert_held()
-        context.spool.forget(needed_from)
+        context.spool.forget(needed_from, context.config.changelog.keep)

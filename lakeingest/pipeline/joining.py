@@ -5,6 +5,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.opening import is_exact, watched_from
+from lakeingest.state.definition import keep_definition
 
 
 def join(context: Context) -> None:
@@ -24,6 +25,7 @@ def join(context: Context) -> None:
             context.lease.assert_held()
             context.advance(context.target.create(schema, progress.created()), sound=True)
             context.schemas[table] = schema
+            keep_definition(context.config.state, schema)
         del context.joining[table]
 
 

@@ -32,6 +32,7 @@ from lakeingest.pipeline.resume import owner, resumption
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
 from lakeingest.spool.spool import Spool
+from lakeingest.state.definition import keep_definition
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim
 
@@ -75,6 +76,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 warm_up(context.open_spark())
             for staged in filter(None, loaded.values()):
                 context.advance(staged)
+                keep_definition(config.state, schemas[staged.progress.table])
             observe(Opened(len(schemas), time.monotonic() - began))
             with noted(config.source, lease, lambda: context.spool):
                 yield context

@@ -10,6 +10,7 @@ from lakeingest.pipeline.context import Context
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.gate import gate
 from lakeingest.quality.suites import user_suites
+from lakeingest.state.definition import keep_first
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,6 +45,8 @@ def publish(context: Context, table: TableId) -> None:
     }
     audited = replace(staged, progress=staged.progress.audited())
     context.lease.assert_held()
+    if staged.published is None:  # before it: then it is known of every published copy
+        keep_first(context.config.state, context.schemas[table], staged.progress.position)
     with context.profile.stage("publishes"):
         published = context.target.publish(audited, context.open_spark, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())

@@ -3,12 +3,15 @@
 spool/opened.json            where it begins
 spool/boundaries.json        ends of transactions that come after it, where the binlog may be cut
 spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
+spool/archive/…              segments that only readers of the changelog need (spool/archive.py)
 spool/data/…                 what the manifests name; anything else is left of a task that did not finish
 """
 
 import json
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial, reduce
 from pathlib import Path
 from typing import Self
@@ -21,9 +24,11 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
 from lakeingest.disk import sync
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
+from lakeingest.spool import archive
 from lakeingest.spool.manifest import Manifest
 from lakeingest.state import store
 
+NOTHING = timedelta(0)  # of the time that the changelog has a segment which no merge needs
 BATCH_ROWS = 4_096  # transactions that are Python objects at once
 
 
@@ -40,6 +45,7 @@ class Spool:
         segments: Mapping[int, Manifest],
         last: int,
         boundaries: Mapping[FilePosition, int] | None = None,
+        passed: Mapping[int, Manifest] | None = None,
     ) -> None:
         self.folder = folder
         self._boundaries = dict(boundaries or {})
@@ -47,6 +53,7 @@ class Spool:
         self._segments = dict(segments)
         self._position = reduce(_after, self._segments.values(), opened)
         self._last = last  # number of a manifest, also of one that `load` passed over: its file is there
+        self._passed = dict(passed or {})
 
     @classmethod
     def load(cls, folder: Path) -> "Spool | None":
@@ -72,11 +79,13 @@ class Spool:
                     f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
                 )
             stop = segment.stop
-        return cls(folder, opened, left, max(segments, default=0), boundaries)
+        passed = {number: one for number, one in segments.items() if number not in left}
+        return cls(folder, opened, left, max(segments, default=0), boundaries, passed)
 
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
+        archive.clear(folder)
         with store.writing(folder):
             # the last first: interrupted, this leaves a spool that ends earlier, and no gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
@@ -87,6 +96,7 @@ class Spool:
             sync(folder)
             sync(folder.parent)
         store.replace(folder / "opened.json", opened.to_json())
+        archive.begin(folder)
         return cls(folder, opened, {}, 0)
 
     @property
@@ -208,21 +218,22 @@ class Spool:
         """How many values of the table's new rows the user chose to be NULL, in segments between these places."""
         return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))
 
-    def forget(self, before: Place) -> None:
-        """Drop the segments that end at or before this place: no mark needs them any more."""
+    def forget(self, before: Place, keep: timedelta = NOTHING) -> None:
+        """Drop the segments that end at or before this place: no mark needs them any more.
+
+        The changelog has them for the time `keep`, counted from when they were spooled.
+        """
         ended = [number for number, one in self._segments.items() if one.stop.place(self._opened.epoch) <= before]
-        if not ended:
+        if not ended and not self._passed:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # a crash in between leaves manifests that end before or where the spool begins: `load` passes them over
         store.replace(self.folder / "opened.json", opened.to_json())
         self._opened = opened
-        with store.writing(self.folder):
-            for number in ended:
-                (self.folder / "segments" / f"{number:06d}.json").unlink()
-                segment = self._segments.pop(number)
-                for file in (segment.transactions, *(entry[0] for entry in segment.tables.values() if entry)):
-                    (self.folder / file).unlink(missing_ok=True)
+        dropped = self._passed | {number: self._segments.pop(number) for number in ended}
+        self._passed = {}
+        manifests = [(self.folder / "segments" / f"{number:06d}.json", one) for number, one in dropped.items()]
+        archive.keep(self.folder, opened.epoch, manifests, keep, time.time())
 
     def _transactions(self, segment: Manifest) -> Iterator[tuple[Gtid, Place]]:
         names = ["uuid", "tag", "number", "epoch", "file", "pos"]
