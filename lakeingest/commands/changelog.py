@@ -19,7 +19,7 @@ from lakeingest.config import Config
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableSchema
-from lakeingest.errors import ChangelogGone, Retryable, SpoolGap, StateUnreadable
+from lakeingest.errors import ChangelogGone, Retryable, SpoolGap, StateUnreadable, UsageError
 from lakeingest.lake.formats import open_target, open_versions
 from lakeingest.lake.preflight import copied
 from lakeingest.lake.versions import Published, Versions
@@ -57,6 +57,8 @@ class Changelog:
 
     def __init__(self, config: Config, table: str) -> None:
         known = config.tables.select(copied(open_target(config), config.target))
+        if not known:
+            raise UsageError(f"{table} has no copy yet; run once, then the same command again")
         [self.table] = config.tables.choose(known, [table])
         self._state = config.state
         self._versions: Versions = open_versions(config)
