@@ -17,12 +17,12 @@ from benchmarks.source import CHANGES, ORDERS, end_of, start_of
 from lakeingest.config import Source, Tls
 from lakeingest.core import change
 from lakeingest.core.chunks import Chunk, chunks_between
-from lakeingest.core.position import GtidSet
+from lakeingest.core.position import FILE_START, GtidSet
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
-from lakeingest.mysql.connection import FILE_START, connect
+from lakeingest.mysql.connection import connect
 from lakeingest.mysql.key_space import key_bounds
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.wire.segment import SegmentDecoder

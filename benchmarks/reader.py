@@ -23,7 +23,7 @@ from lakeingest.config import Source, Tls
 from lakeingest.core.checksum import Checksum
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import TableSchema
-from lakeingest.lake.types import hudi_type
+from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.mysql.checksum import range_checksums
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.dialect import MYSQL

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pymysql
 
-from lakeingest.core.position import FilePosition
+from lakeingest.core.position import FilePosition, file_start
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer, local_server
-from lakeingest.mysql.connection import FILE_START, literal
+from lakeingest.mysql.connection import literal
 
 READER = "reader"  # may read tables and binlog, and has no password: the Java client cannot log in with one without TLS
 ORDERS = TableId("benchmark", "orders")
@@ -155,7 +155,7 @@ def end_of(file: Path) -> FilePosition:
 
 def start_of(file: Path) -> FilePosition:
     """Where the first event of a binlog file begins."""
-    return FilePosition(file.name, FILE_START)
+    return file_start(file.name)
 
 
 def orders(first: int, count: int) -> pa.Table:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lakeingest.spark.session import JARS
+from lakeingest.config import FORMATS
 
 _CONNECTOR = "com.mysql:mysql-connector-j:8.4.0"
 _PARTITIONS = 8
@@ -29,7 +29,7 @@ def session(warehouse: Path, *jars: str) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.jars.packages": ",".join([*JARS["iceberg"], *jars]),
+        "spark.jars.packages": ",".join([*FORMATS["iceberg"].jars, *jars]),
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
         "spark.sql.warehouse.dir": (warehouse / "spark-warehouse").as_uri(),

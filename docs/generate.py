@@ -14,7 +14,8 @@ from typer.main import get_command
 
 from lakeingest import Config, cli
 from lakeingest.core.schema import Column, Kind
-from lakeingest.lake.types import hudi_type, iceberg_type
+from lakeingest.lake.hudi.types import hudi_type
+from lakeingest.lake.iceberg.types import iceberg_type
 
 DOCS = Path(__file__).parent
 MADE = "<!-- Made by docs/generate.py: do not edit. -->\n"

@@ -45,7 +45,7 @@ app = typer.Typer(
 
 
 def _not_built(parameter: typer.CallbackParam, value: Any) -> None:
-    if value is not None and value is not False:  # zero is a value too
+    if value is not None and value is not False:  # zero is a value
         raise NotBuiltYet(f"{parameter.opts[0]} is not built yet")
 
 
@@ -79,7 +79,7 @@ def lakeingest(
 ) -> None:
     """Exact copies of MySQL tables in a lake."""
     if config is not None:
-        os.environ["LAKEINGEST_CONFIG"] = str(config)  # where each command looks for its own
+        os.environ["LAKEINGEST_CONFIG"] = str(config)  # from which each command takes its default
 
 
 @app.command()
@@ -176,7 +176,7 @@ def run(
 
             def watch(event: Any) -> None:
                 draw(event)
-                if follow:  # its end may be weeks away
+                if follow:  # the run may last for weeks
                     so_far = {"caught_up": committed.caught_up, "tables": console.plain(committed.tables)}
                     _record(loaded, {"exit": None, "error": None, **so_far})
 
@@ -191,7 +191,7 @@ def run(
             if came_to is None
             else console.plain(came_to)
         )
-        if not isinstance(stopped, NotOurState):  # the folder, and the record in it, are another pipeline's
+        if not isinstance(stopped, NotOurState):  # the folder belongs to another pipeline
             _record(loaded, failed | so_far)
         if came_to is not None:
             _print(came_to, as_json, console.run_lines(came_to))
@@ -236,7 +236,7 @@ def status(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Show the state of each table; needs no Spark. If the source is away, the lake alone is read."""
+    """Show the state of each table; needs no Spark. If the source is away, only the lake is read."""
     loaded = _loaded(config, overrides, offline=offline)
     _begin(loaded, as_json)
     from lakeingest.commands import status as stage
@@ -245,7 +245,7 @@ def status(
     if as_json:
         _print(results, as_json, ())
     else:
-        # where no screen has an edge, no name is cut off
+        # without a terminal no line is wrapped, so that no name is cut
         Console(width=None if sys.stdout.isatty() else 1000).print(results)
     if results.source_error is not None:
         raise results.source_error
@@ -314,7 +314,7 @@ def main() -> NoReturn:
     """Run a command; every error is one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
     debug = "--debug" in sys.argv
-    # what libraries log of an error that is ours to tell is for --debug
+    # the user gets a single line for an error; what libraries log about it is for --debug
     logging.basicConfig(handlers=None if debug else [logging.NullHandler()])
     try:
         _command()
@@ -340,7 +340,7 @@ def main() -> NoReturn:
 
 def _command() -> None:
     """Run the command that was typed."""
-    words = [word for word in sys.argv[1:] if word != "--debug"]  # wherever it stands
+    words = [word for word in sys.argv[1:] if word != "--debug"]  # it may be anywhere in the line
     try:
         answer = app(words, standalone_mode=False)
     except Terminated:
@@ -350,11 +350,11 @@ def _command() -> None:
 
 
 def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
-    """What ended a run; where the same command goes on, with what it goes on from."""
+    """The error that ended a run; if the same command goes on, the message says what is committed."""
     if isinstance(error, Terminated):
         error = _BEFORE_ITS_END
-    if isinstance(error, KeyboardInterrupt):  # Typer would drop what it says
-        return typer.Abort(f"interrupted; {committed}; the same command goes on from there")
+    if isinstance(error, KeyboardInterrupt):  # Typer would drop its message
+        return typer.Abort(f"interrupted; {committed}; the same command goes on from it")
     if isinstance(error, Retryable) and (committed.tables or type(error) is Retryable):
         return type(error)(f"{error}; {committed}")
     return error
@@ -385,7 +385,7 @@ def _loaded(path: Path, overrides: list[str] | None, *, offline: bool = False) -
 
 
 def _begin(config: "Config", as_json: bool) -> None:
-    """Say at once, on a terminal, which pipeline is asked: the answer takes a moment."""
+    """Print the name of the pipeline at once, on a terminal: the answer takes a moment."""
     if sys.stderr.isatty() and not as_json:
         sys.stderr.write(f"{console.pipeline_line(config)}\n")
 

@@ -1,27 +1,28 @@
-"""Where Spark's Python workers come from: what they need is imported once, and each begins at once.
+"""The daemon that Spark forks its Python workers from: it imports what they need once, for all of them.
 
-Spark starts `spark.python.daemon.module` with the first Python task, and workers are its forks: imports of seconds
-happen once for all of them, not within the first chunk's read view, and their memory is shared.
+Spark starts `spark.python.daemon.module` with the first Python task. The imports take seconds; here they do not happen
+within the read view of the first chunk, and the workers share their memory.
 """
 
 import gc
 
 from pyspark.daemon import manager
 
-from lakeingest.lake.iceberg import target as iceberg
+from lakeingest.lake.formats import import_writers
 from lakeingest.mysql.wire import cache, kernels
 from lakeingest.pipeline import bootstrap, merge
 from lakeingest.spark.scatter import read_archives_once
 
-__all__ = ["bootstrap", "iceberg", "merge"]
+__all__ = ["bootstrap", "merge"]
 
 
 def main() -> None:
-    """Load what is kept of the kernels, then serve workers; one that is not kept is compiled where it is needed."""
+    """Load the kernels if all of them are in the cache, then serve workers; a missing kernel is compiled on demand."""
+    import_writers()
     if cache.is_complete():
         kernels.compile_kernels()
     read_archives_once()
-    gc.freeze()  # a worker collects garbage after each task, and would walk all of this
+    gc.freeze()  # a worker collects garbage after each task, and would look through all of this
     manager()  # type: ignore[no-untyped-call]
 
 

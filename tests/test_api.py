@@ -220,5 +220,5 @@ except OperatorNeeded as error:
 """
     seen, refused = python(tmp_path, program).splitlines()
     assert seen == "seen"
-    assert refused.startswith("the Spark session that is there lacks ")
+    assert refused.startswith("the running Spark session lacks ")
     assert "spark.sql.extensions" in refused

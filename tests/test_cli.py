@@ -225,8 +225,8 @@ def test_a_missing_config_is_named(lakeingest: Command, tmp_path: Path, monkeypa
     assert_error(lakeingest("status"), 2, "pipeline.yml", "No such file", "-c FILE")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("LAKEINGEST_CONFIG", "/etc/other.yml")
-    assert refusal("run") == (2, "/etc/other.yml: No such file or directory; -c FILE names another one")
-    assert refusal("verify -c /x/y.yml") == (2, "/x/y.yml: No such file or directory; -c FILE names another one")
+    assert refusal("run") == (2, "/etc/other.yml: No such file or directory; -c FILE names another file")
+    assert refusal("verify -c /x/y.yml") == (2, "/x/y.yml: No such file or directory; -c FILE names another file")
 
 
 def test_a_wrong_config_is_one_line(lakeingest: Command, pipeline: Callable[..., Path]) -> None:

@@ -16,7 +16,7 @@ from lakeingest import exits
 from lakeingest.config import Config, parse_config
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.formats import open_target
-from lakeingest.pipeline.edges import named
+from lakeingest.pipeline.edge_errors import translate_errors
 
 RUNBOOKS = Path(__file__).parents[1] / "infra" / "runbooks"
 
@@ -118,7 +118,7 @@ def test_what_is_not_our_bug_has_a_name_an_exit_code_and_a_runbook(
     """In one line, whatever the line was before."""
     raised, name, code = EDGES[edge][what]
     pipeline = config(tmp_path, kind)
-    with pytest.raises(LakeIngestError) as told, named(pipeline.source, open_target(pipeline)):
+    with pytest.raises(LakeIngestError) as told, translate_errors(pipeline.source, open_target(pipeline)):
         raise raised
     assert (told.value.runbook, exits.exit_code(told.value)) == (name, code)
     assert told.value.__cause__ is raised
@@ -134,7 +134,7 @@ def test_what_is_not_our_bug_has_a_name_an_exit_code_and_a_runbook(
 def test_what_nobody_else_explains_is_a_bug_of_ours(bug: Exception, tmp_path: Path) -> None:
     """It passes as it is, and is exit code 70 with a runbook too."""
     pipeline = config(tmp_path, "iceberg")
-    with pytest.raises(type(bug)) as told, named(pipeline.source, open_target(pipeline)):
+    with pytest.raises(type(bug)) as told, translate_errors(pipeline.source, open_target(pipeline)):
         raise bug
     assert told.value is bug
     assert exits.exit_code(bug) == 70
@@ -145,6 +145,6 @@ def test_an_error_that_has_a_name_keeps_it(tmp_path: Path) -> None:
     """Whichever edge gave it."""
     pipeline = config(tmp_path, "iceberg")
     error = LakeIngestError("named")
-    with pytest.raises(LakeIngestError) as told, named(pipeline.source, open_target(pipeline)):
+    with pytest.raises(LakeIngestError) as told, translate_errors(pipeline.source, open_target(pipeline)):
         raise error
     assert told.value is error

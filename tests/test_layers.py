@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "mysql": {"mysql.wire"} | BELOW,
     "spool": {"state"} | BELOW,  # its manifests are files of the state folder
     "spark": {"workers"} | BELOW,  # Spark starts its Python workers by the module's name
-    "workers": {"pipeline", "mysql.wire", "lake.iceberg"} | EDGES,
+    "workers": {"pipeline", "mysql.wire"} | EDGES,
     "cluster": {"mysql.wire"} | BELOW,  # it has the kernels compiled, and ships them
     "mysql.wire": {"rows", "core"},  # bytes in, Arrow out: it opens no socket
     "lake": {"lake.iceberg", "lake.hudi"} | BELOW,
@@ -76,7 +76,7 @@ def test_files_and_functions_stay_small() -> None:
         ("lakeingest.lake.iceberg.target", "def write():\n    import lakeingest.spark.session"),
         ("lakeingest.spark.scatter", "from lakeingest import core, pipeline"),
         ("lakeingest.quality.gates", "from ..state import lease"),
-        ("lakeingest.cluster.archive", "from lakeingest.spark.session import JARS"),
+        ("lakeingest.cluster.archive", "from lakeingest.spark.session import settings"),
         ("lakeingest.spool.spool", "import importlib\nimportlib.import_module('lakeingest.mysql')"),
         ("lakeingest.demo.__init__", "from .. import lake"),
         ("lakeingest.cli", "from lakeingest.core.keys import Key"),

@@ -1,6 +1,6 @@
-"""A run: what is new is copied, then the binlog is applied up to a stop, then every table is shown as of that stop.
+"""Run: new tables are copied, the binlog is applied up to a stop, and every table is published as of that stop.
 
-One that follows goes on from there, until it is told to stop.
+With `follow` the run then keeps the tables up to date until a person or a scheduler stops it.
 """
 
 import time
@@ -15,14 +15,16 @@ from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.catch_up import catch_up
-from lakeingest.pipeline.context import Context
-from lakeingest.pipeline.edges import named
+from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import Following, Observer, unobserved
 from lakeingest.pipeline.follow import follow as follow_source
 from lakeingest.pipeline.follow import persistently
 from lakeingest.pipeline.joining import join
+from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.profile import StageCost
+from lakeingest.pipeline.stopping import working_on
+from lakeingest.pipeline.table_run import TableRun
 from lakeingest.state.stopped import Stopped, most_serious
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """Where a table stands after a run."""
+    """The state of a table after a run."""
 
     table: TableId
     rows: int
@@ -42,10 +44,10 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(Report):
-    """What a run came to; `caught_up` is False when the time was up first. `followed`: it went on from there.
+    """The result of a run. `caught_up` is False when the time was up first. `followed`: it was to follow the source.
 
-    `profile` says where the seconds went, stage by stage. `stopped` are the tables that stay where they were, each with
-    its error; `caught_up` is said of the others.
+    `profile` says where the seconds went, stage by stage. `stopped` are the tables that stay at their last commit, each
+    with its error; `caught_up` is about the other tables.
     """
 
     tables: tuple[TableResult, ...]
@@ -58,15 +60,15 @@ class RunResult(Report):
     headers = ("table", "rows", "waves", "published", "position")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row a table."""
-        for one in self.tables:
-            position = None if one.position is None else str(one.position.at)
-            yield str(one.table), one.rows, one.waves, one.published, position
+        """A row for each table."""
+        for table in self.tables:
+            position = None if table.position is None else str(table.position.at)
+            yield str(table.table), table.rows, table.waves, table.published, position
 
     @property
     def note(self) -> str:
-        """How it ended, and a line for each table that stopped."""
-        return "\n".join([self._ending, *(f"{one.table}: {one}" for one in self.stopped)])
+        """How the run ended, and a line for each table that stopped."""
+        return "\n".join([self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped)])
 
     @property
     def _ending(self) -> str:
@@ -89,54 +91,54 @@ def run(
     follow: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> RunResult:
-    """Bootstrap what is new, apply the binlog to the written position read after the last chunk, and publish there.
+    """Copy new tables, apply the binlog up to the position that is written after the last chunk, and publish.
 
-    `tables` are written `database.table`; none means all that the config includes. With `follow` it goes on and on, and
-    connects to the source again when that was away. Stops early, at a commit, when `max_minutes` are over or `stopping`
-    says so; the same call goes on from there.
+    `tables` are written `database.table`; none means all that the config includes. With `follow` the run does not end,
+    and connects to the source again when the source was away. It stops early, at a commit, when `max_minutes` are over
+    or `stopping` says so; the same call continues from that commit.
 
-    A table that must stop stays where it is, and the others go on. At the end the most serious of these tables' errors
-    is raised, with the RunResult as its `result`. Errors that concern all tables end the run at once.
+    A table that must stop stays at its last commit, and the others go on. At the end the most serious of these tables'
+    errors is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
     """
     began = time.monotonic()
 
     def ends() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
-    with named(config.source, open_target(config)), opened(config, tables, observe, spark) as context:
+    with translate_errors(config.source, open_target(config)), opened(config, tables, observe, spark) as open_run:
         if follow:
-            caught_up = bool(persistently(context, ends, lambda: _copy(context, ends)))
+            caught_up = bool(persistently(open_run, ends, lambda: _copy(open_run, ends)))
             if caught_up:
                 observe(Following(time.monotonic() - began))
-                follow_source(context, ends)
+                follow_source(open_run, ends)
         else:
-            caught_up = _copy(context, ends)
-        results = tuple(_result(context, table) for table in context.chosen)
-        stopped = tuple(context.stopped.values())
-        profile = context.profile.costs(context.spark)
-    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, stopped)
-    if context.errors:
-        error = most_serious(context.errors.values())
+            caught_up = _copy(open_run, ends)
+        results = tuple(_result(table) for table in open_run.requested)
+        stops = open_run.stops.values()
+        profile = open_run.edges.profile.costs(open_run.edges.executors.session)
+    records = tuple(stop.record for stop in stops)
+    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records)
+    if stops:
+        error = most_serious(stop.error for stop in stops)
         error.result = result
         raise error
     return result
 
 
-def _copy(context: Context, ends: Callable[[], bool]) -> bool:
-    """Every table that can go on as of the written position, visible; False when it was to end before that."""
-    join(context)
-    for table in context.going_on:
-        with context.working_on(table):
-            bootstrap(context, table, ends)
-    if ends() or not all(context.tables[table].progress.splits.complete for table in context.going_on):
+def _copy(open_run: OpenRun, ends: Callable[[], bool]) -> bool:
+    """Publish every table that can go on as of the written position; False when the run was to end before that."""
+    join(open_run)
+    for table in open_run.going_on:
+        with working_on(open_run.edges, table):
+            bootstrap(open_run.edges, open_run.binlog, table, ends)
+    if ends() or any(table.has_missing_chunks for table in open_run.going_on):
         return False
-    catch_up(context)
+    catch_up(open_run)
     return True
 
 
-def _result(context: Context, table: TableId) -> TableResult:
-    staged = context.tables.get(table)
-    if staged is None:
-        return TableResult(table, 0, 0, None, published=False)
-    progress = staged.progress
-    return TableResult(table, progress.rows, progress.wave, progress.position, staged.visible)
+def _result(table: TableRun) -> TableResult:
+    if table.copy is None:
+        return TableResult(table.id, 0, 0, None, published=False)
+    progress = table.progress
+    return TableResult(table.id, progress.rows, progress.wave, progress.position, table.staged.visible)

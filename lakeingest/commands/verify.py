@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableVerification:
-    """What was compared of one table, and what differs."""
+    """The comparison of a table, and what differs."""
 
     table: TableId
     source: Checksum
@@ -49,24 +49,24 @@ class TableVerification:
 
 
 class Verifications(Report, tuple[TableVerification, ...]):
-    """What was compared of some tables."""
+    """The comparisons of several tables."""
 
     __slots__ = ()
 
     @property
     def equal(self) -> bool:
         """Whether source = target for all of them."""
-        return all(one.equal for one in self)
+        return all(result.equal for result in self)
 
     headers = ("table", "result", "source rows", "target rows", "keys that differ", "checksum", "chunks", "seconds")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row a table; the keys are in its `differences`."""
-        for one in self:
-            rows, differing = (one.source.rows, one.target.rows), len(one.differences)
-            checksum = str(one.source) if one.equal else f"{one.source} ≠ {one.target}"
-            result = "source = target" if one.equal else "source ≠ target"
-            yield str(one.table), result, *rows, differing, checksum, one.chunks, one.seconds
+        """A row for each table. The keys that differ are in its `differences`."""
+        for verified in self:
+            rows, differing = (verified.source.rows, verified.target.rows), len(verified.differences)
+            checksum = str(verified.source) if verified.equal else f"{verified.source} ≠ {verified.target}"
+            result = "source = target" if verified.equal else "source ≠ target"
+            yield str(verified.table), result, *rows, differing, checksum, verified.chunks, verified.seconds
 
 
 def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
@@ -80,14 +80,14 @@ def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | No
         schemas = {table: read_schema(connection, table, config.tables.of(table).choices) for table in chosen}
         staged = {table: _published(target, schemas[table]) for table in chosen}
         session = spark or open_session(config)
-        with target.stored():  # Spark's reads are lazy
+        with target.storage_errors():  # Spark's reads are lazy
             return Verifications(
                 _verify_table(config, connection, target, session, schemas[table], staged[table]) for table in chosen
             )
 
 
 def _published(target: Target, schema: TableSchema) -> Staged:
-    staged = target.look(schema.table)
+    staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
     assert_unchanged(staged, schema)
@@ -116,7 +116,7 @@ def _verify_table(
 
 
 def _assert_quiet(source: Source, position: Position, schema: TableSchema) -> None:
-    """SourceMoved when the binlog after the position holds a change of the table, BinlogGone when it is another one."""
+    """SourceMoved when the binlog after the position has a change of the table, BinlogGone if it is another."""
     with connect(source) as connection:
         still_there(source, connection, position)
         stop = written_position(connection)

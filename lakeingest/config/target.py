@@ -9,24 +9,22 @@ from urllib.parse import quote as encode
 from pydantic import Field
 
 from lakeingest.config.duration import Duration
+from lakeingest.config.formats import FORMATS, FormatName
 from lakeingest.config.frozen import Frozen
-from lakeingest.config.place import Place, uri
-from lakeingest.core.keys import quote
+from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
-
-CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' queries
 
 
 class Catalog(Frozen):
-    """Where tables are found by name; `type` None: for Iceberg SQLite under the warehouse, for Hudi folders of it."""
+    """Where tables are found by name; `type` None: the default of the format."""
 
     type: Literal["sql", "rest", "glue", "hive", "path"] | None = None
 
 
 class History(Frozen):
-    """How long a published commit can still be read once a later one has replaced it.
+    """How long a published commit can still be read after a later commit has replaced it.
 
-    The last `least` published commits are kept whatever their age.
+    The last `least` published commits are never removed, whatever their age.
     """
 
     keep: Duration = timedelta(days=5)
@@ -34,9 +32,9 @@ class History(Frozen):
 
 
 class Target(Frozen):
-    """Where tables go, and how long their older states are kept."""
+    """Where tables go, and how long older commits can be read."""
 
-    format: Literal["iceberg", "hudi"] = "iceberg"
+    format: FormatName = "iceberg"
     catalog: Catalog = Catalog()
     warehouse: Place = Field(default=Path("./warehouse"), validate_default=True)
     table: str = "{database}.{table}"
@@ -54,7 +52,7 @@ class Target(Frozen):
         return namespace.format(**named), name.format(**named)
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
-        """The table whose target has this identifier; None where it has a name that no target has."""
+        """The table whose target has this identifier; None if no table of a source can have it."""
         pattern = re.escape(self.table.replace(".", "\0", 1))
         for field in ("database", "table"):
             group = re.escape("{" + field + "}")
@@ -63,46 +61,17 @@ class Target(Frozen):
         return None if found is None else TableId(found["database"], found["table"])
 
     def folder(self, table: TableId) -> Path:
-        """Where a table is that is found by its folder; a sign that no file name may have is percent-encoded."""
+        """The folder of a table. A character that a file name must not have is percent-encoded."""
         return self.warehouse.joinpath(*(encode(part, safe=" ") for part in self.identifier(table)))
 
     def name(self, table: TableId) -> str:
-        """The table's name as users query it, or the folder that they load."""
-        if self.format == "hudi":
-            return str(self.folder(table))
-        return ".".join(part if part.isidentifier() else quote(part) for part in (CATALOG, *self.identifier(table)))
+        """The name of a table that users query, or the folder that they load."""
+        return FORMATS[self.format].table_name(self, table)
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """What PyIceberg's SqlCatalog is opened with."""
+        """The properties of PyIceberg's SqlCatalog."""
         return {"uri": f"sqlite:///{self.catalog_file}", "warehouse": self.warehouse.as_uri()}
 
     def spark_properties(self) -> dict[str, str]:
-        """The Spark settings of the format; in one session two formats' extensions spoil each other's tables."""
-        if self.format == "hudi":
-            return {
-                "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
-                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-                "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-                "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-                # days and times as they are, also those before 1582
-                "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-                "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-                "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-            }
-        catalog = {
-            "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-            "uri": f"jdbc:sqlite:{self.catalog_file}",
-        }
-        if self.catalog.type == "glue":
-            catalog = {
-                "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
-                "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-            }
-        prefix = f"spark.sql.catalog.{CATALOG}"
-        return {
-            prefix: "org.apache.iceberg.spark.SparkCatalog",
-            **{f"{prefix}.{key}": value for key, value in catalog.items()},
-            f"{prefix}.warehouse": uri(self.warehouse),
-            f"{prefix}.cache-enabled": "false",  # PyIceberg's commits must be seen at once
-            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        }
+        """The Spark settings of the format. The extensions of two formats in one session damage each other's tables."""
+        return FORMATS[self.format].settings(self)

@@ -1,7 +1,7 @@
-"""Keys and ranges of keys: the one place that knows key order, which end of a range is closed, and its SQL.
+"""Keys and ranges of keys. Only this module knows key order, which end of a range is closed, and its SQL.
 
-MySQL, Python and Spark agree on the order of integers. Of everything else, of collated strings above all, only the
-server knows it: such a part of a key is a literal of the server's own, which nobody here compares.
+MySQL, Python and Spark agree on the order of integers. Only the server knows the order of everything else, above all of
+collated strings: such a part of a key is a literal of MySQL, and it is never compared here.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Self
 
 Key = tuple[int | str, ...]  # integers, and literals of MySQL's
 # numbers; times, UUIDs and addresses; bytes, those of a text with its charset; and `n/m`, number n of an ENUM or SET
-# whose last one is m
+# whose last member is m
 _LITERAL = re.compile(r"-?\d+(\.\d+)?|'[-\da-f:. ]+'|(_\w+ )?x'[\dA-F]*'|(?P<number>\d+)/(?P<last>\d+)")
 
 
@@ -21,9 +21,9 @@ def quote(identifier: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The keys from `lower` (included) up to `upper` (not included); None is without bound on that side.
+    """The keys from `lower` (included) up to `upper` (not included); None means no bound on that side.
 
-    It is `ordered` where its bounds are integers; of another one only the server can tell which keys are in it.
+    A range whose bounds are integers is `ordered`. For other ranges only the server can tell which keys are in them.
     """
 
     lower: Key | None = None
@@ -53,7 +53,7 @@ class KeyRange:
         return (self.lower is None or key >= self.lower) and (self.upper is None or key < self.upper)
 
     def touches(self, after: Self) -> bool:
-        """Whether the other range begins exactly where this one ends."""
+        """Whether the other range begins exactly where this range ends."""
         return self.upper is not None and self.upper == after.lower
 
     def predicate(self, columns: tuple[str, ...]) -> str:

@@ -1,4 +1,6 @@
-"""The formats that a table can be copied into, by their names in pipeline.yml."""
+"""The target of each format, by its name in pipeline.yml. `config.formats` has all other facts about a format."""
+
+import importlib
 
 from lakeingest.config import Config
 from lakeingest.lake.target import Target
@@ -7,7 +9,7 @@ from lakeingest.lake.versions import Versions
 
 def open_target(config: Config) -> Target:
     """The target of the configured format."""
-    # each is imported where it is used: they take long
+    # imported where it is used: each takes long
     if config.target.format == "hudi":
         from lakeingest.lake.hudi.target import HudiTarget
 
@@ -28,3 +30,8 @@ def open_versions(config: Config) -> Versions:
     from lakeingest.lake.iceberg.versions import IcebergVersions
 
     return IcebergVersions(IcebergTarget(config.target))
+
+
+def import_writers() -> None:
+    """Import what executors write with, before their first task; what takes long is Iceberg's."""
+    importlib.import_module("lakeingest.lake.iceberg.target")

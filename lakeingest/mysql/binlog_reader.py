@@ -10,11 +10,11 @@ import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
 from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition
+from lakeingest.core.position import FILE_START, FilePosition, file_start, is_before
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
-from lakeingest.mysql.connection import FILE_START, KILLED, query, written_position
+from lakeingest.mysql.connection import KILLED, query, written_position
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
@@ -67,7 +67,7 @@ def read_segment(
         return
     begin, facts = _begin(segment), facts or SegmentFacts()
     if not can_begin_at(begin):
-        begin = FilePosition(begin.file, FILE_START)
+        begin = file_start(begin.file)
     try:
         [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
         _has_segment(str(uuid), written_position(connection), segment)
@@ -142,7 +142,7 @@ def _has_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
     """BinlogGone unless the server is the segment's, and has written it."""
     if uuid != segment.server_uuid:
         raise BinlogGone(f"the source is {uuid}, the position is of {segment.server_uuid}; copy all tables again")
-    if (written.number, written.pos) < (segment.stop.number, segment.stop.pos):
+    if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")
 
 

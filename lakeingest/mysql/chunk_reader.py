@@ -13,7 +13,7 @@ Rows, low, high and definition travel together: a retried task must never meet t
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -22,12 +22,11 @@ import pymysql
 from lakeingest.config import Source
 from lakeingest.core.chunks import SECONDS_MAX, Chunk
 from lakeingest.core.keys import quote
-from lakeingest.core.position import FilePosition, GtidSet, Low
+from lakeingest.core.position import FilePosition, GtidSet, Low, file_start
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
 from lakeingest.mysql.connection import (
-    FILE_START,
     OPEN_VIEW,
     connect,
     query,
@@ -77,6 +76,19 @@ class ChunkRead:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsRead:
+    """Rows as one read view saw them, with the view's low watermark, and its high watermark as the server names it.
+
+    `nulled` counts the values that are NULL only because the user chose so.
+    """
+
+    rows: pa.Table
+    low: Low
+    high: FilePosition
+    nulled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ServerState:
     """What one SELECT says of the server: who it is, and what is executed there (None without GTIDs)."""
 
@@ -93,35 +105,50 @@ def read_chunk(
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
 ) -> ChunkRead:
-    """Read one chunk on two connections to the server `server_uuid`.
+    """Read one chunk; the errors are those of `read_rows`."""
+    read = read_rows(source, schema, (chunk.range.predicate(schema.key),), server_uuid, epoch, hooks, cap)
+    return ChunkRead(read.rows, Split(chunk.range, read.low, read.high.place(epoch)), read.high, read.nulled)
 
-    SplitUnstable when the table or the server changed in mid-read (read it again); SchemaChanged when the definition
-    is not `schema`; OperatorNeeded when binlog_order_commits was switched off; ChunkTooSlow, ChunkTooLarge at the cap.
+
+def read_rows(
+    source: Source,
+    schema: TableSchema,
+    conditions: Sequence[str],
+    server_uuid: str,
+    epoch: int,
+    hooks: Hooks = Hooks(),
+    cap: Cap = Cap(),
+) -> RowsRead:
+    """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
+
+    It takes two connections to the server `server_uuid`. SplitUnstable when the table or the server changed in mid-read
+    (read it again); SchemaChanged when the definition is not `schema`; OperatorNeeded when binlog_order_commits was
+    switched off; ChunkTooSlow, ChunkTooLarge at the cap.
     """
     with connect(source, stream=True) as reading, connect(source) as beside:
         low, high = _marked_view(reading, beside, server_uuid, epoch, hooks)
-        table = table_name(chunk.table)
+        table = table_name(schema.table)
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
         # on the other connection: in the view's transaction, information_schema is as old as the view
-        now = read_schema(beside, chunk.table, schema.choices)
+        now = read_schema(beside, schema.table, schema.choices)
         if now.fingerprint != schema.fingerprint:
             raise SchemaChanged(
-                f"{chunk.table}: DDL changed its definition since its first chunk; it must be copied again"
+                f"{schema.table}: DDL changed its definition since its first chunk; it must be copied again"
             )
         _same_server(reading, server_uuid)
         # an open transaction holds a metadata lock, on which an ALTER would wait
         milliseconds = round(cap.seconds * 1000)
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
-        wanted = f"{_selected(schema)} FROM {table} WHERE {chunk.range.predicate(schema.key)}"
-        rows, nulled = _rows(reading, schema, f"{select} {wanted}", cap)
+        selects = [f"{select} {_selected(schema)} FROM {table} WHERE {condition}" for condition in conditions]
+        rows, nulled = _rows(reading, schema, selects, cap)
         hooks.after_rows()
         query(reading, "COMMIT")
         for name in schema.key if schema.declared else ():
             if rows[name].null_count:
                 raise UnsupportedValue(
-                    f"{chunk.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
+                    f"{schema.table}: {name} is NULL in a row, and tables.options → key names it; correct the row"
                 )
-    return ChunkRead(rows, Split(chunk.range, low, high.place(epoch)), high, nulled)
+    return RowsRead(rows, low, high, nulled)
 
 
 def _marked_view(
@@ -146,7 +173,7 @@ def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uui
         raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")
     if state.executed is not None:
         return state.executed
-    return FilePosition(written_position(beside).file, FILE_START).place(epoch)
+    return file_start(written_position(beside).file).place(epoch)
 
 
 def server_state(connection: pymysql.Connection) -> ServerState:
@@ -180,14 +207,20 @@ def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
 
 
-def _rows(connection: pymysql.Connection, schema: TableSchema, sql: str, cap: Cap) -> tuple[pa.Table, int]:
+def _rows(
+    connection: pymysql.Connection, schema: TableSchema, selects: Sequence[str], cap: Cap
+) -> tuple[pa.Table, int]:
     nulled: Counter[TableId] = Counter()
-    stream = stream_texts(connection, schema, sql) if is_reference() else stream_rows(connection, schema, sql, nulled)
     batches: list[pa.RecordBatch] = []
     size = 0
-    for batch in stream:
-        batches.append(batch)
-        size += batch.nbytes
-        if cap.bytes is not None and size > cap.bytes:
-            raise ChunkTooLarge(f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows")
+    for sql in selects:
+        texts = is_reference()
+        stream = stream_texts(connection, schema, sql) if texts else stream_rows(connection, schema, sql, nulled)
+        for batch in stream:
+            batches.append(batch)
+            size += batch.nbytes
+            if cap.bytes is not None and size > cap.bytes:
+                raise ChunkTooLarge(
+                    f"{schema.table}: a chunk has more than {cap.bytes:,} bytes; set a smaller chunk_rows"
+                )
     return pa.Table.from_batches(batches, table_schema(schema)), nulled.total()

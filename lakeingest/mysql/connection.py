@@ -15,7 +15,7 @@ from pymysql.constants import CR, ER
 
 from lakeingest.config import Source
 from lakeingest.core.keys import quote
-from lakeingest.core.position import FilePosition
+from lakeingest.core.position import FilePosition, file_start
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, SourceAway, SplitUnstable
 from lakeingest.mysql.dialect import dialect
@@ -47,7 +47,6 @@ GREETING_SECONDS = 10  # to connect, and for each answer until the session is op
 READ_SECONDS = 600  # for an answer: a query on a busy server, the next packet of a long result
 OPEN_VIEW = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 _BESIDE = threading.Lock()
-FILE_START = 4  # the position of the first event of every binlog file
 
 
 @contextmanager
@@ -172,7 +171,7 @@ def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
         if left < 0:
             break
         first = file
-    return FilePosition(first, FILE_START)
+    return file_start(first)
 
 
 def free_server_id(connection: pymysql.Connection, source: Source) -> int:

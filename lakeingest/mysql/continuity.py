@@ -11,11 +11,11 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.history import Committed
-from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.position import FILE_START, FilePosition, Position, file_start, in_same_file, is_before, is_within
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql.binlog_reader import can_begin_at, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
-from lakeingest.mysql.connection import FILE_START, beside, clock, file_sizes, free_server_id, written_position
+from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, written_position
 from lakeingest.mysql.wire.events import ACTIONS, Action, Event, digest, read_gtid
 from lakeingest.mysql.wire.grammar import other_history
 
@@ -32,9 +32,9 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
     if position.at.file not in sizes:
         raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
     written = written_position(connection)
-    if written.place(0) < position.at.place(0):
+    if is_before(written, position.at):
         raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
-    if written.file != position.at.file and sizes[position.at.file] < position.at.pos:
+    if not in_same_file(written, position.at) and not is_within(position.at, sizes):
         raise BinlogGone(f"the source's {position.at.file} ends before our position {position.at}: its end was lost")
     prove(source, position, sizes)
 
@@ -77,7 +77,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
 
 def file_began(source: Source, file: str) -> int:
     """The second (since 1970) in which a binlog file was begun."""
-    start = FilePosition(file, FILE_START)
+    start = file_start(file)
     return _event(source, start, start)[0]
 
 

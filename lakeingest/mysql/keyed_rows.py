@@ -24,17 +24,24 @@ def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[
     """
     names = ", ".join(map(quote, schema.names))
     batches: list[pa.RecordBatch] = []
-    for first in range(0, len(keys), _AT_ONCE):
-        conditions = (
-            " AND ".join(f"{quote(column.name)} = {_value(column, key[column.name])}" for column in schema.key_columns)
-            for key in keys[first : first + _AT_ONCE]
-        )
-        where = " OR ".join(f"({condition})" for condition in conditions)
+    for where in conditions_of(schema, keys):
         batches += stream_rows(connection, schema, f"SELECT {names} FROM {table_name(schema.table)} WHERE {where}")
     return pa.Table.from_batches(batches, table_schema(schema))
 
 
-def _value(column: Column, value: Any) -> str:
+def conditions_of(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Conditions that together hold for the rows with these keys, each for a part of them; as in `rows_of`."""
+    one_key = [
+        " AND ".join(f"{quote(column.name)} = {value_of(column, key[column.name])}" for column in schema.key_columns)
+        for key in keys
+    ]
+    return [
+        " OR ".join(f"({condition})" for condition in one_key[first : first + _AT_ONCE])
+        for first in range(0, len(one_key), _AT_ONCE)
+    ]
+
+
+def value_of(column: Column, value: Any) -> str:
     """A value of the lake as MySQL compares it."""
     if column.kind is Kind.MICROS:
         return f"SEC_TO_TIME({value} / 1000000)"

@@ -152,12 +152,12 @@ def _chosen(kind: Kind | None, column_type: str, choices: Choices) -> tuple[Kind
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
             return Kind.MOMENT, ""
-        return kind, NULL_DATES * (choices.zero_dates == "null")
+        return kind, NULL_DATES if choices.zero_dates == "null" else ""
     if kind is Kind.TIME and choices.time == "micros":
         return Kind.MICROS, ""
     if column_type == "tinyint(1)" and choices.tinyint1 == "boolean":
         return Kind.BOOLEAN, ""
-    return kind, EWKB * (column_type in GEOMETRIES and choices.geometry == "ewkb")
+    return kind, EWKB if column_type in GEOMETRIES and choices.geometry == "ewkb" else ""
 
 
 def _kind(data_type: str, precision: int, *, unsigned: bool) -> Kind | None:

@@ -1,41 +1,43 @@
-"""From the binlog into the spool: it is read once for all tables, by executors side by side, each a segment."""
+"""Binlog ingest: the binlog is read once for all tables. Executors read segments of it in parallel into the spool."""
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.position import GtidSet, Position, bytes_between, file_start, in_same_file, is_before
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between, cut
+from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import LakeIngestError, Retryable, SourceAway
-from lakeingest.lake.errors import stored
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import FILE_START, connect, file_sizes, free_server_id, written_position
+from lakeingest.mysql.connection import connect, file_sizes, free_server_id, written_position
 from lakeingest.mysql.continuity import prove, same_history, still_there, wait_until_over
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.profile import Profile
+from lakeingest.pipeline.stopping import unwatch
 from lakeingest.spark.scatter import scatter
+from lakeingest.spool.errors import spool_errors
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.segment_files import SegmentFiles
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
-PIECES_EACH = 4  # of a reader: change rows are not spread evenly, and each piece costs a connection
-EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and a semi-synchronous replica's answer
+PIECES_PER_READER = 4  # change rows are not spread evenly, and each piece costs a connection
+EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and the answer of a semi-synchronous replica
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A segment in files of the spool, which does not know of it yet."""
+    """A segment in files of the spool folder; it is not part of the spool yet."""
 
     manifest: Manifest
     profile: Profile
-    stopped: Mapping[TableId, LakeIngestError]  # tables that it does not watch, because of what it holds of them
+    stopped: Mapping[TableId, LakeIngestError]  # tables of which it holds a change that cannot be replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,13 @@ class SpoolSegment:
     bytes: int
 
     def run(self) -> Decoded:
-        """Files are complete, under names of their own, when this returns; nothing refers to them until then.
+        """The files are complete when this returns. Each attempt has new file names, and nothing refers to them yet.
 
-        What is written is not always sent yet, and connections break: SourceAway only after a few attempts. A table
-        of which something cannot be replayed is left out, and the segment is read again for the others.
+        The source does not always send at once what is written, and connections break: SourceAway only after a few
+        attempts. When a change of a table cannot be replayed, the segment is read again without that table.
         """
         watched, stopped = dict(self.schemas), dict[TableId, LakeIngestError]()
-        with stored(self.folder):
+        with spool_errors(self.folder):
             while True:
                 try:
                     return Decoded(*self._persistently(watched), stopped)
@@ -92,86 +94,87 @@ class SpoolSegment:
         return manifest, profile
 
 
-def next_segments(context: Context, pieces: int | None = None) -> list[SpoolSegment]:
-    """The tasks that bring the spool to the written position of this moment, cut for the executors.
+def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSegment]:
+    """The tasks that bring the spool to the current written position, cut into at most `pieces` segments.
 
-    Cut at starts of files, at ends of transactions that were noted while a run was at work, at highs of chunks. Within
-    a file that the source wrote while no run was at work nothing is known: it is one reader's.
+    Cuts are at starts of files, at ends of transactions that a run noted, and at high watermarks of chunks. A part of a
+    file that the source wrote while no run was at work has no known boundaries: a single reader reads it.
     """
-    spool, position, stop = context.spool, context.spool.position, written_position(context.connection)
+    position, stop = binlog.spool.position, written_position(edges.connection)
     # files are listed only after a rotation: a server may have thousands of them
-    sizes = {stop.file: stop.pos} if stop.file == position.at.file else file_sizes(context.connection)
-    if stop.place(0) < position.at.place(0) or position.at.file not in sizes:
-        still_there(context.config.source, context.connection, position)
+    sizes = {stop.file: stop.pos} if in_same_file(position.at, stop) else file_sizes(edges.connection)
+    if is_before(stop, position.at) or position.at.file not in sizes:
+        still_there(edges.config.source, edges.connection, position)
     whole = Segment.after(position, stop)
-    starts = (FilePosition(file, FILE_START) for file in sizes)
-    ends = [*spool.boundaries, *context.boundaries, *starts]
-    context.boundaries.clear()
-    cuts = cut(whole, ends, sizes, pieces or context.at_once, LEAST_BYTES)
-    source, schemas, folder = context.config.source, context.schemas, spool.folder
-    return [SpoolSegment(source, one, schemas, folder, bytes_between(one.start, one.stop, sizes)) for one in cuts]
+    ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
+    cuts = cut(whole, ends, sizes, pieces, LEAST_BYTES)
+    source, schemas, folder = edges.config.source, binlog.schemas, binlog.spool.folder
+    return [
+        SpoolSegment(source, segment, schemas, folder, bytes_between(segment.start, segment.stop, sizes))
+        for segment in cuts
+    ]
 
 
-def append_segments(context: Context, decoded: list[Decoded], seconds: float) -> None:
-    """Make a batch part of the spool once all its transactions are executed: a crash cannot lose one of them then.
+def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
+    """Make a batch part of the spool once all its transactions are executed: then a crash cannot lose any of them.
 
-    A table that a segment does not watch stops where it is.
+    A table that a segment does not watch stops at its last commit.
     """
-    gtids, manifests = GtidSet(), [one.manifest for one in decoded]
+    gtids, manifests = GtidSet(), [segment.manifest for segment in decoded]
     for manifest in manifests:
         gtids |= manifest.gtids
-    _wait_until_executed(context, gtids)
-    _prove_cuts(context, manifests)
-    _wait_for_later_seconds(context, manifests)
-    context.lease.assert_held()
-    context.spool.append(manifests)
-    for one in decoded:
-        context.profile += one.profile
-        for table, error in one.stopped.items():
-            context.unwatch(table, error)
+    position = binlog.spool.position
+    _wait_until_executed(edges.connection, position, gtids)
+    _prove_cuts(edges, position, manifests)
+    _wait_for_later_seconds(edges.connection, position, manifests)
+    edges.lease.assert_held()
+    binlog.append(manifests)
+    for segment in decoded:
+        edges.profile.add(segment.profile)
+        for table, error in segment.stopped.items():
+            unwatch(edges, binlog.tables[table], error)
     rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
-    transactions = sum(
-        pq.read_metadata(context.spool.folder / manifest.transactions).num_rows for manifest in manifests
-    )
-    context.observe(Spooled(str(context.spool.position.at), transactions, rows, seconds))
+    transactions = binlog.spool.count_transactions(manifests)
+    edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))
 
 
-def _prove_cuts(context: Context, manifests: Sequence[Manifest]) -> None:
-    """BinlogGone unless all segments are of one history. A reader proves where the first one starts, and no other."""
+def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest]) -> None:
+    """BinlogGone unless all segments are of one history. A reader proves only where the first segment starts."""
     if len(manifests) > 1:
-        files, position = file_sizes(context.connection), context.spool.position
+        files = file_sizes(edges.connection)
         for manifest in manifests:
             position = position.moved(manifest.stop, manifest.gtids, manifest.history)
-            prove(context.config.source, position, files)
+            prove(edges.config.source, position, files)
 
 
-def _wait_for_later_seconds(context: Context, manifests: Sequence[Manifest]) -> None:
-    """A position in a new file names the second in which the file began: it is noted once that second is over."""
-    known = context.spool.position.at.file
-    began = [one.history.began or 0 for one in manifests if one.history and one.stop.file != known]
+def _wait_for_later_seconds(connection: pymysql.Connection, position: Position, manifests: Sequence[Manifest]) -> None:
+    """A position in a new file names the second in which the file began. It is stored once that second is over."""
+    new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
+    began = [manifest.history.began or 0 for manifest in new_files if manifest.history]
     if began:
-        wait_until_over(context.connection, max(began))
+        wait_until_over(connection, max(began))
 
 
-def spool_to_now(context: Context) -> None:
+def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:
     """Read the binlog up to the written position."""
     began = time.monotonic()
-    readers = context.readers
-    tasks = next_segments(context, PIECES_EACH * readers)
-    decoded = scatter(context.workers(small=are_small(tasks)), SpoolSegment.run, tasks, readers)
-    append_segments(context, decoded, time.monotonic() - began)
+    readers = edges.executors.readers
+    tasks = next_segments(edges, binlog, PIECES_PER_READER * readers)
+    workers = edges.executors.for_tasks(small=are_small(tasks))
+    decoded = scatter(workers, SpoolSegment.run, tasks, readers)
+    append_segments(edges, binlog, decoded, time.monotonic() - began)
 
 
 def are_small(tasks: Sequence[SpoolSegment]) -> bool:
-    """Whether they are decoded here sooner than workers would begin."""
+    """Whether this process decodes them sooner than workers would begin."""
     return sum(task.bytes for task in tasks) < LEAST_BYTES
 
 
-def _wait_until_executed(context: Context, gtids: GtidSet) -> None:
+def _wait_until_executed(connection: pymysql.Connection, position: Position, gtids: GtidSet) -> None:
     deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
     while True:
-        state = server_state(context.connection)
-        same_history(state, context.spool.position)
+        state = server_state(connection)
+        same_history(state, position)
         if state.executed is None or gtids <= state.executed:
             return
         if time.monotonic() > deadline:

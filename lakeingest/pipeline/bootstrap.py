@@ -1,7 +1,7 @@
-"""Bootstrap: a table is copied in waves of chunks; each wave is one commit on staging, the unit of resume.
+"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, the unit of resume.
 
-Beside each wave's chunks the executors read the binlog that was written since the wave before, so retention cannot
-run out.
+At the same time as a wave's chunks the executors read the binlog that was written since the last wave, so the source
+does not purge binlog that the copy still needs.
 """
 
 import time
@@ -14,38 +14,40 @@ from lakeingest.config import Source
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk, Cost
 from lakeingest.core.history import History
 from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.position import FilePosition, GtidSet, Position, latest
+from lakeingest.core.schema import TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, SplitUnstable, of_pipeline, of_table
 from lakeingest.lake.target import Writer
 from lakeingest.mysql.chunk_reader import Cap, ChunkRead, read_chunk
-from lakeingest.mysql.continuity import file_began
 from lakeingest.pipeline.binlog_ingest import Decoded, SpoolSegment, append_segments, are_small, next_segments
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Planned, WaveCommitted
 from lakeingest.pipeline.gate import gate
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.profile import Profile
+from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
-from lakeingest.spark.background_job import Ahead
+from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
+from lakeingest.spool.spool import Spool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MERGE_BACKLOG = 200_000  # change rows of a table that are worth a merge before its last wave
-READ_TRIES = 3  # of a chunk, while its table is being altered
-MERGE_SPLITS = 128  # splits with low watermarks, each a GTID set in every commit's properties; a merge makes them one
+MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its last wave
+READ_TRIES = 3  # how often a chunk is read while its table is being altered
+MERGE_SPLITS = 128  # each is a GTID set in every commit's properties, until a merge joins them
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What one executor did with one chunk: files that no table refers to yet, and the split that they finish.
+    """A chunk that an executor has copied: its files, which no table refers to yet, and its split.
 
-    `sound`: its rows were looked at, and hold what the table's definition says of them.
+    `sound`: the rows were checked, and are as the table's definition says.
     """
 
     files: bytes
@@ -59,7 +61,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class CopyChunk:
-    """The task of one executor: read a chunk under its watermarks, write it to files."""
+    """The task of one executor: read a chunk between its watermarks, write it to files."""
 
     source: Source
     schema: TableSchema
@@ -70,7 +72,7 @@ class CopyChunk:
     writer: Writer
 
     def run(self) -> Copied:
-        """Rows and marks are of one attempt, and return together."""
+        """Rows and watermarks are of the same attempt."""
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
             read = self._read()
@@ -82,7 +84,7 @@ class CopyChunk:
         return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
 
     def _read(self) -> ChunkRead:
-        """The chunk, read again a few times where its table changed meanwhile; SplitUnstable where it still does."""
+        """Read the chunk, a few times if its table changes during the read; SplitUnstable if it still does."""
         asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
         for _ in range(READ_TRIES - 1):
             with suppress(SplitUnstable):
@@ -92,33 +94,39 @@ class CopyChunk:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Chunks that executors read, and beside them the binlog since the wave before."""
+    """Chunks that executors read, and at the same time the binlog that was written since the last wave."""
 
     chunks: list[Chunk]
-    outcomes: Ahead[list[Copied | Decoded]]
+    outcomes: BackgroundJob[list[Copied | Decoded]]
     began: float
 
+    @property
+    def keys(self) -> KeyRange:
+        """The keys of all chunks of the wave."""
+        return KeyRange(self.chunks[0].range.lower, self.chunks[-1].range.upper)
 
-def bootstrap(context: Context, table: TableId, out_of_time: Callable[[], bool]) -> None:
-    """Copy what is missing of the table, wave by wave, until it is complete or the time is up.
 
-    While a wave is committed the next one is read. A wave of which a chunk was given up is planned anew, cut finer;
-    ChunkTooSlow where it cannot be.
+def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Callable[[], bool]) -> None:
+    """Copy the missing chunks of the table, wave by wave, until none is missing or the time is up.
+
+    While a wave is committed, the next wave is read. A wave with a chunk that was given up is planned again, in smaller
+    chunks; ChunkTooSlow where they cannot be smaller.
     """
-    planner = Planner(context.connection, context.schemas[table], context.config.tables.of(table), context.at_once)
-    context.observe(Planned(table, planner.estimated_rows))
-    splits = context.tables[table].progress.splits
-    wave = None if splits.complete or out_of_time() else _begin(context, table, planner, splits.copied_up_to)
+    planner = Planner(edges.connection, table.schema, table.options, edges.executors.at_once)
+    edges.observe(Planned(table.id, planner.estimated_rows))
+    wave: Wave | None = None
+    if table.has_missing_chunks and not out_of_time():
+        wave = _begin(edges, binlog, table, planner, table.progress.splits.copied_up_to)
     try:
         while wave is not None:
-            read, copied = wave, _end(context, table, planner, wave)
-            if table in context.errors:  # the binlog holds something of it that cannot be replayed
+            read, copied = wave, _end(edges, binlog, table, planner, wave)
+            if table.watch is Watch.UNWATCHED:  # the binlog holds a change of the table that cannot be replayed
                 return
-            lower = read.chunks[-1].range.upper if copied else read.chunks[0].range.lower
-            complete = bool(copied) and lower is None
-            wave = None if complete or out_of_time() else _begin(context, table, planner, lower)
+            is_last = bool(copied) and read.keys.upper is None
+            lower = read.keys.upper if copied else read.keys.lower
+            wave = None if is_last or out_of_time() else _begin(edges, binlog, table, planner, lower)
             if copied:
-                _commit(context, table, read, copied)
+                _commit(edges, binlog, table, read, copied)
             if out_of_time():
                 break
     finally:
@@ -126,82 +134,86 @@ def bootstrap(context: Context, table: TableId, out_of_time: Callable[[], bool])
             wave.outcomes.cancel()
 
 
-def _begin(context: Context, table: TableId, planner: Planner, lower: Key | None) -> Wave:
-    """Let the next wave be read, from `lower` on."""
+def _begin(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, lower: Key | None) -> Wave:
+    """Start to read the next wave, from the key `lower` on."""
     chunks, cap = planner.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if planner.can_shrink else None)
-    position, schema, writer = context.spool.position, context.schemas[table], context.target.writer(table)
+    position, writer = binlog.spool.position, edges.target.writer(table.id)
     copies = [
-        CopyChunk(context.config.source, schema, chunk, position.server_uuid, position.epoch, cap, writer)
+        CopyChunk(edges.config.source, table.schema, chunk, position.server_uuid, position.epoch, cap, writer)
         for chunk in chunks
     ]
+    executors, at_once = edges.executors, edges.executors.at_once
     with of_pipeline():
-        segments = next_segments(context)
+        segments = next_segments(edges, binlog, at_once)
     tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
-    # a table of one chunk is read here; the last chunk of a larger one goes to the workers that there are then
-    workers = context.workers(small=lower is None and len(copies) == 1 and are_small(segments))
+    # a table of one chunk is read in this process; workers are running already for the last chunk of a larger table
+    workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
 
     def read() -> list[Copied | Decoded]:
-        return scatter(workers, _run, tasks, context.at_once)
+        return scatter(workers, _run, tasks, at_once)
 
-    return Wave(chunks, Ahead(workers, read), time.monotonic())
+    return Wave(chunks, BackgroundJob(workers, read), time.monotonic())
 
 
-def _end(context: Context, table: TableId, planner: Planner, wave: Wave) -> list[Copied]:
-    """Wait for a wave, and learn from it; its chunks, or none where one was given up and the next try is finer."""
+def _end(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wave: Wave) -> list[Copied]:
+    """Wait for a wave; its chunks, or none where a chunk was given up and the next try has smaller chunks."""
     try:
         outcomes = wave.outcomes.result()
     except (ChunkTooSlow, ChunkTooLarge) as error:
         if not planner.can_shrink:
-            raise ChunkTooSlow(f"{table}: {error}") from error
+            raise ChunkTooSlow(f"{table.id}: {error}") from error
         planner.shrink()
         return []
+    decoded = [outcome for outcome in outcomes if isinstance(outcome, Decoded)]
+    copied = [outcome for outcome in outcomes if isinstance(outcome, Copied)]
     with of_pipeline():
-        append_segments(context, [one for one in outcomes if isinstance(one, Decoded)], time.monotonic() - wave.began)
-    copied = [one for one in outcomes if isinstance(one, Copied)]
-    context.boundaries += [one.high for one in copied]
-    planner.learn([one.cost for one in copied])
+        append_segments(edges, binlog, decoded, time.monotonic() - wave.began)
+    binlog.add_boundaries(chunk.high for chunk in copied)
+    planner.learn([chunk.cost for chunk in copied])
     return copied
 
 
-def _commit(context: Context, table: TableId, wave: Wave, copied: list[Copied]) -> None:
-    """Make a wave part of staging; the rows of the last one are asked before the publish, which follows."""
-    # the spool has passed the high watermarks of the waves before, not those of this one
-    splits = context.tables[table].progress.splits
-    if splits.ordered and (_backlog(context, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
-        merge(context, table)
-    staged, schema = context.tables[table], context.schemas[table]
-    rows = sum(one.cost.rows for one in copied)
-    nulled = sum(one.nulled for one in copied)
-    read_to = _read_to(context, max((one.high for one in copied), key=lambda high: high.place(0)))
-    progress = staged.progress.wave_committed(tuple(one.split for one in copied), rows, nulled, read_to)
-    context.lease.assert_held()
-    sound = all(one.sound for one in copied)
-    with context.profile.stage("waves: commit"):
-        context.advance(context.target.commit_wave(staged, [one.files for one in copied], progress), sound=sound)
-    for one in copied:
-        context.profile += one.profile
-    seconds, took = time.monotonic() - wave.began, tuple(one.cost.seconds for one in copied)
-    complete = progress.splits.complete
-    context.observe(WaveCommitted(table, progress.wave, len(copied), rows, seconds, complete, took))
-    if not complete:
-        asked = KeyRange(wave.chunks[0].range.lower, wave.chunks[-1].range.upper)
-        if not asked.ordered:  # all rows, then: Spark cannot tell those of the wave
-            asked, rows = KeyRange(), progress.rows
+def _commit(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, copied: list[Copied]) -> None:
+    """Make a wave part of staging, then run the gate on its rows.
+
+    The gate before the publish, which follows the last wave, checks the rows of that wave.
+    """
+    # the spool has passed the high watermarks of the earlier waves, but not those of this wave
+    splits = table.progress.splits
+    if splits.ordered and (_backlog(binlog.spool, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
+        merge(edges, binlog.spool, table)
+    rows = sum(chunk.cost.rows for chunk in copied)
+    nulled = sum(chunk.nulled for chunk in copied)
+    read_to = _read_to(edges.config.source, binlog, latest(chunk.high for chunk in copied))
+    progress = table.progress.wave_committed(tuple(chunk.split for chunk in copied), rows, nulled, read_to)
+    edges.lease.assert_held()
+    sound = all(chunk.sound for chunk in copied)
+    with edges.profile.stage("waves: commit"):
+        staged = edges.target.commit_wave(table.staged, [chunk.files for chunk in copied], progress)
+    table.advance(staged, sound=sound)
+    for chunk in copied:
+        edges.profile.add(chunk.profile)
+    seconds, took = time.monotonic() - wave.began, tuple(chunk.cost.seconds for chunk in copied)
+    is_last = not table.has_missing_chunks
+    edges.observe(WaveCommitted(table.id, progress.wave, len(copied), rows, seconds, is_last, took))
+    if not is_last:
+        keys = wave.keys
+        if not keys.ordered:  # Spark cannot tell which rows are of the wave: the gate checks all rows
+            keys, rows = KeyRange(), progress.rows
 
         def staged_rows() -> "DataFrame":
-            staged = context.target.read(table, context.tables[table].version, context.open_spark())
-            return staged.where(asked.predicate(schema.key))
+            staged_table = edges.target.read(table.id, table.staged.version, edges.executors.open())
+            return staged_table.where(keys.predicate(table.schema.key))
 
-        gate(context, table, f"after wave {progress.wave}", staged_rows, rows, known=sound)
+        gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)
 
 
-def _read_to(context: Context, high: FilePosition) -> Position:
-    """The greatest high watermark of a wave, and in which second its file was begun."""
-    if high.file not in context.began:
-        context.began[high.file] = file_began(context.config.source, high.file)
-    position = context.spool.position
-    gtids = None if position.gtids is None else GtidSet()  # they are in the lows
-    return Position(position.server_uuid, position.epoch, high, gtids, History(context.began[high.file]))
+def _read_to(source: Source, binlog: BinlogRun, high: FilePosition) -> Position:
+    """The greatest high watermark of a wave, as a position that can be proven later."""
+    position = binlog.spool.position
+    gtids = None if position.gtids is None else GtidSet()  # they are in the low watermarks
+    began = binlog.second_of(high.file, source)
+    return Position(position.server_uuid, position.epoch, high, gtids, History(began))
 
 
 def _run(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
@@ -212,9 +224,10 @@ def _run(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
         return task.run()
 
 
-def _backlog(context: Context, table: TableId) -> int:
-    progress = context.tables[table].progress
+def _backlog(spool: Spool, table: TableRun) -> int:
+    """How many change rows of the table are spooled and not merged."""
+    progress = table.progress
     if not progress.splits.all:
         return 0
     since = progress.covered_from if progress.position is None else progress.position.place
-    return context.spool.backlog(table, max(since, context.spool.start))
+    return spool.backlog(table.id, max(since, spool.start))

@@ -1,47 +1,52 @@
-"""Catching up: the binlog up to the written position is spooled, then every table merged and published there."""
+"""Catching up: the binlog up to the written position is spooled, then every table is merged and published as of it."""
 
-from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog_ingest import spool_to_now
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.merge import merge
+from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.publish import publish
+from lakeingest.pipeline.stopping import resume, working_on
+from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.spool.spool import Spool
 
-PUBLISH_TRIES = 5  # of a run, for a table that someone compacts meanwhile
-
-
-def catch_up(context: Context) -> None:
-    """Spool to the written position, show every table that has not stopped as of there, forget what is not needed."""
-    spool_to_now(context)
-    for table in context.going_on:
-        with context.working_on(table):
-            show(context, table)
-            context.go_on(table)
-    forget(context)
+PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same time
 
 
-def show(context: Context, table: TableId) -> None:
-    """Merge and publish; when someone's compaction comes in between, once more on top of that.
+def catch_up(run: OpenRun) -> None:
+    """Spool to the written position, publish every table that has not stopped as of it, trim the spool."""
+    spool_to_now(run.edges, run.binlog)
+    for table in run.going_on:
+        with working_on(run.edges, table):
+            merge_and_publish(run.edges, run.binlog.spool, table)
+            resume(run.edges, table)
+    trim_spool(run)
+
+
+def merge_and_publish(edges: Edges, spool: Spool, table: TableRun) -> None:
+    """Merge and publish; when someone compacts the table in between, do both again on top of that.
 
     MainMoved when that happens every time, or when the spool does not reach back to what readers see: the next run
-    opens one that does.
+    opens a spool that does.
     """
-    for left in reversed(range(PUBLISH_TRIES)):
-        merge(context, table)
+    for tries_left in reversed(range(PUBLISH_TRIES)):
+        merge(edges, spool, table)
         try:
-            publish(context, table)
+            publish(edges, table)
             return
         except MainMoved:
-            context.lease.assert_held()
-            staged = context.target.load(table)
-            if not left or staged is None or staged.progress.needed_from < context.spool.start:
+            edges.lease.assert_held()
+            staged = edges.target.recover(table.id)
+            if not tries_left or staged is None or staged.progress.needed_from < spool.start:
                 raise
-            context.advance(staged)
+            table.advance(staged)
 
 
-def forget(context: Context) -> None:
-    """Drop what no table of the pipeline needs any more from the spool, not asked for and stopped ones included."""
-    needed_from = context.needed_from
-    if needed_from is not None:
-        context.lease.assert_held()
-        context.spool.forget(needed_from, context.config.changelog.keep)
+def trim_spool(run: OpenRun) -> None:
+    """Remove from the spool what no watched table needs any more; stopped tables and unrequested tables count too."""
+    watched = (table for table in run.tables.values() if table.watch is Watch.WATCHED)
+    needed = [table.needed_from for table in watched]
+    known = [place for place in needed if place is not None]
+    if known and len(known) == len(needed):
+        run.edges.lease.assert_held()
+        run.binlog.spool.forget(min(known), run.edges.config.changelog.keep)

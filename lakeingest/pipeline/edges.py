@@ -1,34 +1,28 @@
-"""Where every edge's exceptions get our names: the source, the lake, Spark, Great Expectations, the machine.
+"""The edges of a run, as one frozen value: the source, the lake, the state folder, Spark, and whoever observes."""
 
-Each edge names its own. What is left after that is a bug of ours.
-"""
+from dataclasses import dataclass, field
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import pymysql
 
-from lakeingest.config import Source
-from lakeingest.errors import Retryable
+from lakeingest.config import Config
 from lakeingest.lake.target import Target
-from lakeingest.mysql.connection import named_errors
-from lakeingest.spark.loss import named_loss
+from lakeingest.pipeline.events import Observer
+from lakeingest.pipeline.executors import Executors
+from lakeingest.pipeline.profile import Profile
+from lakeingest.state.lease import Lease
 
 
-@contextmanager
-def named(source: Source, target: Target) -> Iterator[None]:
-    """Raise what fails in the block as a `LakeIngestError`, unless nothing but a bug of ours explains it.
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What a stage works with. Which table it works on, and where that table stands, is a `TableRun`.
 
-    SourceAway, SplitUnstable, ChunkTooSlow, OperatorNeeded: of the server. StorageFailed, StateUnreadable, StaleWriter:
-    of the lake. SparkLost: of Spark, also where Great Expectations tells of it. Retryable: a connection that broke, too
-    little memory.
+    A stage that commits to the target or to the spool asserts right before the commit that the lease is held.
     """
-    with _named_machine(), named_loss(), target.stored(), named_errors(source):
-        yield
 
-
-@contextmanager
-def _named_machine() -> Iterator[None]:
-    try:
-        yield
-    except (ConnectionError, TimeoutError) as error:
-        reason = f": {error}" if str(error) else ""
-        raise Retryable(f"a connection broke{reason}; run the same command again") from error
+    config: Config
+    connection: pymysql.Connection
+    target: Target
+    lease: Lease
+    executors: Executors
+    observe: Observer
+    profile: Profile = field(default_factory=Profile)

@@ -1,54 +1,55 @@
-"""A gate of the pipeline: suites asked of staged rows, the result kept and told, a failure raised."""
+"""A gate of the pipeline: staged rows are checked against suites, the result is stored, and a failure is raised."""
 
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import GateRun
+from lakeingest.pipeline.table_run import TableRun
 from lakeingest.quality.gates import GateReport, run_gate
-from lakeingest.quality.reports import keep
+from lakeingest.quality.reports import save_report
 from lakeingest.quality.row_checks import passed
 from lakeingest.quality.suites import Suite, default_suite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NAMED = 3  # failures in the line; the report has all
+FAILURES_IN_MESSAGE = 3  # the report has all of them
 
 
 def gate(
-    context: Context,
-    table: TableId,
+    edges: Edges,
+    table: TableRun,
     stage: str,
     rows: "Callable[[], DataFrame]",
     expected_rows: int,
     suites: Sequence[Suite] = (),
     *,
-    known: bool,
+    sound: bool,
 ) -> GateReport:
-    """Ask the suite of the table's definition and the given ones of its staged rows; GateFailed says what fails.
+    """Check staged rows against the suite of the table's definition and the given suites; GateFailed names failures.
 
-    `known`: that of the definition holds, and is not asked.
+    `sound`: the rows are known to pass the suite of the definition, so only the given suites are checked.
     """
     began = time.monotonic()
-    schema, named = context.schemas[table], f"{table} {stage}"
-    of_definition = default_suite(schema, expected_rows)
-    with context.profile.stage("gates"):
-        if known:
-            report = passed(of_definition, run_gate(named, rows(), schema.key, suites) if suites else None)
+    key, title = table.schema.key, f"{table.id} {stage}"
+    of_definition = default_suite(table.schema, expected_rows)
+    with edges.profile.stage("gates"):
+        if sound:
+            report = passed(of_definition, run_gate(title, rows(), key, suites) if suites else None)
         else:
-            report = run_gate(named, rows(), schema.key, [of_definition, *suites])
-        page = keep(context.config.state, table, stage, expected_rows, report)
+            report = run_gate(title, rows(), key, [of_definition, *suites])
+        page = save_report(edges.config.state, table.id, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began
-    context.observe(GateRun(table, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))
+    edges.observe(GateRun(table.id, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))
     if failures:
-        more = f"; and {len(failures) - NAMED} more" if len(failures) > NAMED else ""
+        more = f"; and {len(failures) - FAILURES_IN_MESSAGE} more" if len(failures) > FAILURES_IN_MESSAGE else ""
         raise GateFailed(
-            f"{table} was not published, it failed the gate {stage}: {'; '.join(map(str, failures[:NAMED]))}{more};"
+            f"{table.id} was not published, it failed the gate {stage}:"
+            f" {'; '.join(map(str, failures[:FAILURES_IN_MESSAGE]))}{more};"
             f" readers keep the last good commit; all of it is in {page}"
         )
     return report

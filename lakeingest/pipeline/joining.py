@@ -1,39 +1,46 @@
-"""Joining: new tables are made in the lake, and the spool watches them from there on."""
+"""Joining: new tables are created in the lake, and the spool watches them from then on."""
 
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.pipeline.binlog_ingest import spool_to_now
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import is_exact, watched_from
+from lakeingest.pipeline.stopping import stop, working_on
+from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.state.definition import keep_definition
 
 
-def join(context: Context) -> None:
-    """Make the tables that have no copy yet, empty; what the binlog says of them before now is not theirs.
+def join(run: OpenRun) -> None:
+    """Create the tables that have no copy yet, empty; changes that the binlog holds from before are not applied.
 
-    The binlog is read up to now for the other tables first: DDL of a table that is copied anew lies behind it then.
-    Without GTIDs a low watermark is the start of a file, so the new tables are watched from there on.
+    First the binlog is read up to now for the other tables. Then the DDL of a table that is copied again lies before
+    its start. Without GTIDs a low watermark is the start of a file, so the new tables are watched from that start on.
     """
-    at_now = context.spool.opened.gtids is not None or is_exact(context.connection)
-    if context.joining and context.schemas and at_now:
-        spool_to_now(context)
-    start = _watched_from(context)
-    for table, schema in list(context.joining.items()):
-        with context.working_on(table):
-            at = context.spool.position
-            progress = Progress(table, schema.fingerprint, at.server_uuid, at.epoch, start)
-            context.lease.assert_held()
-            context.advance(context.target.create(schema, progress.created()), sound=True)
-            context.schemas[table] = schema
-            keep_definition(context.config.state, schema)
-        del context.joining[table]
+    edges, binlog = run.edges, run.binlog
+    at_now = binlog.spool.opened.gtids is not None or is_exact(edges.connection)
+    if _joining(run) and binlog.schemas and at_now:
+        spool_to_now(edges, binlog)
+    start = _watch(run)
+    for table in _joining(run):
+        with working_on(edges, table):
+            at = binlog.spool.position
+            progress = Progress(table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start)
+            edges.lease.assert_held()
+            table.advance(edges.target.create(table.schema, progress.created()), sound=True)
+            keep_definition(edges.config.state, table.schema)
+        table.watch = Watch.UNWATCHED if table.copy is None else Watch.WATCHED
 
 
-def _watched_from(context: Context) -> Place:
-    """From where on the spool watches the new tables; one of which the binlog from there on cannot be read stops."""
-    joined = watched_from(context.config, context.connection, context.spool, context.joining)
-    context.spool = joined.spool
+def _joining(run: OpenRun) -> list[TableRun]:
+    return [table for table in run.tables.values() if table.watch is Watch.JOINING]
+
+
+def _watch(run: OpenRun) -> Place:
+    """The place from which the spool watches the new tables. A table whose changes after it cannot be read stops."""
+    joining = {table.id: table.schema for table in _joining(run)}
+    joined = watched_from(run.edges.config, run.edges.connection, run.binlog.spool, joining)
+    run.binlog.spool = joined.spool
     for table, error in joined.stopped.items():
-        context.stop(table, error)
-        del context.joining[table]
+        stop(run.edges, run.tables[table], error)
+        run.tables[table].watch = Watch.UNWATCHED
     return joined.start

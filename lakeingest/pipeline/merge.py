@@ -1,8 +1,8 @@
-"""From the spool into staging: one commit, and only the rows that it touches.
+"""Merge: changes go from the spool into staging, in one commit that touches only the rows of changed keys.
 
-A merge reads a table's part of the spool from the least mark of its splits, keeps what each split still needs and
-collapses it. Executors do that for a slice of the keys each, by the keys alone, and take away the rows which the
-changes replace; then they write the new rows, file by file of the spool.
+A merge reads the table's changes in the spool from the least mark of its splits, keeps the changes that each split
+still needs, and collapses them. Each executor does that for a slice of the keys, reads only the key columns, and
+removes the rows that the changes replace. Then the new rows are written, in the order of the spool's files.
 """
 
 import time
@@ -15,24 +15,27 @@ import pyarrow as pa
 from lakeingest.core.change import DELETED
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.wave import Mark, plan_merge
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.wave import Mark, MergePlan, plan_merge
 from lakeingest.lake.target import Effects, Merger
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Merged
+from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.profile import Profile
+from lakeingest.pipeline.table_run import TableRun
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
+from lakeingest.spool.spool import Spool
 
-SLICE_ROWS = 500_000  # change rows of a slice: what an executor holds of them are keys
-FILE_ROWS = 250_000  # new rows of a task, whole, and of a file
+SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
+FILE_ROWS = 250_000  # new rows of a task, which holds all their columns, and of a file
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What came of a slice: what was written of old rows, and by file of the spool the new rows that are to be."""
+    """The result of a slice: what was written to remove old rows, and the numbers of new rows, by file of the spool."""
 
     written: bytes
     new: "dict[str, np.ndarray]"
@@ -43,7 +46,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRows:
-    """The task of one executor: collapse the changes of a slice, take away what they replace."""
+    """The task of one executor: collapse the changes of a slice, and remove the rows that they replace."""
 
     files: tuple[str, ...]
     key: tuple[str, ...]
@@ -53,7 +56,7 @@ class ReplaceRows:
     merger: Merger
 
     def run(self) -> Replaced:
-        """Nothing refers to what is written before the commit."""
+        """Nothing refers to the written files before the commit."""
         profile = Profile()
         with profile.stage("merges: collapse"):
             found = collapsed(self.files, self.key, self.marks, self.stop, self.slice)
@@ -67,8 +70,8 @@ class ReplaceRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What was written of new rows, and whether they are sound: looked at, and as the table's definition says."""
+class WrittenRows:
+    """The files of new rows, and whether these rows were checked and are as the table's definition says."""
 
     files: bytes
     sound: bool
@@ -77,14 +80,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteRows:
-    """The task of one executor: take rows out of files of the spool, write them to one of the target."""
+    """The task of one executor: read rows from files of the spool, write them to a file of the target."""
 
     rows: "Sequence[tuple[str, np.ndarray]]"
     schema: TableSchema
     merger: Merger
 
-    def run(self) -> Written:
-        """Nothing refers to what is written before the commit."""
+    def run(self) -> WrittenRows:
+        """Nothing refers to the written files before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
             deleted = self.merger.keeps_deletes
@@ -93,58 +96,73 @@ class WriteRows:
             sound = is_sound(default_suite(self.schema, len(rows)), rows)
         with profile.stage("merges: write"):
             files = self.merger.write(rows)
-        return Written(files, sound, profile)
+        return WrittenRows(files, sound, profile)
 
 
-def merge(context: Context, table: TableId) -> None:
+def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
     """Bring every finished split of the table to the spool's stop, in one commit on staging."""
     began = time.monotonic()
-    staged, stop = context.tables[table], context.spool.position
-    progress, key = staged.progress, context.schemas[table].key
+    staged, progress, stop = table.staged, table.progress, spool.position
     if progress.position is not None and progress.splits.stop == stop.place:
         return
-    covered_from = max(progress.covered_from, context.spool.start)
-    plan = plan_merge(progress.splits, stop.place, context.spool.log(), covered_from)
-    files = context.spool.files(table, plan.start, plan.stop)
+    plan = plan_merge(progress.splits, stop.place, spool.log(), max(progress.covered_from, spool.start))
+    files = spool.files(table.id, plan.start, plan.stop)
     if not files:
-        context.lease.assert_held()
-        context.advance(context.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)
+        edges.lease.assert_held()
+        table.advance(edges.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)
         return
     since = plan.start if progress.position is None else progress.position.place
-    nulled = context.spool.nulled(table, since, plan.stop)
-    merger = context.target.merger(staged, key, bounds_of(files, key[0]))
-    slices = cut(files, key[0], max(1, context.spool.backlog(table, plan.start) // SLICE_ROWS))
-    replacements = [ReplaceRows(tuple(files), key, plan.marks, plan.stop, one, merger) for one in slices]
-    replaced = scatter(context.workers(small=len(replacements) == 1), ReplaceRows.run, replacements, context.at_once)
-    writes = _writes(context.schemas[table], replaced, merger)
-    written = scatter(context.workers(small=len(writes) <= 1), WriteRows.run, writes, context.at_once)
+    nulled = spool.nulled(table.id, since, plan.stop)
+    slices = max(1, spool.backlog(table.id, plan.start) // SLICE_ROWS)
+    merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
+    replaced = _replace_rows(edges.executors, table.schema, plan, files, slices, merger)
+    written = _write_rows(edges.executors, table.schema, replaced, merger)
 
     def after(effects: Effects) -> Progress:
-        context.lease.assert_held()
+        edges.lease.assert_held()
         return progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
 
-    parts = [*(one.written for one in replaced), *(one.files for one in written)]
-    with context.profile.stage("merges: commit"):
-        merged, effects = context.target.commit_merge(staged, context.open_spark, parts, after)
-    context.advance(merged, sound=all(one.sound for one in written))
-    for profile in (*(one.profile for one in replaced), *(one.profile for one in written)):
-        context.profile += profile
-    counts = sum(one.read for one in replaced), sum(one.applied for one in replaced)
-    context.observe(
-        Merged(table, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
+    parts = [*(slice_.written for slice_ in replaced), *(part.files for part in written)]
+    with edges.profile.stage("merges: commit"):
+        merged, effects = edges.target.commit_merge(staged, edges.executors.open, parts, after)
+    table.advance(merged, sound=all(part.sound for part in written))
+    for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
+        edges.profile.add(profile)
+    counts = sum(slice_.read for slice_ in replaced), sum(slice_.applied for slice_ in replaced)
+    edges.observe(
+        Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
     )
 
 
-def _writes(schema: TableSchema, replaced: Sequence[Replaced], merger: Merger) -> list[WriteRows]:
-    """The new rows of all slices, in their order, about as many a task."""
+def _replace_rows(
+    executors: Executors, schema: TableSchema, plan: MergePlan, files: Sequence[str], slices: int, merger: Merger
+) -> list[Replaced]:
+    """Collapse the changes slice by slice, and remove the rows that they replace."""
+    tasks = [
+        ReplaceRows(tuple(files), schema.key, plan.marks, plan.stop, part, merger)
+        for part in cut(files, schema.key[0], slices)
+    ]
+    return scatter(executors.for_tasks(small=len(tasks) == 1), ReplaceRows.run, tasks, executors.at_once)
+
+
+def _write_rows(
+    executors: Executors, schema: TableSchema, replaced: Sequence[Replaced], merger: Merger
+) -> list[WrittenRows]:
+    """Write the new rows of all slices."""
+    tasks = [WriteRows(rows, schema, merger) for rows in _in_groups(replaced)]
+    return scatter(executors.for_tasks(small=len(tasks) <= 1), WriteRows.run, tasks, executors.at_once)
+
+
+def _in_groups(replaced: Sequence[Replaced]) -> list[list[tuple[str, np.ndarray]]]:
+    """The new rows of all slices in the order of the spool, in groups of about FILE_ROWS rows."""
     groups: list[list[tuple[str, np.ndarray]]] = [[]]
     left = FILE_ROWS
-    for file in dict.fromkeys(file for one in replaced for file in one.new):
-        rows = np.sort(np.concatenate([one.new[file] for one in replaced if file in one.new]))
+    for file in dict.fromkeys(file for slice_ in replaced for file in slice_.new):
+        rows = np.sort(np.concatenate([slice_.new[file] for slice_ in replaced if file in slice_.new]))
         for part in np.array_split(rows, -(-len(rows) // FILE_ROWS)):
             if len(part) > left:
                 groups.append([])
                 left = FILE_ROWS
             groups[-1].append((file, part))
             left -= len(part)
-    return [WriteRows(group, schema, merger) for group in groups if group]
+    return [group for group in groups if group]

@@ -1,4 +1,4 @@
-"""How a run begins: preflight, every table loaded or made, and a spool that covers every mark."""
+"""Opening: preflight, every table is loaded, and the spool covers every mark of the tables."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,24 +11,37 @@ import pymysql
 from lakeingest.config import Config
 from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.history import History
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Place, Position
+from lakeingest.core.position import (
+    FIRST_EPOCH,
+    FilePosition,
+    Place,
+    Position,
+    bytes_between,
+    file_start,
+    is_before,
+)
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import LEAST_BYTES, Segment, bytes_between
+from lakeingest.core.segments import LEAST_BYTES, Segment
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import FILE_START, connect, file_sizes, written_position
+from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.continuity import file_began, wait_until_over
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.binlog_ingest import SpoolSegment
+from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.boundaries import check_boundaries, noted
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Observer, Opened, WentBack
+from lakeingest.pipeline.executors import Executors
+from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.resume import owner, resumption
+from lakeingest.pipeline.stopping import stop
+from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
 from lakeingest.spool.spool import Spool
@@ -41,17 +54,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[Context]:
-    """Preflight, then all edges of a run: every table loaded or created, the spool open before the first low.
+def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[OpenRun]:
+    """Preflight, then every table is loaded, and the spool is open before the first low watermark.
 
     LeaseHeld while another run of the pipeline is at work.
     """
     began = time.monotonic()
     with connect(config.source) as connection:
         known = config.tables.select(list_tables(connection))
-        chosen = config.tables.choose(known, tables)
-        # the spool goes on for every table that has a copy, also where only others were asked for
-        schemas, refused = require(config, connection, known, chosen, spark=spark is None)
+        requested = config.tables.choose(known, tables)
+        # the spool continues for every table that has a copy, also when the run is for other tables only
+        schemas, refused = require(config, connection, known, requested, spark=spark is None)
         ours = owner(config, connection, schemas)
         with held(config.state) as lease:
             claim(config.state, ours)
@@ -63,37 +76,72 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             spool = _spool(config, connection, target, schemas, loaded, failed)
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due(config) else None)
-            there = {table: one for table, one in schemas.items() if loaded.get(table) or table in failed}
-            context = Context(config, lease, connection, session, target, spool, there, observe, tuple(chosen))
-            context.borrowed = spark is not None
+            executors = Executors(config, session, borrowed=spark is not None)
+            edges = Edges(config, connection, target, lease, executors, observe)
+            runs = _table_runs(config, requested, schemas, loaded)
+            run = OpenRun(edges, runs, BinlogRun(spool, runs))
             for table, error in (refused | failed).items():
-                if table in chosen:
-                    context.stop(table, error)
-            context.joining = {table: schemas[table] for table, staged in loaded.items() if staged is None}
-            new = (table for table, staged in loaded.items() if staged is None or not staged.progress.splits.complete)
-            more_than_a_chunk = any(estimated_rows(connection, schemas[table]) > FIRST_ROWS for table in new)
-            if more_than_a_chunk or _bytes_behind(connection, spool.position.at) > LEAST_BYTES:
-                warm_up(context.open_spark())
-            for staged in filter(None, loaded.values()):
-                context.advance(staged)
-                keep_definition(config.state, schemas[staged.progress.table])
+                if table in requested:
+                    stop(edges, runs[table], error)
+            for table, staged in loaded.items():
+                if staged is not None:
+                    keep_definition(config.state, schemas[table])
+            if _is_large(connection, run):
+                warm_up(executors.open())
             observe(Opened(len(schemas), time.monotonic() - began))
-            with noted(config.source, lease, lambda: context.spool):
-                yield context
+            with noted(config.source, lease, lambda: run.binlog.spool):
+                yield run
+
+
+def _table_runs(
+    config: Config,
+    requested: Sequence[TableId],
+    schemas: Mapping[TableId, TableSchema],
+    loaded: Mapping[TableId, Staged | None],
+) -> dict[TableId, TableRun]:
+    """All tables of the run, the requested tables first.
+
+    A table with a definition that is missing in `loaded` has a copy which cannot be loaded now: it stays watched.
+    """
+    runs = {}
+    for table in dict.fromkeys([*requested, *schemas]):
+        schema, staged = schemas.get(table), loaded.get(table)
+        watch = Watch.WATCHED
+        if schema is None:
+            watch = Watch.UNWATCHED
+        elif table in loaded and staged is None:
+            watch = Watch.JOINING
+        runs[table] = TableRun(table, config.tables.of(table), schema, table in requested, watch)
+        if staged is not None:
+            runs[table].advance(staged)
+    return runs
+
+
+def _is_large(connection: pymysql.Connection, run: OpenRun) -> bool:
+    """Whether the run needs Spark soon: a table of several chunks is to be copied, or much of the binlog is unread."""
+    to_copy = (
+        table.schema
+        for table in run.tables.values()
+        if table.watch is Watch.JOINING or (table.copy is not None and table.has_missing_chunks)
+    )
+    if any(estimated_rows(connection, schema) > FIRST_ROWS for schema in to_copy):
+        return True
+    unread = bytes_between(run.binlog.spool.position.at, written_position(connection), file_sizes(connection))
+    return unread > LEAST_BYTES
 
 
 def _loaded(
     target: Target, schemas: dict[TableId, TableSchema]
 ) -> tuple[dict[TableId, Staged | None], dict[TableId, LakeIngestError]]:
-    """Where each table stands, None for one that is new; and why others cannot go on.
+    """The staged state of each table, None for a new table; and for other tables why they cannot be loaded.
 
-    A table whose definition is another one than its copy was made with leaves `schemas`: it can only be copied again.
+    A table whose definition has changed since the copy is removed from `schemas`: it can only be copied again.
     """
     loaded: dict[TableId, Staged | None] = {}
     failed: dict[TableId, LakeIngestError] = {}
     for table, schema in list(schemas.items()):
         try:
-            staged = target.load(table)
+            staged = target.recover(table)
             if staged:
                 assert_unchanged(staged, schema)
             loaded[table] = staged
@@ -122,13 +170,13 @@ def _spool(
     loaded: dict[TableId, Staged | None],
     failed: dict[TableId, LakeIngestError],
 ) -> Spool:
-    """The spool that covers every mark of the loaded tables: the one that is there, or one filled anew from the binlog.
+    """A spool that covers every mark of the loaded tables: the existing spool, or a new one.
 
-    A table whose first copy cannot be gone on with is copied again from the start: nobody has seen it yet. One whose
-    position cannot be gone on from fails, and leaves `schemas`. Of a table in `failed` that is in `schemas` the copy
-    cannot be loaded: the spool that is there may be needed for it.
+    If the first copy of a table cannot be continued, it is copied again from the start: readers have not seen it. A
+    table whose position cannot be continued fails, and is removed from `schemas`. A table that is in `failed` and in
+    `schemas` has a copy which cannot be loaded: that copy may need the existing spool.
     """
-    copied = {table: one.progress for table, one in loaded.items() if one}
+    copied = {table: staged.progress for table, staged in loaded.items() if staged}
     unknown = any(table in schemas for table in failed)
     chosen = resumption(config, connection, schemas, copied, unknown=unknown)
     for table in chosen.again:
@@ -147,7 +195,7 @@ def _spool(
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The spool, from where on it watches tables that join, and which of them it cannot watch."""
+    """The spool, the place from which it watches joining tables, and the tables that it cannot watch."""
 
     spool: Spool
     start: Place
@@ -157,15 +205,15 @@ class Joined:
 def watched_from(
     config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
 ) -> Joined:
-    """From where on the spool watches tables that join.
+    """The place from which the spool watches joining tables.
 
-    That is its position, but without GTIDs it may be the start of the file that the position is in: the low watermark
-    of a table that joins now is the start of the source's current file.
+    It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
+    watermark of a joining table is the start of the source's current file.
     """
     position, start = spool.position, _file_start(spool.position)
     if not joining or position == start or not _has_low_at_file_start(connection, position):
         return Joined(spool, position.place)
-    if start.place < spool.start:  # it begins in this file: read from the file's start for all
+    if start.place < spool.start:  # the spool must begin at the start of its file, for all tables
         return Joined(Spool.open(spool.folder, start), start.place)
     segment = Segment.after(start, position.at)
     decoded = SpoolSegment(config.source, segment, joining, spool.folder, position.at.pos).run()
@@ -174,39 +222,34 @@ def watched_from(
 
 
 def _has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
-    """Whether a low watermark that is read from now on may be before the position."""
+    """Whether a low watermark that is read after now may be before the position."""
     without_gtids = position.gtids is None and not is_exact(connection)
-    return without_gtids and written_position(connection).number <= position.at.number
+    return without_gtids and not is_before(position.at, file_start(written_position(connection).file))
 
 
 def _file_start(position: Position) -> Position:
-    """The start of the file that a position without GTIDs is in."""
+    """The start of the position's file, as a position; it has no GTIDs."""
     history = None if position.history is None else History(position.history.began)
-    return replace(position, at=FilePosition(position.at.file, FILE_START), history=history)
-
-
-def _bytes_behind(connection: pymysql.Connection, at: FilePosition) -> int:
-    """How much of the binlog comes after a position."""
-    return bytes_between(at, written_position(connection), file_sizes(connection))
+    return replace(position, at=file_start(position.at.file), history=history)
 
 
 def _opening(config: Config, connection: pymysql.Connection) -> Position:
-    """Where a first spool begins: no transaction that is not executed yet stands before it.
+    """Where a first spool begins: every transaction before it is executed.
 
-    The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are
-    executed. Where a position is exact, it is that.
+    The file is read before the executed set: a rotation waits for the commits of earlier files, so all of them are
+    executed then. Where low watermarks are exact, the spool begins at the written position.
     """
     at, began = _dated_position(config, connection)
     if not is_exact(connection):
-        at = FilePosition(at.file, FILE_START)
+        at = file_start(at.file)
     state = server_state(connection)
     return Position(state.uuid, FIRST_EPOCH, at, state.executed, History(began))
 
 
 def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[FilePosition, int]:
-    """The written position, and the second in which its file was begun, which is over.
+    """The written position, and the second in which its file was begun; this second is over.
 
-    So a binlog that is reset from now on begins in another second.
+    So a binlog that is reset after now begins in another second.
     """
     at = written_position(connection)
     while True:
@@ -218,5 +261,5 @@ def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[Fil
 
 
 def is_exact(connection: pymysql.Connection) -> bool:
-    """Whether the low watermark of a read view is its place, which is never before a position that was read before."""
+    """Whether a low watermark is the place of its read view, which is never before a position that was read earlier."""
     return dialect(connection).shows_snapshots

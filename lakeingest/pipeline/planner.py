@@ -1,4 +1,4 @@
-"""Plans a table's chunks wave by wave, sized by what the waves before took, so that memory does not grow with it."""
+"""Plans a table's chunks wave by wave, sized by the costs of earlier waves, so memory does not grow with the table."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from lakeingest.core.keys import Key
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
 
-CHUNKS_PER_SLOT = 4  # of a wave: enough that its last chunk does not leave the other executors idle for long
+CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the other executors idle for long
 
 
 class Planner:
@@ -51,7 +51,7 @@ class Planner:
 
     @property
     def chunk_rows(self) -> int:
-        """The rows of a chunk of the next wave; one that is cut by arithmetic has up to twice as many."""
+        """The rows per chunk of the next wave. A wave that is cut by arithmetic has up to twice as many."""
         return self._chunk_rows
 
     @property
@@ -60,9 +60,9 @@ class Planner:
         return self._even() is not None
 
     def next_wave(self, lower: Key | None) -> list[Chunk]:
-        """The chunks from `lower` on; the last of them has no upper bound when it reaches the end.
+        """The chunks from `lower` on. The last chunk has no upper bound when it reaches the end of the table.
 
-        Before anything is known of a table it is a chunk for each executor, and more from then on.
+        The first wave has a chunk for each executor, because nothing is measured yet; later waves have more.
         """
         probes = lower is None and not self._fixed
         count = self._at_once if probes else CHUNKS_PER_SLOT * self._at_once
@@ -77,21 +77,21 @@ class Planner:
         return chunks_between(self._schema.table, lower, boundaries, last=last)
 
     def learn(self, wave: Sequence[Cost]) -> None:
-        """Size the next wave by what the chunks of this one took; fixed `chunk_rows` stay as they are."""
+        """Size the next wave by the costs of this wave's chunks; a fixed `chunk_rows` does not change."""
         if not self._fixed:
             self._chunk_rows = next_rows(self._chunk_rows, wave)
 
     @property
     def can_shrink(self) -> bool:
-        """Whether chunks can be cut finer: `chunk_rows` are neither fixed nor 1."""
+        """Whether chunks can be smaller: `chunk_rows` is neither fixed nor 1."""
         return not self._fixed and self._chunk_rows > 1
 
     def shrink(self) -> None:
-        """Cut finer after a chunk was given up."""
+        """Make chunks smaller after a chunk was given up."""
         self._chunk_rows = max(1, self._chunk_rows // SHRINK)
 
     def _even(self) -> tuple[int, int, int] | None:
-        """Least key, step and greatest key of now; None where arithmetic is not bounded, or not possible."""
+        """The least key, the step and the greatest key now; None where arithmetic is not bounded, or not possible."""
         bounds = key_bounds(self._connection, self._schema) if self._schema.countable else None
         step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
         return (bounds[0], step, bounds[1]) if bounds and step else None

@@ -1,57 +1,57 @@
-"""Write, audit, publish: the gates look at one staging commit, and exactly that commit becomes visible."""
+"""Write, audit, publish: the gates check a staging commit, and exactly that commit becomes visible."""
 
 import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakeingest.core.schema import TableId
-from lakeingest.pipeline.context import Context
+from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.gate import gate
+from lakeingest.pipeline.table_run import TableRun
 from lakeingest.quality.suites import user_suites
 from lakeingest.state.definition import keep_first
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-GATE = "lakeingest.gate"  # table property: what the gate asked at the last publish
+GATE = "lakeingest.gate"  # table property: what the gate checked at the last publish
 
 
-def publish(context: Context, table: TableId) -> None:
-    """Run the gate on the table's level staging commit, then move main to it.
+def publish(edges: Edges, table: TableRun) -> None:
+    """Run the gate on the table's staging commit, whose splits all have the same position, then move main to it.
 
-    GateFailed leaves main where it was, MainMoved where someone's compaction moved it. Nothing to do when readers see
-    this commit already.
+    On GateFailed main does not move. MainMoved when someone's compaction has moved main. Nothing is done when readers
+    see this commit already.
     """
     began = time.monotonic()
-    staged = context.tables[table]
+    staged = table.staged
     if staged.visible:
         return
     expected_rows = staged.progress.rows
-    suites = user_suites(context.config.quality.suites, table)
-    known = context.is_sound(table) and context.target.count(table, staged.version) == expected_rows
+    suites = user_suites(edges.config.quality.suites, table.id)
+    sound = table.sound and edges.target.count(table.id, staged.version) == expected_rows
 
     def rows() -> "DataFrame":
-        return context.target.read(table, staged.version, context.open_spark())
+        return edges.target.read(table.id, staged.version, edges.executors.open())
 
-    report = gate(context, table, "before publish", rows, expected_rows, suites, known=known)
+    report = gate(edges, table, "before publish", rows, expected_rows, suites, sound=sound)
     asked = {
         "success": True,
         "rows": expected_rows,
         "evaluated": len(report.outcomes),
         "warnings": len(report.warnings),
-        "suites": sorted({one.suite for one in report.outcomes}),
+        "suites": sorted({outcome.suite for outcome in report.outcomes}),
     }
     audited = replace(staged, progress=staged.progress.audited())
-    context.lease.assert_held()
+    edges.lease.assert_held()
     if staged.published is None:  # before it: then it is known of every published copy
-        keep_first(context.config.state, context.schemas[table], staged.progress.position)
-    with context.profile.stage("publishes"):
-        published = context.target.publish(audited, context.open_spark, {GATE: json.dumps(asked)})
+        keep_first(edges.config.state, table.schema, staged.progress.position)
+    with edges.profile.stage("publishes"):
+        published = edges.target.publish(audited, edges.executors.open, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())
-    context.advance(published)
+    table.advance(published)
     position = published.progress.position
-    context.observe(
-        Published(table, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)
+    edges.observe(
+        Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)
     )

@@ -1,4 +1,4 @@
-"""Reports: the result of each gate, kept beside the state as a document and as a page for people."""
+"""Reports: the result of each gate, stored in the state folder as a document and as a page for people."""
 
 import json
 from datetime import UTC, datetime
@@ -10,11 +10,11 @@ from lakeingest.errors import StorageFailed
 from lakeingest.quality.gates import GateReport
 from lakeingest.quality.page import page
 
-KEPT = 50  # of a table
+REPORTS_PER_TABLE = 50
 
 
-def keep(state: Path, table: TableId, stage: str, rows: int, report: GateReport) -> Path:
-    """Write the report and drop the oldest ones; what comes back is its page, and its document lies beside it."""
+def save_report(state: Path, table: TableId, stage: str, rows: int, report: GateReport) -> Path:
+    """Write the report and drop the oldest; the answer is the path of its page, with its document beside it."""
     folder = state / "quality" / quote(str(table), safe=" ")
     now = datetime.now(UTC)
     path = folder / f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{stage.replace(' ', '-')}.html"
@@ -22,12 +22,12 @@ def keep(state: Path, table: TableId, stage: str, rows: int, report: GateReport)
         folder.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".json").write_text(json.dumps(report.document, indent=1))
         path.write_text(page(table, stage, now, rows, report))
-        for old in sorted(folder.glob("*.html"))[:-KEPT]:
+        for old in sorted(folder.glob("*.html"))[:-REPORTS_PER_TABLE]:
             old.with_suffix(".json").unlink(missing_ok=True)
             old.unlink(missing_ok=True)
     except OSError as error:
         raise StorageFailed(
-            f"the state folder cannot be written: {folder}: {error.strerror}; make room or mend it, then run the same"
+            f"the state folder cannot be written: {folder}: {error.strerror}; make room or repair it, then run the same"
             " command again"
         ) from error
     return path

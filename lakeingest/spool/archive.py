@@ -73,7 +73,7 @@ def clear(spool: Path) -> None:
     """Remove the name of the changelog first, then the archive, the oldest segment first."""
     folder = spool / "archive"
     store.make_folder(folder)
-    with store.writing(folder):
+    with store.storage_errors(folder):
         (folder / "id.json").unlink(missing_ok=True)
         _remove(spool, listed(spool))
 
@@ -96,7 +96,7 @@ def keep(spool: Path, epoch: int, segments: Iterable[tuple[Path, Manifest]], kep
         begin(spool)
     read_up_to = needed_by_readers(spool)
     wanted = bool(kept_for) or read_up_to is not None
-    with store.writing(folder):
+    with store.storage_errors(folder):
         for manifest, segment in segments:
             if wanted:
                 level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0

@@ -1,10 +1,10 @@
-"""The spool: the changelog since the first low watermark, kept as Parquet files under the state folder.
+"""The spool: the changelog since the first low watermark, as Parquet files under the state folder.
 
 spool/opened.json            where it begins
 spool/boundaries.json        ends of transactions that come after it, where the binlog may be cut
 spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
 spool/archive/…              segments that only readers of the changelog need (spool/archive.py)
-spool/data/…                 what the manifests name; anything else is left of a task that did not finish
+spool/data/…                 the files of the manifests; any other file is the rest of an interrupted task
 """
 
 import json
@@ -28,14 +28,14 @@ from lakeingest.spool import archive
 from lakeingest.spool.manifest import Manifest
 from lakeingest.state import store
 
-NOTHING = timedelta(0)  # of the time that the changelog has a segment which no merge needs
-BATCH_ROWS = 4_096  # transactions that are Python objects at once
+NO_TIME = timedelta(0)
+BATCH_ROWS = 4_096  # transactions that are Python objects at the same time
 
 
 class Spool:
-    """An open spool. Only `append` and `forget` change it; both leave it whole wherever they are interrupted.
+    """An open spool. `append`, `widen` and `forget` leave it complete wherever they are interrupted.
 
-    `note` may be called by another thread.
+    Another thread may call `note`.
     """
 
     def __init__(
@@ -45,19 +45,19 @@ class Spool:
         segments: Mapping[int, Manifest],
         last: int,
         boundaries: Mapping[FilePosition, int] | None = None,
-        passed: Mapping[int, Manifest] | None = None,
+        skipped: Mapping[int, Manifest] | None = None,
     ) -> None:
         self.folder = folder
         self._boundaries = dict(boundaries or {})
         self._opened = opened
         self._segments = dict(segments)
         self._position = reduce(_after, self._segments.values(), opened)
-        self._last = last  # number of a manifest, also of one that `load` passed over: its file is there
-        self._passed = dict(passed or {})
+        self._last = last  # number of the last manifest file, also if `load` skipped it
+        self._skipped = dict(skipped or {})
 
     @classmethod
     def load(cls, folder: Path) -> "Spool | None":
-        """The spool that is there, or None. StateUnreadable when it is damaged or has a gap."""
+        """The spool in the folder, None if there is none. StateUnreadable when it is damaged or has a gap."""
         path = folder / "opened.json"
         try:
             if not path.exists():
@@ -71,7 +71,9 @@ class Spool:
             boundaries = _boundaries(json.loads(noted.read_text())) if noted.exists() else {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
-        left = {number: one for number, one in segments.items() if one.stop.place(opened.epoch) > opened.place}
+        left = {
+            number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
+        }
         stop = opened.at
         for number, segment in left.items():
             if segment.start != stop:
@@ -79,20 +81,20 @@ class Spool:
                     f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
                 )
             stop = segment.stop
-        passed = {number: one for number, one in segments.items() if number not in left}
-        return cls(folder, opened, left, max(segments, default=0), boundaries, passed)
+        skipped = {number: segment for number, segment in segments.items() if number not in left}
+        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped)
 
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
-        """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
+        """A new, empty spool that begins at `opened`; what was in the folder before is not part of it."""
         archive.clear(folder)
-        with store.writing(folder):
-            # the last first: interrupted, this leaves a spool that ends earlier, and no gap
+        with store.storage_errors(folder):
+            # last first: an interruption leaves a spool that ends earlier, without a gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
                 old.unlink()
             (folder / "boundaries.json").unlink(missing_ok=True)
-            for one in (folder / "segments", folder / "data"):
-                one.mkdir(parents=True, exist_ok=True)
+            for subfolder in (folder / "segments", folder / "data"):
+                subfolder.mkdir(parents=True, exist_ok=True)
             sync(folder)
             sync(folder.parent)
         store.replace(folder / "opened.json", opened.to_json())
@@ -101,7 +103,7 @@ class Spool:
 
     @property
     def start(self) -> Place:
-        """Every change after this place is here, of the tables that were watched then."""
+        """The spool has every change after this place, of the tables that were watched then."""
         return self._opened.place
 
     @property
@@ -117,7 +119,7 @@ class Spool:
     def agrees(self, position: Position) -> bool | None:
         """Whether a segment ends at the position, or the spool begins there, and was read from the same history.
 
-        None where the spool cannot tell: nothing ends there, or the history was not noted.
+        None if the spool cannot tell: no segment ends there, or the history was not recorded.
         """
         here = self._opened
         for segment in (None, *self._segments.values()):
@@ -128,30 +130,30 @@ class Spool:
 
     @property
     def boundaries(self) -> Mapping[FilePosition, int]:
-        """Ends of transactions after the position as they were noted, each with the second in which its file began."""
+        """The noted ends of transactions after the position, each with the second in which its file began."""
         epoch, place = self._opened.epoch, self.position.place
         return {at: began for at, began in self._boundaries.items() if at.place(epoch) > place}
 
     def note(self, boundary: FilePosition, began: int) -> None:
-        """Keep the end of a transaction for `boundaries`, of this run and of the next one; those passed are dropped.
+        """Record the end of a transaction for `boundaries`, also for the next run; passed ones are dropped.
 
-        `began` is the second (since 1970) in which its file was begun.
+        `began` is the second (since 1970) in which its file began.
         """
         if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries:
             self._boundaries = {**self.boundaries, boundary: began}
             store.replace(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
 
-    def keep_boundaries(self, kept: Collection[FilePosition]) -> None:
-        """Forget the others: nothing ends there any more."""
-        self._boundaries = {at: began for at, began in self._boundaries.items() if at in kept}
+    def keep_boundaries(self, valid: Collection[FilePosition]) -> None:
+        """Drop the other boundaries: no transaction ends at them any more."""
+        self._boundaries = {at: began for at, began in self._boundaries.items() if at in valid}
 
     def append(self, segments: Sequence[Manifest]) -> None:
         """Make segments part of the spool, in order. Their files are complete before this is called.
 
         StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
         """
-        with store.writing(self.folder):
-            sync(self.folder / "data")  # the names of the files; what is in them is safe already
+        with store.storage_errors(self.folder):
+            sync(self.folder / "data")  # the names of the files; their contents are durable already
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
@@ -162,32 +164,43 @@ class Spool:
             self._segments[self._last] = segment
             self._position = _after(self._position, segment)
 
-    def widen(self, read: Manifest) -> None:
-        """Add tables that join to the segments behind the start of `read`, which was read for them alone, up to here.
+    def count_transactions(self, segments: Iterable[Manifest]) -> int:
+        """How many transactions these segments hold, by the metadata of their files."""
+        return sum(pq.read_metadata(self.folder / segment.transactions).num_rows for segment in segments)
 
-        Interrupted, it leaves segments that watched a table which has no copy yet; the next call makes them right.
+    def widen(self, read: Manifest) -> None:
+        """Add joining tables to all segments after the start of `read`, which was read for these tables alone.
+
+        An interruption leaves segments that watch a table without a copy; the next call corrects them.
         """
         epoch = self._opened.epoch
         if read.stop != self.position.at or read.start.place(epoch) < self.start:
             raise SpoolGap(
                 f"{read.start} to {read.stop} is not the end of the spool, {self.start} to {self.position.at}"
             )
-        later = [number for number, one in self._segments.items() if one.stop.place(epoch) > read.start.place(epoch)]
+        later = [
+            number for number, segment in self._segments.items() if segment.stop.place(epoch) > read.start.place(epoch)
+        ]
         for number in later:
-            # all rows stand in the last segment: each merge reads that one
+            # the last segment has all rows: each merge reads it
             is_last = number == self._last
-            one, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
-            nulled = {**one.nulled, **read.nulled} if is_last else one.nulled
-            wider = replace(one, tables={**one.tables, **tables}, nulled=nulled)
+            segment, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
+            nulled = {**segment.nulled, **read.nulled} if is_last else segment.nulled
+            wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
             store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
             self._segments[number] = wider
 
     def log(self) -> TransactionLog:
-        """All spooled transactions that have GTIDs; none of them is read before it is needed."""
+        """All spooled transactions that have GTIDs; they are read only when they are needed."""
         epoch = self._opened.epoch
         segments = (
-            LoggedSegment(one.gtids, one.start.place(epoch), one.stop.place(epoch), partial(self._transactions, one))
-            for one in self._segments.values()
+            LoggedSegment(
+                segment.gtids,
+                segment.start.place(epoch),
+                segment.stop.place(epoch),
+                partial(self._transactions, segment),
+            )
+            for segment in self._segments.values()
         )
         return TransactionLog(segments, self._opened.gtids or GtidSet())
 
@@ -215,23 +228,25 @@ class Spool:
         return sum(file[1] for file in files if file is not None)
 
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
-        """How many values of the table's new rows the user chose to be NULL, in segments between these places."""
+        """How many values of new rows of the table the user chose to be NULL, in segments between these places."""
         return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))
 
-    def forget(self, before: Place, keep: timedelta = NOTHING) -> None:
-        """Drop the segments that end at or before this place: no mark needs them any more.
+    def forget(self, before: Place, keep: timedelta = NO_TIME) -> None:
+        """Drop the segments that end at or before this place, which no mark needs any more.
 
-        The changelog has them for the time `keep`, counted from when they were spooled.
+        Readers of the changelog can read them for the time `keep`, counted from when they were spooled.
         """
-        ended = [number for number, one in self._segments.items() if one.stop.place(self._opened.epoch) <= before]
-        if not ended and not self._passed:
+        ended = [
+            number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= before
+        ]
+        if not ended and not self._skipped:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
-        # a crash in between leaves manifests that end before or where the spool begins: `load` passes them over
+        # a crash leaves manifests that end at or before the start of the spool: `load` skips them
         store.replace(self.folder / "opened.json", opened.to_json())
         self._opened = opened
-        dropped = self._passed | {number: self._segments.pop(number) for number in ended}
-        self._passed = {}
+        dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
+        self._skipped = {}
         manifests = [(self.folder / "segments" / f"{number:06d}.json", one) for number, one in dropped.items()]
         archive.keep(self.folder, opened.epoch, manifests, keep, time.time())
 
@@ -248,15 +263,15 @@ class Spool:
             raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
 
     def _whole_file(self, name: str, rows: int) -> str:
-        """The path of a file that has as many rows as its manifest says; a truncated one has lost its footer."""
+        """The path of a file with the row count of its manifest; a truncated file has no footer, and cannot be read."""
         try:
-            there = pq.read_metadata(self.folder / name).num_rows
+            found = pq.read_metadata(self.folder / name).num_rows
         except (OSError, pa.ArrowException) as error:
             raise StateUnreadable(
                 f"the spool in {self.folder} lacks {name}, or it is damaged: {error}; remove the folder and run again"
             ) from error
-        if there != rows:
-            raise StateUnreadable(f"{self.folder / name} has {there} rows, not {rows}; remove the folder and run again")
+        if found != rows:
+            raise StateUnreadable(f"{self.folder / name} has {found} rows, not {rows}; remove the folder and run again")
         return str(self.folder / name)
 
     def _between(self, after: Place, stop: Place) -> Iterable[Manifest]:
@@ -269,7 +284,7 @@ class Spool:
 
 
 def _boundaries(doc: Mapping[str, int] | Sequence[str]) -> dict[FilePosition, int]:
-    """What was noted; the previous version noted a list, which does not tell one history from another."""
+    """The noted boundaries; the list of the previous version does not distinguish histories, so it is dropped."""
     return {FilePosition.parse(at): int(began) for at, began in doc.items()} if isinstance(doc, Mapping) else {}
 
 

@@ -1,4 +1,7 @@
-"""The documents of the state folder: JSON files, each whole when it exists, also after a crash."""
+"""The documents of the state folder: JSON files, each complete when it exists, also after a crash.
+
+`storage_errors` names every failure of the state folder, also for the rooms that write other files into it.
+"""
 
 import json
 import os
@@ -9,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from lakeingest.disk import sync
-from lakeingest.errors import StorageFailed
+from lakeingest.errors import Retryable, StorageFailed
 
 
 def create(path: Path, doc: Mapping[str, Any]) -> bool:
     """Make the document; False, and nothing is changed, when it exists. StorageFailed when it cannot be written."""
-    with writing(path), _whole(path, doc) as new:
+    with storage_errors(path), _whole(path, doc) as new:
         try:
             os.link(new, path)
         except FileExistsError:
@@ -24,7 +27,7 @@ def create(path: Path, doc: Mapping[str, Any]) -> bool:
 
 def replace(path: Path, doc: Mapping[str, Any]) -> None:
     """Make or replace the document: a reader sees the old or the new one. StorageFailed when it cannot be written."""
-    with writing(path), _whole(path, doc) as new:
+    with storage_errors(path), _whole(path, doc) as new:
         new.replace(path)
 
 
@@ -35,31 +38,40 @@ def read(path: Path) -> Any:
 
 def make_folder(path: Path) -> None:
     """Make the folder if it is missing. StorageFailed when it cannot be made."""
-    with writing(path):
+    with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def delete(path: Path) -> None:
     """Remove the document if it exists. StorageFailed when it cannot be removed."""
-    with writing(path):
+    with storage_errors(path):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """StorageFailed, which names the path, when the block cannot write there."""
+def storage_errors(path: Path, action: str = "written") -> Iterator[None]:
+    """StorageFailed, which names the path, when the block cannot write there; Retryable when memory is short.
+
+    Errors of connections pass: a block may read from the source what it writes.
+    """
     try:
         yield
+    except (ConnectionError, TimeoutError):
+        raise
     except OSError as error:
         raise StorageFailed(
-            f"the state folder cannot be written: {path}: {error.strerror}; make room or repair it, then run the same"
-            " command again"
+            f"the state folder cannot be {action}: {path}: {error.strerror or error}; make room or repair it, then run"
+            " the same command again"
+        ) from error
+    except MemoryError as error:
+        raise Retryable(
+            f"{path}: memory is short: {error}; give the run more, then run the same command again"
         ) from error
 
 
 @contextmanager
 def _whole(path: Path, doc: Mapping[str, Any]) -> Iterator[Path]:
-    """The document in a file beside `path`, safe on the disk; so is what the block makes of it."""
+    """A durable file with the document, beside `path`; what the block makes of it is durable, too."""
     new = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
     try:
         with new.open("w") as file:

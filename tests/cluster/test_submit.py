@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from lakeingest.cli import app
 from lakeingest.commands.submit import Submission, submit
+from lakeingest.config import FORMATS
 from lakeingest.errors import ConfigError, NotBuiltYet, OperatorNeeded
-from lakeingest.spark.session import JARS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "emr-serverless.md").read_text()
 REGION = "eu-central-1"
@@ -82,7 +82,7 @@ def test_spark_is_told_what_a_session_here_is_told(pipeline: Pipeline) -> None:
     told = properties(submit(pipeline(), ["spark.conf={spark.executor.cores: '4', spark.sql.session.timeZone: Z}"]))
     assert told["spark.sql.catalog.lake.warehouse"] == "s3://company/lake"
     assert told["spark.sql.catalog.lake.cache-enabled"] == "false"
-    assert told["spark.jars.packages"] == JARS["iceberg"][0]
+    assert told["spark.jars.packages"] == FORMATS["iceberg"].jars[0]
     assert (told["spark.executor.cores"], told["spark.sql.session.timeZone"]) == ("4", "Z")
     assert properties(submit(pipeline()))["spark.sql.session.timeZone"] == "UTC"
     for side in (DRIVER, "spark.executorEnv"):
@@ -105,7 +105,7 @@ def test_hudi_needs_no_catalog(pipeline: Pipeline) -> None:
     path = pipeline(pipeline().read_text().replace("catalog: {type: glue}", "format: hudi"))
     told = properties(submit(path))
     assert told["spark.sql.extensions"] == "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
-    assert told["spark.jars.packages"] == JARS["hudi"][0]
+    assert told["spark.jars.packages"] == FORMATS["hudi"].jars[0]
 
 
 def test_each_submission_is_a_job_of_its_own(pipeline: Pipeline) -> None:

@@ -119,10 +119,10 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yml"
     path.write_text("mine")
     for taken in (path, tmp_path):
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="exists already"):
             init(taken, "mysql://nobody@127.0.0.1:1/", {})
     assert path.read_text() == "mine"
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="does not exist; make it first"):
         init(tmp_path / "no" / "pipeline.yml", None, {})
 
 

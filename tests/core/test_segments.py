@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeingest.core.history import History, LastEvent
-from lakeingest.core.position import FilePosition, GtidSet, Position
-from lakeingest.core.segments import Segment, bytes_between, cut
+from lakeingest.core.position import FilePosition, GtidSet, Position, bytes_between
+from lakeingest.core.segments import Segment, cut
 
 SKIP = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7")
 SEEN = History(1_700_000_000, LastEvent(126, "ab"))

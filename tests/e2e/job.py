@@ -93,7 +93,7 @@ class Job:
 
     def progress(self, table: str) -> Progress | None:
         """What the table's last marked commit says; nothing is changed."""
-        staged = open_target(self.config).look(TableId(self.database, table))
+        staged = open_target(self.config).inspect(TableId(self.database, table))
         return None if staged is None else staged.progress
 
     def published(self, table: str) -> list[tuple[Any, ...]]:

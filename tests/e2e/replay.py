@@ -66,8 +66,14 @@ def _value(field: dict[str, Any], value: Any) -> Any:
         assert field["optional"]
         return None
     name = field.get("name", "").rpartition(".")[2]
-    kinds = {"string": str, "boolean": bool, "bytes": str, "array": list, "struct": dict}
-    assert isinstance(value, kinds.get(field["type"], (int, float))), field
+    kinds: dict[str, tuple[type, ...]] = {
+        "string": (str,),
+        "boolean": (bool,),
+        "bytes": (str,),
+        "array": (list,),
+        "struct": (dict,),
+    }
+    assert type(value) in kinds.get(field["type"], (int, float)), field
     match name:
         case "Decimal":
             digits = int.from_bytes(base64.b64decode(value), "big", signed=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_a_changelog_is_every_row_and_then_the_changes_in_order(copied: Pipe) ->
     assert ops(printed) == ["+I"] * 25 + ["+I"] * 2 + ["-U", "+U"] * 3 + ["-D"] * 2 + ["-U", "+U", "+I"]
     assert replayed(printed) == source(copied)
     docs = [json.loads(line) for line in printed]
-    assert all(doc["position"] <= after["position"] for doc, after in zip(docs, docs[1:], strict=False))
+    assert all(doc["position"] <= after["position"] for doc, after in pairwise(docs))
     assert len({doc["position"] for doc in docs}) == len(docs) - 23
     assert {(doc["committed_at"], doc["gtid"]) for doc in docs[:25]} == {(None, None)}
     server = query(copied.connection, "SELECT @@server_uuid")[0][0]
@@ -303,9 +304,7 @@ def test_keys_that_only_the_server_can_order_come_when_the_table_is_published(pi
 
 
 @pytest.mark.parametrize("seconds", [0, 86_400])
-def test_a_reader_that_follows_gets_each_change_once(
-    pipe: Pipe, seconds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a run that follows, from before the table is copied on, while segments are archived and put together."""
     keeping(pipe, seconds)
     monkeypatch.setattr(archive, "JOIN", 4)

@@ -150,7 +150,7 @@ def test_a_quiet_table_is_not_committed_while_another_one_is_busy(shop: Pipe, mo
     """Its position follows now and then, so that neither its lag nor the spool grows; that is no merge."""
 
     def version() -> int:
-        staged = open_target(shop.config).look(TableId(shop.database, "quiet"))
+        staged = open_target(shop.config).inspect(TableId(shop.database, "quiet"))
         assert staged is not None
         return staged.version
 
@@ -216,25 +216,25 @@ def test_a_source_that_stays_away_ends_the_run(shop: Pipe, monkeypatch: pytest.M
             raise SourceAway("the source is away: gone; run the same command again when it is back")
         return "done"
 
-    with opened(shop.config, (), shop.events.append, shop.spark) as context:
-        assert follow.persistently(context, lambda: False, work) == "done"
+    with opened(shop.config, (), shop.events.append, shop.spark) as run:
+        assert follow.persistently(run, lambda: False, work) == "done"
         assert [event.pause for event in shop.seen(SourceLost) if isinstance(event, SourceLost)] == [0.5, 0.6, 0.7]
         failures[0] = 4
         with pytest.raises(SourceAway):
-            follow.persistently(context, lambda: False, work)
+            follow.persistently(run, lambda: False, work)
         failures[0] = 4
-        assert follow.persistently(context, lambda: failures[0] == 2, work) is None
+        assert follow.persistently(run, lambda: failures[0] == 2, work) is None
 
 
 def test_the_end_of_the_binlog_is_noted_while_a_run_is_at_work(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backlog within one file is cut there, by this run and by one that comes after it was killed."""
     monkeypatch.setattr(boundaries, "EVERY_SECONDS", 0.1)
     ends = []
-    with opened(shop.config, (), shop.events.append, shop.spark) as context:
+    with opened(shop.config, (), shop.events.append, shop.spark) as run:
         for i in range(3):
             shop.sql(f"INSERT INTO busy VALUES ({i + 40}, 'more')")
             ends.append(written_position(shop.connection))
-            soon(lambda: ends[-1] in context.spool.boundaries)
+            soon(lambda: ends[-1] in run.binlog.spool.boundaries)
     loaded = Spool.load(shop.config.state / "spool")
     assert loaded is not None
     assert set(ends) <= set(loaded.boundaries)

@@ -13,8 +13,9 @@ from lakeingest.config import CATALOG
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
 from tests.e2e.pipe import Pipe
@@ -182,7 +183,7 @@ def test_a_foreign_row_stops_us_until_it_is_rolled_back(pipe: Pipe, when: str) -
     pipe.sql(ORDERS, ROWS)
     pipe.run()
     table = TableId(pipe.database, "orders")
-    published = IcebergTarget(pipe.config.target).look(table)
+    published = IcebergTarget(pipe.config.target).inspect(table)
     assert published is not None
     pipe.sql(*CHANGES)
 
@@ -206,7 +207,7 @@ def test_main_rolled_back_is_brought_forward_again(pipe: Pipe) -> None:
     """Someone shows readers an older publish: the next run publishes what it had, though the source stands still."""
     pipe.sql(ORDERS, ROWS)
     pipe.run()
-    older = IcebergTarget(pipe.config.target).look(TableId(pipe.database, "orders"))
+    older = IcebergTarget(pipe.config.target).inspect(TableId(pipe.database, "orders"))
     assert older is not None
     pipe.sql(*CHANGES)
     pipe.run()

@@ -205,11 +205,11 @@ def test_a_boundary_in_a_lost_end_of_the_binlog_stops_nothing(
     pipe = pipe_on(mortal.server)
     pipe.sql(ORDERS, "CREATE DATABASE elsewhere", "CREATE TABLE elsewhere.t (id INT PRIMARY KEY)")
     pipe.run()
-    with opened(pipe.config, (), pipe.events.append, pipe.spark) as context:
-        end = context.spool.position.at
+    with opened(pipe.config, (), pipe.events.append, pipe.spark) as run:
+        end = run.binlog.spool.position.at
         pipe.sql(*(f"INSERT INTO elsewhere.t VALUES ({i})" for i in range(20)))
         deadline = time.monotonic() + 20
-        while not context.spool.boundaries:
+        while not run.binlog.spool.boundaries:
             assert time.monotonic() < deadline
             time.sleep(0.05)
     truncate(mortal, end)

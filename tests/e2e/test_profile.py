@@ -50,7 +50,7 @@ def test_what_tasks_took_is_added_up() -> None:
     with task.stage("read"):
         pass
     for _ in range(2):
-        driver += task
+        driver.add(task)
     assert {name: cost.times for name, cost in spent(driver).items()} == {"commit": 1, "read": 2}
 
 

@@ -142,7 +142,7 @@ def test_splits_of_a_busy_table_stay_few(pipe: Pipe, monkeypatch: pytest.MonkeyP
         if isinstance(event, Spooled) and len(carried) < 5:  # a wave is read, and the next one has not begun
             pipe.sql(f"UPDATE t SET v = 'new' WHERE id % 50 = {len(carried)}")
         if isinstance(event, WaveCommitted):
-            staged = target.look(TableId(pipe.database, "t"))
+            staged = target.inspect(TableId(pipe.database, "t"))
             assert staged is not None
             carried.append(len(staged.progress.splits.all))
 

@@ -213,7 +213,7 @@ def test_a_new_table_that_cannot_be_copied_leaves_the_others(market: Pipe) -> No
         "dates": "PreflightFailed",
     }
     assert "neither a primary key" in found["aloe"][1]
-    assert "is there and is no copy of" in found["dates"][1]
+    assert "exists and is no copy of" in found["dates"][1]
     assert [len(pipe.rows(name)) for name in ("apples", "corn", "figs")] == [3, 3, 1]
     assert isinstance(pipe.events[-1], Published | TableStopped)
     pipe.assert_equal("apples", "corn", "figs")

@@ -122,6 +122,6 @@ class Lake:
 
     def loaded(self) -> Staged:
         """The table as another process finds it."""
-        staged = self.open().load(self.table)
+        staged = self.open().recover(self.table)
         assert staged is not None
         return staged

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
-from lakeingest.lake.durable import DurableFileIO
-from lakeingest.lake.errors import parsed, stored
-from lakeingest.lake.iceberg.history import BUILDING
+from lakeingest.lake.errors import parsed, storage_errors
+from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Crash, Lake, Raw
 
@@ -112,10 +112,10 @@ def test_a_warehouse_that_cannot_be_made_is_named(lake_config: Config, tmp_path:
     (tmp_path / "warehouse").touch()
     settings = lake_config.target.model_copy(update={"warehouse": tmp_path / "warehouse" / "lake"})
     target, table = IcebergTarget(settings), TableId("shop", "orders")
-    named(StorageFailed, f"^{settings.warehouse} cannot be read or written", lambda: target.load(table))
+    named(StorageFailed, f"^{settings.warehouse} cannot be read or written", lambda: target.recover(table))
 
 
-def test_a_catalog_that_is_none_is_named(own: Lake, tmp_path: Path) -> None:
+def test_a_damaged_catalog_is_named(own: Lake, tmp_path: Path) -> None:
     """No database, no file, a broken one."""
     made = own.created()
     catalog = catalog_of(tmp_path)
@@ -150,7 +150,7 @@ def test_a_read_only_catalog_is_named(own: Lake, tmp_path: Path) -> None:
             f"^{catalog_of(tmp_path)} .*attempt to write a readonly database",
             lambda: own.open().mark(made, made.progress),
         )
-        assert own.open().look(own.table) == made
+        assert own.open().inspect(own.table) == made
         file.seek(18)
         file.write(kept)
     assert own.open().mark(made, made.progress).progress == made.progress
@@ -190,7 +190,7 @@ def test_a_file_that_is_gone_is_named(lake: Lake, raw: Raw, file: str) -> None:
         if "metadata" in file:
             named(StateUnreadable, gone.name, lambda: lake.open().mark(staged, staged.progress))
         if "json" in file:
-            named(StateUnreadable, gone.name, lambda: lake.open().look(lake.table))
+            named(StateUnreadable, gone.name, lambda: lake.open().inspect(lake.table))
     assert lake.loaded() == staged
     assert lake.rows(lake.merge(staged, (1, "b", False))) == [(1, "b")]
 
@@ -208,7 +208,7 @@ def test_a_file_that_is_cut_off_is_named(lake: Lake, raw: Raw, file: str) -> Non
     assert lake.loaded() == staged
 
 
-def test_a_file_whose_names_are_no_text_is_named(lake: Lake, raw: Raw) -> None:
+def test_a_file_whose_column_names_are_no_text_is_named(lake: Lake, raw: Raw) -> None:
     """So PyIceberg may find one that is cut off, since it reads on after its end."""
     staged = lake.copied((1, "a"))
     damaged = newest(raw, "metadata/snap-*.avro")
@@ -267,7 +267,7 @@ def test_a_lack_of_memory_is_tried_again_later(error: Exception, tmp_path: Path)
     """Exit 75: another job may have had it, and nothing is half done."""
 
     def fail() -> None:
-        with stored(tmp_path), parsed("file:/data.parquet"):
+        with storage_errors(tmp_path), parsed("file:/data.parquet"):
             raise error
 
     named(Retryable, f"^{tmp_path}: memory is short: ", fail)
@@ -276,23 +276,23 @@ def test_a_lack_of_memory_is_tried_again_later(error: Exception, tmp_path: Path)
 @pytest.mark.parametrize(
     "kind", [one for one in vars(pa.lib).values() if is_of_arrow(one)], ids=lambda one: one.__name__
 )
-def test_what_arrow_says_of_a_files_contents_is_no_bug_of_ours(kind: type[Exception]) -> None:
+def test_errors_of_arrow_about_the_contents_of_a_file_are_named(kind: type[Exception]) -> None:
     """Whatever class it has: the line names the file."""
 
     def fail() -> None:
-        with stored("/warehouse"), parsed("file:/warehouse/data.parquet"):
+        with storage_errors("/warehouse"), parsed("file:/warehouse/data.parquet"):
             raise kind("Couldn't deserialize thrift")
 
     named(StateUnreadable, r"^file:/warehouse/data\.parquet: a file is gone or damaged: ", fail)
 
 
-def test_reads_that_spark_puts_off_are_named_where_they_happen(lake: Lake, raw: Raw, lake_config: Config) -> None:
-    """Whoever works with the rows of `read` does so within `stored`."""
+def test_errors_of_lazy_reads_are_named_where_they_happen(lake: Lake, raw: Raw, lake_config: Config) -> None:
+    """Whoever works with the rows of `read` does so within `storage_errors`."""
     staged = lake.copied((1, "a"))
     [gone] = Path(raw(BUILDING).location().removeprefix("file:")).glob("data/*.parquet")
 
     def read() -> None:
-        with stored(lake_config.target.warehouse):
+        with storage_errors(lake_config.target.warehouse):
             lake.rows(staged)
 
     with without(gone):
@@ -300,7 +300,7 @@ def test_reads_that_spark_puts_off_are_named_where_they_happen(lake: Lake, raw: 
     read()
 
 
-def test_what_is_no_matter_of_storage_keeps_its_own_name(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_that_are_not_of_storage_pass_unchanged(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     """A worker that dies breaks its stream, a name that is unknown is a mistake of ours: neither is a broken disk."""
     lake.created()
     mistakes: list[Callable[[], object]] = [
@@ -310,6 +310,6 @@ def test_what_is_no_matter_of_storage_keeps_its_own_name(lake: Lake, spark: Spar
         lambda: int("none"),
     ]
     for mistake in mistakes:
-        with pytest.raises(Exception) as raised, stored(tmp_path):  # noqa: PT011 - whatever it is, as it is
+        with pytest.raises(Exception) as raised, storage_errors(tmp_path):  # noqa: PT011 - whatever it is, as it is
             mistake()
         assert not isinstance(raised.value, LakeIngestError)

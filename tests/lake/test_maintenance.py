@@ -15,7 +15,8 @@ from lakeingest.config import CATALOG
 from lakeingest.core.progress import Progress
 from lakeingest.errors import MainMoved, StaleWriter
 from lakeingest.lake.iceberg import compaction as tidying
-from lakeingest.lake.iceberg.history import PROGRESS, source_of
+from lakeingest.lake.iceberg.history import source_of
+from lakeingest.lake.marks import PROGRESS
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw
 

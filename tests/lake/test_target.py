@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.formats]
 
 def test_a_new_table_is_invisible(lake: Lake, spark: SparkSession) -> None:
     """Until its first publish nobody takes an empty table for the truth; its progress is there."""
-    assert lake.open().load(lake.table) is None
+    assert lake.open().recover(lake.table) is None
     made = lake.created()
     assert not is_shown(spark, lake.settings, lake.table)
     assert lake.loaded() == made
@@ -48,7 +48,7 @@ def test_a_wave_without_rows_is_a_commit(lake: Lake) -> None:
     assert lake.rows(staged) == []
 
 
-def test_files_that_were_not_committed_are_no_rows(lake: Lake) -> None:
+def test_uncommitted_files_add_no_rows(lake: Lake) -> None:
     """A retried or speculative task writes the same rows again, under other names."""
     made = lake.created()
     target = lake.open()
@@ -186,7 +186,7 @@ def test_only_what_was_never_published_is_discarded(lake: Lake) -> None:
     """A table that readers see is never dropped; one that is being built leaves room for a new one."""
     lake.copied((1, "a"))
     lake.open().discard(lake.table)
-    assert lake.open().load(lake.table) is None
+    assert lake.open().recover(lake.table) is None
     published = lake.published((2, "b"))
     with pytest.raises(StaleWriter, match=str(lake.table)):
         lake.open().discard(lake.table)
@@ -220,7 +220,7 @@ def test_a_crash_within_the_first_publish_is_finished(lake: Lake) -> None:
     staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
     with pytest.raises(Crash):
         lake.publish(staged, target=lake.dying_before("rename"))
-    assert lake.open().look(lake.table) == replace(staged, published=staged.version)
+    assert lake.open().inspect(lake.table) == replace(staged, published=staged.version)
     assert lake.loaded() == replace(staged, published=staged.version)
     assert lake.seen() == [(1, "a")]
     lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
@@ -231,7 +231,7 @@ def test_a_crash_between_discard_and_create_begins_anew(lake: Lake) -> None:
     """There is no table then; the one that is made next has nothing of the old, nor takes anything of its writers."""
     old = lake.open().mark(lake.copied((1, "old")), lake.leveled(lake.loaded(), 20))
     lake.open().discard(lake.table)
-    assert lake.open().load(lake.table) is None
+    assert lake.open().recover(lake.table) is None
     made = lake.created()
     late_ones: list[Callable[[], object]] = [
         lambda: lake.open().mark(old, old.progress),
@@ -258,7 +258,7 @@ def test_a_writer_of_a_table_that_is_gone_is_refused(lake: Lake) -> None:
     for late in late_ones:
         with pytest.raises(StaleWriter, match=str(lake.table)):
             late()
-    assert lake.open().load(lake.table) is None
+    assert lake.open().recover(lake.table) is None
 
 
 def test_of_two_runs_that_make_a_table_one_is_refused(lake: Lake) -> None:

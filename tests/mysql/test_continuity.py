@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from lakeingest.core.history import Committed, History, LastEvent
-from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.position import FilePosition, Position, file_start
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql import binlog_reader
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import FILE_START, connect
+from lakeingest.mysql.connection import connect
 from lakeingest.mysql.continuity import file_began, prove, still_there
 from lakeingest.mysql.dialect import MARIADB, dialect
 from tests.mysql.database import EPOCH, SERVER_IDS, Db
@@ -148,7 +148,7 @@ def test_a_purged_file_disproves_nothing(db: Db) -> None:
     state = server_state(db.connection)
     prove(db.source, Position(state.uuid, EPOCH, at, state.executed, history), ())
     began = History(file_began(db.source, at.file), None, history.last)
-    prove(db.source, Position(state.uuid, EPOCH, FilePosition(at.file, FILE_START), state.executed, began), {at.file})
+    prove(db.source, Position(state.uuid, EPOCH, file_start(at.file), state.executed, began), {at.file})
 
 
 def test_a_position_behind_the_end_of_an_older_file_is_gone(db: Db) -> None:

@@ -20,7 +20,7 @@ from lakeingest.core.change import ChangeRow, RowKind
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.collapse import collapse
 from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Low, Place
+from lakeingest.core.position import Gtid, GtidSet, Low, Place, file_start
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.core.splits import Split, Splits
@@ -30,7 +30,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.mysql import chunk_reader
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
-from lakeingest.mysql.connection import FILE_START, connect, free_server_id, query, written_position
+from lakeingest.mysql.connection import connect, free_server_id, query, written_position
 from tests.beside import beside
 from tests.core.logged import log_of
 from tests.mysql.database import Db, database_on
@@ -94,7 +94,7 @@ def race(db: Db, writers: int) -> Outcome:
     db = replace(db, source=plain_text)
     schema = db.table("t", "id BIGINT PRIMARY KEY AUTO_INCREMENT, v INT")
     db.run("FLUSH BINARY LOGS")
-    start = FilePosition(written_position(db.connection).file, FILE_START)
+    start = file_start(written_position(db.connection).file)
     state = server_state(db.connection)
     snapshots = []
     with writing(db, writers):

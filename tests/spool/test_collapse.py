@@ -107,7 +107,7 @@ def test_filter_and_collapse_are_those_of_the_core(tmp_path: Path, seed: int, ar
     assert found == {last: (number[row], row.kind.is_delete) for last, row in collapse(wanted).items()}
 
 
-def test_keys_beyond_the_signed_range_are_told_apart(tmp_path: Path) -> None:
+def test_keys_beyond_the_signed_range_are_distinguished(tmp_path: Path) -> None:
     """Ranges of a BIGINT UNSIGNED key are exact up to 2^64 - 1, and so are its bounds."""
     keys = [0, 2**63 - 1, 2**63, 2**64 - 1]
     rows = [ChangeRow(RowKind.INSERT, (one,), Place(1, 9, 4), ordinal) for ordinal, one in enumerate(keys)]
@@ -134,3 +134,44 @@ def test_a_batch_is_cut_into_ranges_of_about_as_many_rows(tmp_path: Path) -> Non
     assert np.std(counts) < 0.2 * np.mean(counts)
     hot = [ChangeRow(RowKind.INSERT, (7 if n % 10 else n,), Place(1, 9, 4), n) for n in range(1_000)]
     assert 1 <= len(cut(spooled(tmp_path, random.Random(3), hot, pa.int64()), "k0", 4)) <= 4
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("parts", [1, 4])
+def test_of_the_keys_of_a_patch_the_changes_after_its_place_are_needed(tmp_path: Path, seed: int, parts: int) -> None:
+    """Whatever the marks of their splits; the row of the patch is the last one where no change follows it."""
+    chance = random.Random(seed)
+    rows, plan = change_rows(chance, 2, 2000), plan_of(chance, 2)
+    patches = []
+    taken: set[Key] = set()
+    for number in range(2):
+        at, keys = place(chance), {key(chance, 2) for _ in range(30)} - taken
+        taken |= keys
+        again = [ChangeRow(chance.choice([RowKind.INSERT, RowKind.DELETE]), one, at, 0) for one in sorted(keys)]
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        patches.append((at, again, spooled(folder, chance, again, pa.int64())))
+    files = [file for _, _, found in patches for file in found]
+    places = [at for at, _, found in patches for _ in found]
+    all_files = [*files, *spooled(tmp_path, chance, rows, pa.int64())]
+    since = {row.key: at for at, again, _ in patches for row in again}
+    wanted = [
+        *(row for _, again, _ in patches for row in again),
+        *(
+            row
+            for row in rows
+            if row.place <= plan.stop
+            and (since[row.key] < row.place if row.key in since else plan.should_apply(row.place, row.key))
+        ),
+    ]
+    expected: dict[Key, bool] = {}
+    for row in wanted:
+        expected[row.key] = row.kind.is_delete
+    found: dict[Key, bool] = {}
+    for part in cut(all_files, "k0", parts):
+        some = collapsed(all_files, ["k0", "k1"], plan.marks, plan.stop, part, places)
+        for first, second, deleted in zip(
+            *(some.changes[name].to_pylist() for name in some.changes.column_names), strict=True
+        ):
+            found[(first, second)] = deleted
+    assert found == expected

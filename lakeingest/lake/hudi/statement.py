@@ -1,4 +1,4 @@
-"""MERGE INTO, which Hudi publishes by: the statement, what it will do, and how it is run."""
+"""MERGE INTO, with which Hudi publishes: the statement, its effects, and how it runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str]) -> str:
     """The statement that upserts and deletes the rows of `changes`, which has these columns, in `target`.
 
-    The clauses exclude one another: of two that hold, Hudi drops the delete.
+    The clauses exclude one another: if two apply, Hudi drops the delete.
     """
     columns = [quote(name) for name in names if name != DELETED]
     on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
@@ -30,22 +30,22 @@ def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[st
 
 
 def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -> Effects:
-    """What the statement will do to the keys of the present rows, counted before it and apart from it."""
+    """What the statement will do to the keys of the present rows, counted by a job before it."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    there = F.col("_lakeingest_there").isNotNull()
+    present_key = F.col("_lakeingest_there").isNotNull()
     gone = F.col(DELETED)
     row = (
         changes.select(*key, DELETED)
         .join(present.select(*key).withColumn("_lakeingest_there", F.lit(1)), on=list(key), how="left")
-        .agg(F.count_if(~gone & ~there), F.count_if(~gone & there), F.count_if(gone & there))
+        .agg(F.count_if(~gone & ~present_key), F.count_if(~gone & present_key), F.count_if(gone & present_key))
         .first()
     )
     return Effects(row[0], row[1], row[2]) if row else Effects(0, 0, 0)
 
 
 def merge_folder(folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession") -> None:
-    """Merge into the Hudi table in a folder. MERGE INTO names its table, so the folder gets a name meanwhile."""
+    """Merge into the Hudi table in a folder. MERGE INTO needs the name of a table, so the folder has one meanwhile."""
     target = f"lakeingest_{folder.name.encode().hex()}"
     changes.createOrReplaceTempView("lakeingest_changes")
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
@@ -58,7 +58,7 @@ def merge_folder(folder: Path, changes: "DataFrame", key: Sequence[str], spark: 
 
 @contextmanager
 def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    """The session with these settings; SQL has no other way to give them to Hudi."""
+    """Give the session these settings for the block; SQL cannot hand them to Hudi in another way."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():

@@ -16,13 +16,13 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.lake.errors import parsed, unreadable
 from lakeingest.lake.hudi.staging import files_of
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import OWNER, PREFIX, VERSION, metadata_of, writes
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, writes
+from lakeingest.lake.marks import OWNER, POSITION
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Published
 from lakeingest.rows import laid_over, table_schema
 
 BATCH_ROWS = 4_096
-_POSITION = "lakeingest.position"
 
 
 class HudiVersions:
@@ -33,19 +33,19 @@ class HudiVersions:
 
     def published(self, table: TableId) -> list[Published]:
         """The commits of ours in the active timeline whose files no cleaning has removed."""
-        folder = self._target.settings.folder(table)
-        with self._target.stored():
+        folder = self._target._place(table)  # noqa: SLF001 - of the same package
+        with self._target.storage_errors():
             return [one for one, _ in _readable(folder, table)]
 
     def last(self, table: TableId) -> Staged | None:
         """The last commit of staging, or what readers see."""
-        return self._target.look(table) if self._target.exists() else None
+        return self._target.inspect(table) if self._target.exists() else None
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
         """Those of a published commit; else of staging: its own rows, or what readers see, under its changes."""
         table = schema.table
-        folder = self._target.settings.folder(table)
-        with self._target.stored():
+        folder = self._target._place(table)  # noqa: SLF001 - of the same package
+        with self._target.storage_errors():
             found = {one.version: instant for one, instant in _readable(folder, table)}
             if version in found:
                 yield from _visible(folder, found[version], schema)
@@ -82,7 +82,7 @@ def _readable(folder: Path, table: TableId) -> list[tuple[Published, str]]:
                 given: Mapping[str, str] = metadata["extraMetadata"] or {}
         except FileNotFoundError:  # a run archived it since its name was read
             continue
-        position = given.get(PREFIX + _POSITION)
+        position = given.get(PREFIX + POSITION)
         if begun >= earliest and given.get(PREFIX + OWNER) == str(table) and position:
             found.append((Published(int(given[PREFIX + VERSION]), Place.parse(position)), begun))
     return found

@@ -1,7 +1,7 @@
-"""Properties of an Iceberg table that users may set, as far as our own writes heed them.
+"""Properties of an Iceberg table that users may set, and which of them our writes obey.
 
-Where files lie, how they are compressed, and which bounds they have, is the user's to say. A value that PyIceberg
-cannot use, which Spark lets anyone set, must not end a run; sizes of files and pages are ours.
+Users decide where files are, how they are compressed, and which bounds they have. Spark lets anyone set values that
+PyIceberg cannot use; they must not end a run. Sizes of files and pages are ours.
 """
 
 import re
@@ -21,8 +21,8 @@ _USABLE = {
 }
 
 
-def heeded(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that a writer of ours is given; where one is left out, PyIceberg's default holds."""
+def usable(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties for our writers; for those that are left out, PyIceberg's default applies."""
     return {name: value for name, value in properties.items() if not _OURS.fullmatch(name) and _is_usable(name, value)}
 
 

@@ -2,8 +2,8 @@
 
 Properties of a marked staging commit (its snapshot's summary), always complete:
 `lakeingest.progress` all that the next step depends on · `lakeingest.base` the snapshot it builds on ·
-`lakeingest.commit` its own name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
-commit is no progress of ours: it is reset.
+`lakeingest.commit` its unique name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
+commit carries no progress: it is reset.
 """
 
 import functools
@@ -30,36 +30,45 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.disk import make_folder
-from lakeingest.errors import MainMoved, NotOurTable, StaleWriter, UnsupportedTable
-from lakeingest.lake.durable import IO, sync_commits
-from lakeingest.lake.errors import kept, stored, unreadable
+from lakeingest.errors import MainMoved, StaleWriter, UnsupportedTable
+from lakeingest.lake.errors import names_storage_errors, storage_errors, unreadable
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
-from lakeingest.lake.iceberg.commit import commit, stale, until_known
-from lakeingest.lake.iceberg.compaction import tidied
+from lakeingest.lake.iceberg.commit import commit, until_known
+from lakeingest.lake.iceberg.compaction import with_compaction
 from lakeingest.lake.iceberg.data_files import write_rows
+from lakeingest.lake.iceberg.durable import IO, sync_commits
 from lakeingest.lake.iceberg.expiry import delete, expire, limits, sweep, trim
-from lakeingest.lake.iceberg.history import BUILDING, MAIN, STAGING, is_marked, shown, source_of, standing, tip
+from lakeingest.lake.iceberg.history import (
+    MAIN,
+    STAGING,
+    is_marked,
+    published_snapshot,
+    resume_point,
+    source_of,
+    tip,
+)
 from lakeingest.lake.iceberg.marks import mark, reset
-from lakeingest.lake.iceberg.merger import IcebergMerger, files_with, written
-from lakeingest.lake.iceberg.properties import heeded
+from lakeingest.lake.iceberg.merger import IcebergMerger, files_and_effects, files_with
+from lakeingest.lake.iceberg.properties import usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
+from lakeingest.lake.iceberg.types import iceberg_schema, iceberg_type
+from lakeingest.lake.marks import BUILDING, OWNER, POSITION
+from lakeingest.lake.refusals import not_ours, published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Staged
-from lakeingest.lake.types import iceberg_schema, iceberg_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OWNER = "lakeingest.table"  # table property: the source table that this is the copy of
 VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
 _PROPERTIES = {
     "format-version": str(VERSION),
     "write.merge.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
-    # larger dictionaries do not pay: files without them are smaller, and written in two thirds of the time
+    # files without larger dictionaries are smaller, and written in two thirds of the time
     "write.parquet.dict-size-bytes": str(64 << 10),
 }
 
@@ -80,36 +89,36 @@ class IcebergTarget:
 
     def __init__(self, settings: config.Target) -> None:
         self.settings = settings
-        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run looked for
+        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
-        with self.stored():
+        with self.storage_errors():
             make_folder(self.settings.warehouse)
             catalog = SqlCatalog(config.CATALOG, **self.settings.pyiceberg_properties(), **{"py-io-impl": IO})
             sync_commits(catalog.engine)
             return catalog
 
     def exists(self) -> bool:
-        """Whether the catalog does."""
+        """Whether the catalog exists."""
         return self.settings.catalog_file.exists() and bool(self._catalog)
 
-    @kept
+    @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
         """All names in the catalog."""
         found = [name for space in self._catalog.list_namespaces() for name in self._catalog.list_tables(space)]
         return {(".".join(space), name.removesuffix(BUILDING)) for *space, name in found}
 
-    def stored(self) -> AbstractContextManager[None]:
-        """Names what fails in the warehouse and the catalog."""
-        return stored(self.settings.warehouse, self.settings.catalog_file)
+    def storage_errors(self) -> AbstractContextManager[None]:
+        """Names a failure of the warehouse or the catalog."""
+        return storage_errors(self.settings.warehouse, self.settings.catalog_file)
 
-    @kept
-    def load(self, table: TableId) -> Staged | None:
+    @names_storage_errors
+    def recover(self, table: TableId) -> Staged | None:
         """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
 
-        Where someone's compaction is on main, staging is branched again from that, with the progress it had there; so
-        it is where someone removed the branch. A table that nobody has seen is dropped then, to be copied again.
+        If someone compacted main or removed the branch, staging is branched again from main, with the same progress. An
+        unpublished table that lost its branch is dropped, to be copied again.
         """
         try:
             loaded = self._find(table)
@@ -121,14 +130,14 @@ class IcebergTarget:
             return self._went_back(table, lost)
         if loaded is None:
             return None
-        staged = standing(table, loaded)
+        staged = resume_point(table, loaded)
         if staged is None:
             self.discard(table)
             return None
         assert_whole(table, loaded, staged.version)
         if loaded.name() == self._building(table) and staged.published is not None:
-            self._show(table, loaded)
-            return self.load(table)
+            self._give_name(table, loaded)
+            return self.recover(table)
         if found := damaged(loaded, staged.version, self._whole[table]):
             whole = newest_whole(loaded)
             if whole is None and staged.published is None:
@@ -143,20 +152,20 @@ class IcebergTarget:
         if marked and staged.version == tip(loaded, STAGING).snapshot_id:
             return staged
         self._finish(table, loaded, functools.partial(reset, table))
-        return self.load(table)
+        return self.recover(table)
 
-    @kept
-    def look(self, table: TableId) -> Staged | None:
-        """What `load` would answer; nothing is changed."""
+    @names_storage_errors
+    def inspect(self, table: TableId) -> Staged | None:
+        """What `recover` would answer; it changes nothing."""
         loaded = self._find(table)
-        staged = None if loaded is None else standing(table, loaded)
+        staged = None if loaded is None else resume_point(table, loaded)
         if loaded is not None and staged is not None:
             assert_whole(table, loaded, staged.version)
         return staged
 
-    @kept
+    @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Build the table aside, in one commit: an empty main to branch from, and its first progress on the branch."""
+        """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
         table, name = schema.table, self._building(schema.table)
         self._catalog.create_namespace_if_not_exists(name[0])
         transaction = self._catalog.create_table_transaction(
@@ -170,44 +179,44 @@ class IcebergTarget:
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
         mark(transaction, progress, empty.snapshot_id)
         version = commit(table, transaction, lambda: self._loaded(name))[STAGING]
-        if self._catalog.table_exists(self._name(table)):  # made and published by another run since we looked
+        if self._catalog.table_exists(self._name(table)):  # another run made and published it meanwhile
             self._catalog.drop_table(name)
             raise stale(table)
         return Staged(progress, version, None)
 
-    @kept
+    @names_storage_errors
     def discard(self, table: TableId) -> None:
         """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
         loaded = self._table(table)
-        if shown(loaded) is not None:
+        if published_snapshot(loaded) is not None:
             raise stale(table)
 
         def is_gone() -> bool:
             found = self._find(table)
-            if found is not None and shown(found) is not None:
+            if found is not None and published_snapshot(found) is not None:
                 raise stale(table)
             return found is None or found.metadata.table_uuid != loaded.metadata.table_uuid
 
         until_known(table, lambda: self._catalog.drop_table(self._building(table)), is_gone)
 
-    @kept
+    @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
         """For the executors."""
         return IcebergWriter(self._table(table).metadata)
 
-    @kept
+    @names_storage_errors
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
         added = [file for pickled in files for file in pickle.loads(pickled)]  # noqa: S301 - by our own executors
         return self._commit(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
 
-    @kept
+    @names_storage_errors
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
-        """For the executors, with the files that they have to look into."""
+        """For the executors, with the files that they have to read."""
         loaded = self._with(staged.progress.table, staged.version)
         return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], bounds))
 
-    @kept
+    @names_storage_errors
     def commit_merge(
         self,
         staged: Staged,
@@ -215,35 +224,37 @@ class IcebergTarget:
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """Positions of the old rows and files of the new ones, in one marked commit."""
-        files, effects = written(merged)
+        """Positions of the old rows and files of the new rows, in one marked commit."""
+        files, effects = files_and_effects(merged)
         loaded = self._with(staged.progress.table, staged.version)
-        changes = tidied(loaded, staged.version, files)
-        delete(loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added})  # put together
+        changes = with_compaction(loaded, staged.version, files)
+        delete(
+            loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added}
+        )  # compacted into another file
         return self._commit(loaded, staged, after(effects), changes), effects
 
-    @kept
+    @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """A commit of nothing but progress."""
+        """A commit of progress alone."""
         return self._commit(self._table(progress.table), staged, progress)
 
-    @kept
+    @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
         self._with(table, version)
-        # not `load`, which takes a name with a slash in it for a path
+        # not `spark.read.load`, which takes a name with a slash in it for a path
         return spark.sql(f"SELECT * FROM {self._spark_name(table)} VERSION AS OF {version}")
 
-    @kept
+    @names_storage_errors
     def count(self, table: TableId, version: int) -> int | None:
-        """Rows that were written, less the positions that were deleted, by the snapshot's summary."""
+        """Rows that were written minus positions that were deleted, from the snapshot's summary."""
         snapshot = self._table(table).metadata.snapshot_by_id(version)
         if snapshot is None or snapshot.summary is None:
             raise stale(table)
         totals = [int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes")]
         return totals[0] - totals[1]
 
-    @kept
+    @names_storage_errors
     def publish(
         self,
         staged: Staged,
@@ -260,7 +271,7 @@ class IcebergTarget:
         def build(found: Table) -> Transaction:
             _assert_unmoved(found, staged)
             transaction = OneTransaction(found)
-            transaction.set_properties({**limits(found.properties), "lakeingest.position": copy, **properties})
+            transaction.set_properties({**limits(found.properties), POSITION: copy, **properties})
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
             return transaction
 
@@ -271,10 +282,10 @@ class IcebergTarget:
             raise
         trim(loaded)
         if loaded.name() == self._building(table):
-            self._show(table, loaded)
+            self._give_name(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
 
-    @kept
+    @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
         """The table's properties."""
         return self._table(table).properties
@@ -290,21 +301,21 @@ class IcebergTarget:
             return None
 
     def _find(self, table: TableId) -> Table | None:
-        """The table under its own name, else the one that is being built."""
+        """The table under its name, else under its name until the first publish."""
         for name in (self._name(table), self._building(table)):
             loaded = self._loaded(name)
             if loaded is None:
                 continue
             if loaded.properties.get(OWNER) != str(table):
-                raise _not_ours(table, name)
+                raise not_ours(".".join(name), table)
             version = loaded.metadata.format_version
             if version > VERSION:
                 raise UnsupportedTable(
-                    f"{table}: its copy was altered to version {version} of Iceberg's format, and {VERSION} is what can"
-                    " be written; drop the copy, it must be made again"
+                    f"{table}: someone altered its copy to version {version} of Iceberg's format, and only version"
+                    f" {VERSION} can be written; drop the copy, it must be made again"
                 )
             assert_ours(table, loaded)
-            loaded.metadata = loaded.metadata.model_copy(update={"properties": heeded(loaded.properties)})
+            loaded.metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
             return loaded
         return None
 
@@ -315,7 +326,7 @@ class IcebergTarget:
         return loaded
 
     def _with(self, table: TableId, version: int) -> Table:
-        """The table that has this commit; StaleWriter where it was dropped, and made again."""
+        """The table if it has this commit; StaleWriter when it was dropped and made again."""
         loaded = self._table(table)
         if loaded.metadata.snapshot_by_id(version) is None:
             raise stale(table)
@@ -338,28 +349,28 @@ class IcebergTarget:
         trim(loaded)
         if gone:
             sweep(self._table(table))
-        # main is where it was when the table was loaded, or the publish is refused: never what it is by now
+        # what main was when the table was loaded: the publish is refused if it has moved since
         return Staged(progress, version, staged.published)
 
     def _went_back(self, table: TableId, lost: str) -> Staged | None:
-        staged = self.load(table)
+        staged = self.recover(table)
         return staged and replace(staged, lost=lost)
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
-        """Commit what is built on the table; where the branches stand that it moved."""
+        """Commit what `build` prepares on the table; the answer is the snapshot of each branch that it moved."""
         return commit(table, build(loaded), lambda: self._find(table), build)
 
-    def _show(self, table: TableId, building: Table) -> None:
-        """Give a table its own name, unless another run has."""
+    def _give_name(self, table: TableId, building: Table) -> None:
+        """Give a table its final name, unless another run did."""
         name = self._name(table)
 
-        def is_shown() -> bool:
+        def is_named() -> bool:
             found = self._table(table)
             if found.metadata.table_uuid != building.metadata.table_uuid:
                 raise stale(table)
             return found.name() == name
 
-        until_known(table, lambda: self._catalog.rename_table(building.name(), name), is_shown)
+        until_known(table, lambda: self._catalog.rename_table(building.name(), name), is_named)
 
     def _name(self, table: TableId) -> tuple[str, str]:
         return self.settings.identifier(table)
@@ -369,7 +380,7 @@ class IcebergTarget:
         return namespace, name + BUILDING
 
     def _new_location(self, table: TableId) -> str:
-        """A folder that nothing else has, of signs that PyIceberg, Spark and DuckDB take for the same in a URI."""
+        """A new folder, with only characters that PyIceberg, Spark and DuckDB read alike in a URI."""
         namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in self._name(table))
         return f"{self.settings.warehouse.as_uri()}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
 
@@ -378,14 +389,10 @@ class IcebergTarget:
 
 
 def _assert_unmoved(loaded: Table, staged: Staged) -> None:
-    """Readers see what they saw when the table was loaded; else by whose doing they do not."""
+    """Raise StaleWriter or MainMoved, by who did it, unless readers see what they saw when the table was loaded."""
     table = staged.progress.table
-    if shown(loaded) == staged.published:
+    if published_snapshot(loaded) == staged.published:
         return
     if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
-        raise StaleWriter(f"{table}: another writer published it; run the same command again")
+        raise published_by_another(table)
     raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")
-
-
-def _not_ours(table: TableId, name: tuple[str, str]) -> NotOurTable:
-    return NotOurTable(f"{'.'.join(name)} is there and is no copy of {table}; rename it or set target.table")

@@ -49,7 +49,7 @@ def test_a_damaged_file_of_the_table_stops_it(lake: Lake, damage: str) -> None:
     file = written(lake, commits(lake)[0])[0]
     whole = file.read_bytes()
     DAMAGES[damage](file)
-    for step in (lake.open().load, lake.open().look):
+    for step in (lake.open().recover, lake.open().inspect):
         with pytest.raises(StateUnreadable, match=rf"{lake.table}: {file} (is|has) .* remove {folder(lake)} to copy"):
             step(lake.table)
     with pytest.raises(StateUnreadable, match=f"{file} .*nothing is published on it"):
@@ -75,7 +75,7 @@ def test_a_table_with_a_damaged_file_is_copied_again_once_its_folder_is_removed(
     lake.published((1, "a"))
     written(lake, commits(lake)[0])[0].unlink()
     shutil.rmtree(folder(lake))
-    assert lake.open().load(lake.table) is None
+    assert lake.open().recover(lake.table) is None
     lake.publish(lake.open().mark(lake.copied((1, "new")), lake.leveled(lake.loaded(), 40)))
     assert lake.seen() == [(1, "new")]
 
@@ -88,7 +88,7 @@ def test_a_commit_with_a_damaged_file_may_be_rolled_back(lake: Lake) -> None:
     written(lake, commit)[0].write_bytes(b"")
     instant, name = commit.name.partition("_")[0], f"damaged_{lake.table.name}"
     with pytest.raises(StateUnreadable, match=f"it is of commit {instant}"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
     lake.spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{folder(lake).as_uri()}'")
     with configured(lake.spark, {"hoodie.metadata.enable": "false"}):  # else it reads the damaged file first
         lake.spark.sql(f"CALL rollback_to_instant(table => '{name}', instant_time => '{instant}')").collect()
@@ -100,7 +100,7 @@ def test_a_commit_with_a_damaged_file_may_be_rolled_back(lake: Lake) -> None:
     assert lake.seen() == [(1, "A"), (2, "b")]
 
 
-def test_a_damaged_commit_of_the_table_is_named_whatever_its_bytes_are(lake: Lake, tmp_path: Path) -> None:
+def test_a_damaged_commit_of_the_table_is_named_for_any_bytes(lake: Lake, tmp_path: Path) -> None:
     """Bytes that are cut, changed, zeroed or random are never an internal error."""
     lake.published((1, "a"))
     [commit] = commits(lake)
@@ -130,13 +130,13 @@ def test_a_table_that_someone_emptied_stops(lake: Lake) -> None:
     lake.spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{folder(lake).as_uri()}'")
     lake.spark.sql(f"TRUNCATE TABLE {name}")
     lake.spark.sql(f"DROP TABLE {name}")
-    for step in (lake.open().load, lake.open().look):
+    for step in (lake.open().recover, lake.open().inspect):
         with pytest.raises(ForeignWrite, match=f"{lake.table}: {folder(lake)} has no commit.* remove it to copy"):
             step(lake.table)
     with pytest.raises(ForeignWrite, match=str(lake.table)):
         lake.publish(staged)
     shutil.rmtree(folder(lake))
-    assert lake.open().load(lake.table) is None
+    assert lake.open().recover(lake.table) is None
 
 
 def test_a_commit_that_is_archived_while_the_table_is_looked_at_is_no_damage(
@@ -154,5 +154,5 @@ def test_a_commit_that_is_archived_while_the_table_is_looked_at_is_no_damage(
 
     with monkeypatch.context() as patch:
         patch.setattr("lakeingest.lake.hudi.file_groups.writes", archiving)
-        found = lake.open().look(lake.table)
+        found = lake.open().inspect(lake.table)
     assert found == lake.loaded()

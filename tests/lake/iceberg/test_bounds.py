@@ -17,7 +17,7 @@ from pyiceberg.types import BinaryType, NestedField, StringType
 from lakeingest.core.change import DELETED
 from lakeingest.lake.iceberg.bounds import _above_bytes, _above_text
 from lakeingest.lake.iceberg.data_files import read_rows, write_rows
-from lakeingest.lake.iceberg.merger import IcebergMerger, written
+from lakeingest.lake.iceberg.merger import IcebergMerger, files_and_effects
 
 LAST, BEFORE_SURROGATES = "\U0010ffff", "\ud7ff"
 TEXTS = st.text(st.sampled_from(["a", "b", BEFORE_SURROGATES, "\ue000", LAST]), max_size=40)
@@ -63,11 +63,11 @@ def test_every_text_is_written_and_found_by_its_key(metadata: TableMetadata, tex
 
     merger = IcebergMerger(metadata, ("a.key",), (FileScanTask(file),))
     changes = pa.table({"a.key": [text], DELETED: [True]})
-    _, effects = written([merger.replace(changes)])
+    _, effects = files_and_effects([merger.replace(changes)])
     assert effects.deleted == 1
 
 
-def test_bounds_are_as_the_table_has_them_set(metadata: TableMetadata) -> None:
+def test_bounds_follow_the_properties_of_the_table(metadata: TableMetadata) -> None:
     """Longer, whole, or none."""
     lengths = {"truncate(20)": 20, "full": 40, "counts": None, "none": None}
     for mode, length in lengths.items():

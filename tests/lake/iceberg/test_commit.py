@@ -19,9 +19,10 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CommitUnknown, ForeignWrite, StaleWriter
 from lakeingest.lake.iceberg import commit
 from lakeingest.lake.iceberg import compaction as tidying
-from lakeingest.lake.iceberg.history import BUILDING, MAIN, STAGING
+from lakeingest.lake.iceberg.history import MAIN, STAGING
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged, Target
 from tests.lake.steps import PLAIN, START, UUID, Lake, Row
 from tests.lake.unreliable import ANSWERS, FAULTS, SOUND, Fault, behind, done, not_done
@@ -110,9 +111,9 @@ def merge(lake: Lake, staged: Staged, target: Target) -> Staged:
 
 def tidy(lake: Lake, staged: Staged, target: Target) -> Staged:
     """A merge that puts the files of those before it together."""
-    tidied = lake.merge(staged, (4, "d", False), pos=50, target=target)
-    assert len(table_of(lake).inspect.data_files(tidied.version)) == 2
-    return tidied
+    compacted = lake.merge(staged, (4, "d", False), pos=50, target=target)
+    assert len(table_of(lake).inspect.data_files(compacted.version)) == 2
+    return compacted
 
 
 def publish(lake: Lake, staged: Staged, target: Target) -> Staged:
@@ -128,7 +129,7 @@ STEPS = {
         changed, lambda lake, staged, target: target.mark(staged, lake.leveled(staged, 40)), [(1, "a"), (2, "b")]
     ),
     "tidy": Step(many, tidy, [(1, "a"), (2, "b"), (3, "c"), (4, "d")], [(1, "a")]),
-    "reset": Step(with_zombie, lambda lake, _, target: target.load(lake.table), [(1, "a"), (2, "b")], [(1, "a")]),
+    "reset": Step(with_zombie, lambda lake, _, target: target.recover(lake.table), [(1, "a"), (2, "b")], [(1, "a")]),
     "first publish": Step(first, publish, [(1, "a")], [(1, "a")]),
     "rename": Step(first, publish, [(1, "a")], [(1, "a")], request=1),
     "publish": Step(changed, publish, [(1, "a"), (2, "b")], [(1, "a"), (2, "b")]),
@@ -138,7 +139,7 @@ STEPS = {
 
 def check(lake: Lake, step: Step, answer: Staged | None) -> None:
     """The step took effect once, and the next process goes on from there."""
-    found = lake.open().load(lake.table)
+    found = lake.open().recover(lake.table)
     if step.staged is None:
         assert found is None
         return
@@ -164,7 +165,7 @@ def test_a_step_whose_answers_are_false_is_done_once(lake: Lake, name: str, faul
     check(lake, step, answer)
 
 
-def test_no_answer_is_believed(lake: Lake) -> None:
+def test_the_table_decides_whatever_the_catalog_answers(lake: Lake) -> None:
     """Each false one after success, then each before the request was sent, one mark after the other."""
     staged = changed(lake)
     for answer in ANSWERS:
@@ -190,13 +191,13 @@ def test_a_step_that_is_never_answered_is_found_by_the_next_run(lake: Lake, name
     catalog.deliver()
     assert catalog.taken == late
     is_begun = late or name == "rename"  # after the commit that moves main
-    answer = lake.open().load(lake.table) if is_begun else step.act(lake, staged, lake.open())
+    answer = lake.open().recover(lake.table) if is_begun else step.act(lake, staged, lake.open())
     check(lake, step, answer)
 
 
 def take_over(lake: Lake, name: str) -> None:
     """What another run does with the table as it finds it."""
-    staged = lake.open().load(lake.table)
+    staged = lake.open().recover(lake.table)
     if name == "create":
         staged = staged or create(lake, None, lake.open())
     assert staged is not None
@@ -207,7 +208,7 @@ def take_over(lake: Lake, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["create", "wave", "merge", "mark", "reset", "publish"])
 @pytest.mark.parametrize("arrives", [0, 1], ids=["not done", "done"])
-def test_a_successor_while_the_answer_is_out_is_not_disturbed(lake: Lake, name: str, arrives: int) -> None:
+def test_a_writer_without_an_answer_does_not_disturb_its_successor(lake: Lake, name: str, arrives: int) -> None:
     """Of a step that was done we know it, on which the successor builds. One that was not is refused, and stays so."""
     step = STEPS[name]
     staged = step.prepare(lake)
@@ -274,7 +275,7 @@ def test_a_foreign_commit_right_before_ours_does_not_stop_it(
     assert rows_of(lake) == step.staged
 
 
-def test_a_commit_is_not_made_on_a_table_that_was_defined_anew(lake: Lake) -> None:
+def test_a_commit_is_refused_on_a_table_with_another_definition(lake: Lake) -> None:
     """Its files were written for the columns that there were: it is for whoever builds it again to look at those."""
     staged = changed(lake)
     loaded, looked = table_of(lake), []
@@ -293,7 +294,7 @@ def test_a_commit_is_not_made_on_a_table_that_was_defined_anew(lake: Lake) -> No
 
 
 @pytest.mark.parametrize("times", [5, 6])
-def test_foreign_commits_again_and_again_are_outlasted_for_a_while(lake: Lake, times: int) -> None:
+def test_repeated_foreign_commits_are_outlasted_for_a_while(lake: Lake, times: int) -> None:
     """One more than we have tries for, and the next run goes on."""
     staged = changed(lake)
     target, _ = behind(lake.settings, [Fault(before=lambda: foreign_snapshot(lake))] * times)
@@ -322,7 +323,7 @@ def test_no_commit_is_built_on_anothers_whatever_the_table_says_of_retries(lake:
     assert rows_of(lake, MAIN) == [(1, "successor"), (2, "b")]
 
 
-def test_a_commit_that_nobody_could_recognise_is_refused(lake: Lake) -> None:
+def test_a_commit_that_cannot_be_recognised_is_refused(lake: Lake) -> None:
     """One of properties alone leaves nothing to look it up by."""
     lake.created()
     transaction = table_of(lake).transaction()
@@ -360,7 +361,7 @@ class Rounds:
             catalog.plan[0] = replace(catalog.plan[0], meanwhile=lambda: self.step(1 - run))
         row = None
         try:
-            staged = self.staged[run] or target.load(self.lake.table)
+            staged = self.staged[run] or target.recover(self.lake.table)
             assert staged is not None
             self.staged[run] = None
             if kind == "merge":
@@ -405,7 +406,7 @@ class Rounds:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_runs_with_faults_in_random_rounds_are_told_the_truth(lake: Lake, seed: int) -> None:
+def test_two_runs_with_random_faults_get_true_answers(lake: Lake, seed: int) -> None:
     """50 rounds: each row is there once and only where a run was told so, or not told; all branches can be read."""
     rounds = Rounds(lake, seed)
     for number in range(50):

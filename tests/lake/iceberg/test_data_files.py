@@ -13,7 +13,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.errors import stored
+from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.iceberg.data_files import read_deletes, read_rows, write_deletes, write_rows
 
 
@@ -41,7 +41,7 @@ def test_positions_of_all_files_come_together(metadata: TableMetadata) -> None:
     assert listed == {"file:/a": [2, 3, 4], "file:/b": [0, 7, 9], "file:/c": [1]}
 
 
-def test_nothing_is_deleted_by_no_file(metadata: TableMetadata) -> None:
+def test_without_a_file_of_deletes_nothing_is_deleted(metadata: TableMetadata) -> None:
     """Nor is a file written for it."""
     assert write_deletes(metadata, {"file:/a": np.zeros(0, np.int64)}) == []
     assert read_deletes([]) == {}
@@ -83,7 +83,7 @@ def test_whatever_is_damaged_in_a_file_is_named(metadata: TableMetadata) -> None
             else:
                 damaged[start] ^= 1 << chance.randrange(8)
             path.write_bytes(damaged)
-            with suppress(StateUnreadable), stored(metadata.location):
+            with suppress(StateUnreadable), storage_errors(metadata.location):
                 named += 1
                 read_rows(metadata, file, ["id"]) if file is rows else read_deletes([file])
                 named -= 1

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG
 from lakeingest.core.progress import Progress
 from lakeingest.errors import ForeignWrite, MainMoved, StaleWriter, StateUnreadable, UnsupportedTable
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
+from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw
 
@@ -57,7 +58,7 @@ def test_a_copy_of_a_newer_format_is_refused_by_name(lake: Lake) -> None:
     lake.published((1, "a"))
     lake.spark.sql(f"ALTER TABLE {CATALOG}.{lake.table} SET TBLPROPERTIES ('format-version' = '3')")
     with pytest.raises(UnsupportedTable, match=f"{lake.table}: its copy was altered to version 3 of Iceberg's format"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def roll_back(lake: Lake, version: int) -> None:
@@ -67,7 +68,9 @@ def roll_back(lake: Lake, version: int) -> None:
 
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("ahead", [False, True], ids=["staging = main", "staging is ahead"])
-def test_a_compaction_is_built_on(lake: Lake, raw: Raw, compact: Compact, times: int, *, ahead: bool) -> None:
+def test_the_next_commit_builds_on_a_compaction(
+    lake: Lake, raw: Raw, compact: Compact, times: int, *, ahead: bool
+) -> None:
     """Staging goes on from what readers see, with the progress that it had; what was staged beside it is dropped."""
     published = lake.published((1, "a"), (2, "b"))
     published = lake.publish(lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30))
@@ -78,7 +81,7 @@ def test_a_compaction_is_built_on(lake: Lake, raw: Raw, compact: Compact, times:
         compacted = compact(lake)
     location = raw().metadata_location
 
-    looked = lake.open().look(lake.table)
+    looked = lake.open().inspect(lake.table)
     assert looked == Staged(before, compacted, compacted)
     assert looked.visible
     assert lake.rows(looked) == lake.seen() == [(1, "a"), (2, "B"), (3, "c")]
@@ -109,7 +112,7 @@ def test_a_compaction_while_we_work_refuses_the_publish(lake: Lake, compact: Com
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-def test_a_compaction_at_the_very_moment_of_a_publish_is_told_as_one(
+def test_a_compaction_during_a_publish_is_reported_as_a_compaction(
     lake: Lake, raw: Raw, compact: Compact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it lands after we looked, it is no other writer of ours."""
@@ -123,7 +126,7 @@ def test_a_compaction_at_the_very_moment_of_a_publish_is_told_as_one(
     assert lake.seen() == [(1, "a")]
 
 
-def test_a_staging_commit_beside_a_compaction_is_none_the_worse(lake: Lake, compact: Compact) -> None:
+def test_a_staging_commit_is_unaffected_by_a_compaction(lake: Lake, compact: Compact) -> None:
     """Only the publish needs main to be where it was: a table that is loaded stays so."""
     published = lake.published((1, "a"))
     compact(lake)
@@ -142,8 +145,8 @@ def test_a_foreign_write_is_named_also_below_compactions(lake: Lake, compact: Co
     for _ in range(compactions):
         compact(lake)
     stops: list[Callable[[], object]] = [
-        lambda: lake.open().load(lake.table),
-        lambda: lake.open().look(lake.table),
+        lambda: lake.open().recover(lake.table),
+        lambda: lake.open().inspect(lake.table),
         lambda: lake.publish(staged),
     ]
     for stop in stops:
@@ -162,7 +165,7 @@ def test_a_foreign_write_that_staging_was_moved_to_is_named(lake: Lake) -> None:
     insert(lake)
     lake.spark.sql(f"CALL {CATALOG}.system.fast_forward('{lake.table}', '{STAGING}', 'main')")
     with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def drop_branch(raw: Raw, suffix: str = "") -> None:
@@ -184,7 +187,7 @@ def test_a_retention_by_age_does_not_remove_staging(lake: Lake, raw: Raw) -> Non
 @pytest.mark.parametrize(
     ("compactions", "ahead", "expired"), [(0, False, False), (0, True, True), (1, False, True), (2, True, True)]
 )
-def test_where_staging_is_gone_the_table_goes_on_from_what_readers_see(
+def test_without_staging_a_table_continues_from_what_readers_see(
     lake: Lake, raw: Raw, compact: Compact, compactions: int, *, ahead: bool, expired: bool
 ) -> None:
     """Main has all that was published, and the progress to merge again what was not."""
@@ -198,7 +201,7 @@ def test_where_staging_is_gone_the_table_goes_on_from_what_readers_see(
     if expired:
         expire(lake)
     main = raw().metadata.refs["main"].snapshot_id
-    assert lake.open().look(lake.table) == Staged(before, main, main)
+    assert lake.open().inspect(lake.table) == Staged(before, main, main)
     assert STAGING not in raw().metadata.refs
 
     loaded = lake.loaded()
@@ -215,7 +218,7 @@ def test_a_foreign_write_is_named_also_where_staging_is_gone(lake: Lake, raw: Ra
     insert(lake)
     drop_branch(raw)
     with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def test_staging_that_is_gone_in_mid_run_ends_the_run(lake: Lake, raw: Raw) -> None:
@@ -228,13 +231,13 @@ def test_staging_that_is_gone_in_mid_run_ends_the_run(lake: Lake, raw: Raw) -> N
     assert lake.seen() == [(1, "a")]
 
 
-def test_a_table_that_nobody_has_seen_begins_again_where_staging_is_gone(lake: Lake, raw: Raw) -> None:
+def test_an_unpublished_table_without_staging_begins_again(lake: Lake, raw: Raw) -> None:
     """Its rows and its progress were nowhere else; looking at it changes nothing."""
     lake.wave(lake.created(), [(1, "a")], upper=(5,))
     drop_branch(raw, BUILDING)
-    assert lake.open().look(lake.table) is None
+    assert lake.open().inspect(lake.table) is None
     assert raw(BUILDING)
-    assert lake.open().load(lake.table) is None
+    assert lake.open().recover(lake.table) is None
     lake.published((1, "a"), (2, "b"))
     assert lake.seen() == [(1, "a"), (2, "b")]
 
@@ -253,7 +256,7 @@ def test_main_rolled_back_to_an_older_publish_goes_forward_again(lake: Lake, raw
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-def test_a_compaction_of_an_older_publish_is_built_on_too(lake: Lake, compact: Compact) -> None:
+def test_the_next_commit_builds_on_a_compaction_of_an_older_publish(lake: Lake, compact: Compact) -> None:
     """What counts is what readers see: rolled back and compacted, the table goes on from the older position."""
     first = lake.published((1, "a"), pos=20)
     older = progress_of(lake, first)
@@ -295,7 +298,7 @@ def test_expired_history_harms_nothing_that_is_needed(lake: Lake, compact: Compa
 
 
 @pytest.mark.parametrize("compactions", [1, 3])
-def test_a_compaction_whose_origin_is_expired_is_built_on(
+def test_the_next_commit_builds_on_a_compaction_whose_origin_is_expired(
     lake: Lake, raw: Raw, compact: Compact, compactions: int
 ) -> None:
     """Not even staging holds on to the commit below it; the table's older metadata files still have it."""
@@ -319,10 +322,10 @@ def test_a_foreign_write_below_what_is_expired_is_named(lake: Lake, compact: Com
     compact(lake)
     expire(lake)
     with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
-def test_a_compaction_whose_origin_is_nowhere_cannot_be_judged(lake: Lake, raw: Raw, compact: Compact) -> None:
+def test_a_compaction_whose_origin_cannot_be_found_is_refused(lake: Lake, raw: Raw, compact: Compact) -> None:
     """When the older metadata files are gone too, nobody knows that it was ours."""
     lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
     compact(lake)
@@ -330,4 +333,4 @@ def test_a_compaction_whose_origin_is_nowhere_cannot_be_judged(lake: Lake, raw: 
     for entry in raw().metadata.metadata_log:
         Path(entry.metadata_file.removeprefix("file:")).unlink()
     with pytest.raises(StateUnreadable, match=f"{lake.table}: .* has been expired"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)

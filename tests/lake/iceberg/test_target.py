@@ -21,8 +21,9 @@ from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
 from lakeingest.lake.iceberg.compaction import FILES, SMALL_ROWS
-from lakeingest.lake.iceberg.history import BUILDING, STAGING
-from lakeingest.lake.iceberg.target import OWNER, IcebergTarget
+from lakeingest.lake.iceberg.history import STAGING
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import BUILDING, OWNER
 from tests.lake.steps import Lake, Raw, Row
 
 pytestmark = pytest.mark.spark
@@ -36,7 +37,7 @@ def summary(table: Table, version: int) -> dict[str, str]:
     return snapshot.summary.additional_properties
 
 
-def test_every_commit_says_what_it_is(lake: Lake, raw: Raw) -> None:
+def test_every_commit_has_its_marks(lake: Lake, raw: Raw) -> None:
     """A marked commit names itself, its base, its epoch and its position; no two have one name."""
     made = lake.created()
     copied = lake.wave(made, [(1, "a")])
@@ -123,7 +124,7 @@ def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how
     with pytest.raises(StaleWriter):
         lake.open().mark(staged, staged.progress)
     location = raw(BUILDING).metadata_location
-    assert lake.open().look(lake.table) == staged
+    assert lake.open().inspect(lake.table) == staged
     assert raw(BUILDING).metadata_location == location  # a merge that is under way is not disturbed
     loaded = lake.loaded()
     assert loaded == replace(staged, version=loaded.version)
@@ -140,7 +141,7 @@ def test_a_table_is_made_in_one_commit(lake: Lake, raw: Raw) -> None:
     table = raw(BUILDING)
     assert table.metadata.metadata_log == []
     assert set(table.metadata.refs) == {"main", STAGING}
-    assert lake.open().look(lake.table) == made
+    assert lake.open().inspect(lake.table) == made
     assert lake.rows(made) == []
 
 
@@ -154,8 +155,8 @@ def test_a_table_of_someone_else_is_not_ours(lake: Lake, catalog: SqlCatalog) ->
         if properties:
             theirs.transaction().set_properties(properties).commit_transaction()
             location = theirs.metadata_location
-        with pytest.raises(NotOurTable, match=f"{lake.table} is there and is no copy of {lake.table}"):
-            lake.open().load(lake.table)
+        with pytest.raises(NotOurTable, match=f"{lake.table} exists and is no copy of {lake.table}"):
+            lake.open().recover(lake.table)
         assert catalog.load_table(name).metadata_location == location
 
 
@@ -170,7 +171,7 @@ def test_progress_that_cannot_be_read_is_named(lake: Lake, raw: Raw, broken: str
     ):
         pass
     with pytest.raises(StateUnreadable, match=f"{lake.table}: the progress of snapshot"):
-        lake.open().load(lake.table)
+        lake.open().recover(lake.table)
 
 
 def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], catalog: SqlCatalog) -> None:
@@ -192,12 +193,12 @@ def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], cat
 
 
 @pytest.mark.parametrize("name", ["_pos", "_file", "_Partition"])
-def test_a_column_named_as_one_of_icebergs_own_is_refused(lake_of: Callable[..., Lake], name: str) -> None:
+def test_a_column_with_a_name_that_iceberg_reserves_is_refused(lake_of: Callable[..., Lake], name: str) -> None:
     """Before anything is made: Spark would not read the table."""
     lake = lake_of((Column("id", Kind.INT32, "int", nullable=False), Column(name, Kind.STRING, "text")), ("id",))
     with pytest.raises(UnsupportedTable, match=name):
         lake.created()
-    assert lake.open().look(lake.table) is None
+    assert lake.open().inspect(lake.table) is None
 
 
 # Every kind with values at its edges, as Python and Arrow have them.
@@ -289,7 +290,7 @@ def test_many_merges_leave_few_files(lake: Lake, raw: Raw) -> None:
     assert (int(told["total-data-files"]), int(told["total-delete-files"])) == (kinds[0], kinds[1])
 
 
-def test_a_file_whose_rows_are_mostly_dead_is_written_anew(lake: Lake, raw: Raw) -> None:
+def test_a_file_with_mostly_deleted_rows_is_rewritten(lake: Lake, raw: Raw) -> None:
     """Without them, when files are put together anyway; what is left of it stays what it was."""
     merges = FILES + 2
     rows = [(number, "x") for number in range(SMALL_ROWS + 1)]

@@ -9,13 +9,13 @@ from lakeingest.config import Source
 from lakeingest.config.tables import Tables
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
-from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.position import GtidSet, file_start
 from lakeingest.core.schema import TableId
 from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
-from lakeingest.mysql.connection import FILE_START, connect, free_server_id, query, written_position
+from lakeingest.mysql.connection import connect, free_server_id, query, written_position
 from lakeingest.mysql.key_space import estimated_rows, key_bounds, next_boundary
 from lakeingest.mysql.preflight import server as preflight
 from lakeingest.mysql.preflight import tables as table_preflight
@@ -253,7 +253,7 @@ def test_select_and_replication_rights_are_enough(
             assert next_boundary(connection, schema, None, 10) is None
             assert estimated_rows(connection, schema) >= 0
             uuid = server_state(connection).uuid
-            start = FilePosition(written_position(connection).file, FILE_START)
+            start = file_start(written_position(connection).file)
             db.run("INSERT INTO t VALUES (1, 10)")
             read = read_chunk(user, schema, Chunk(table, KeyRange()), uuid, 1)
             assert read.rows.to_pylist() == [{"id": 1, "v": 10}]

@@ -1,7 +1,7 @@
-"""Files of a local lake are safe on the disk, with their names, before anything refers to them.
+"""The files of a local lake, and their names, are durable before anything refers to them.
 
-Without that a power loss leaves a catalog which names empty files, because only the catalog itself was synced. Object
-stores need nothing of this: there a file is durable when the request that wrote it was answered.
+Otherwise only the catalog itself is synced, and after a power loss it names empty files. Object stores do not need
+this: a file is durable there when the request that wrote it is answered.
 """
 
 from pathlib import Path
@@ -13,11 +13,11 @@ from sqlalchemy import Engine, event
 
 from lakeingest.disk import make_folder, sync
 
-IO = f"{__name__}.DurableFileIO"  # for catalogs, which load it by this name
+IO = f"{__name__}.DurableFileIO"  # catalogs load the class by this name
 
 
 class DurableFileIO(PyArrowFileIO):
-    """PyIceberg's file access, where a local file is durable once it was closed."""
+    """PyIceberg's file access; a local file is durable when it is closed."""
 
     def new_input(self, location: str) -> PyArrowFile:
         """A file to read; FileNotFoundError where no file system has the scheme, as in a damaged manifest."""
@@ -34,16 +34,16 @@ class DurableFileIO(PyArrowFileIO):
 
 
 class _LocalFile(PyArrowFile):
-    def create(self, overwrite: bool = False) -> pa.NativeFile:  # noqa: FBT001, FBT002 - as PyIceberg has it
+    def create(self, overwrite: bool = False) -> pa.NativeFile:  # noqa: FBT001, FBT002 - PyIceberg's signature
         path = Path(self._path)
         if not overwrite and path.exists():
-            raise FileExistsError(f"{self.location} is there already")
+            raise FileExistsError(f"{self.location} exists already")
         make_folder(path.parent)
         return _Synced(path)
 
 
 class _Synced(pa.OSFile):  # type: ignore[misc]
-    """A file to write; Arrow and Parquet write to it without a detour through Python."""
+    """A file to write, for Arrow and Parquet without a detour through Python."""
 
     def __new__(cls, path: Path) -> Self:
         made: Self = super().__new__(cls, str(path), "w")
@@ -53,29 +53,22 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
         self._path = path
 
     def close(self) -> None:
-        """Close it, then bring it and its name to the disk."""
+        """Close the file and sync it and its name to the disk."""
         if not self.closed:
             super().close()
             sync(self._path)
             sync(self._path.parent)
 
 
-def sync_tree(folder: Path, since: float) -> None:
-    """Bring the files of a folder that were changed since then (seconds since 1970), and all names, to the disk."""
-    for path in (folder, *folder.rglob("*")):
-        if path.is_dir() or path.stat().st_mtime >= since:
-            sync(path)
-
-
 def sync_commits(engine: Engine) -> None:
-    """Let SQLite bring a commit to the disk before it answers.
+    """Let SQLite sync a commit to the disk before it answers.
 
-    Its default, FULL, does not sync the folder from which it removed the journal, so a commit that was answered may be
-    rolled back after a power loss (https://www.sqlite.org/pragma.html#pragma_synchronous).
+    Its default, FULL, does not sync the folder from which it removed the journal, so an answered commit may be rolled
+    back after a power loss (https://www.sqlite.org/pragma.html#pragma_synchronous).
     """
 
     @event.listens_for(engine, "connect")
     def configure(connection: object, _: object) -> None:
         connection.execute("PRAGMA synchronous = EXTRA")  # type: ignore[attr-defined]
 
-    engine.dispose()  # connections that were opened before
+    engine.dispose()  # closes connections that were opened before

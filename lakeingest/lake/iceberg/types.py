@@ -1,6 +1,4 @@
-"""The type of every kind of column, in each format."""
-
-import re
+"""The Iceberg type of every kind of column."""
 
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
@@ -29,41 +27,19 @@ _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.MICROS: iceberg.LongType(),
 }
 
-# Iceberg's own columns: Spark does not read a table that has one of the name
-_ICEBERG_OWN = frozenset(
+# Iceberg's metadata columns: Spark does not read a table that has a column of such a name
+_RESERVED = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
 )
-
-_SPARK_TYPES = {
-    Kind.INT32: "int",
-    Kind.INT64: "bigint",
-    Kind.UINT64: "decimal(20,0)",
-    Kind.FLOAT: "float",
-    Kind.DOUBLE: "double",
-    Kind.DATE: "date",
-    Kind.DATETIME: "timestamp_ntz",
-    Kind.TIMESTAMP: "timestamp",
-    Kind.TIME: "string",
-    Kind.STRING: "string",
-    Kind.NUMERAL: "string",
-    Kind.JSON: "string",
-    Kind.UUID: "string",
-    Kind.ADDRESS: "string",
-    Kind.BOOLEAN: "boolean",
-    Kind.BINARY: "binary",
-    Kind.VECTOR: "array<float>",
-    Kind.MOMENT: "string",
-    Kind.MICROS: "bigint",
-}
 
 
 def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
     """The type that holds every value of the column exactly; `element_id` is the field id of a list's elements.
 
-    UnsupportedTable for a name that is Iceberg's own.
+    UnsupportedTable for a name that Iceberg reserves.
     """
-    if column.name.lower() in _ICEBERG_OWN:
-        raise UnsupportedTable(f"column {column.name}: Iceberg has one of its own of this name; use tables.exclude")
+    if column.name.lower() in _RESERVED:
+        raise UnsupportedTable(f"column {column.name}: Iceberg reserves this name; use tables.exclude")
     if column.kind is Kind.DECIMAL:
         return iceberg.DecimalType(column.precision, column.scale)
     if column.kind is Kind.VECTOR:
@@ -82,17 +58,3 @@ def iceberg_schema(schema: TableSchema) -> Schema:
     ]
     key = [field.field_id for field in fields if field.name in schema.key]
     return Schema(*fields, identifier_field_ids=key)
-
-
-def hudi_type(column: Column) -> str:
-    """Spark's name for the type that holds every value of the column exactly.
-
-    UnsupportedTable for a name that Hudi, whose schemas are Avro's, cannot have.
-    """
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column.name) or column.name.startswith("_hoodie_"):
-        raise UnsupportedTable(
-            f"column {column.name!r}: Hudi has only names of letters, digits and _; use Iceberg, or tables.exclude"
-        )
-    if column.kind is Kind.DECIMAL:
-        return f"decimal({column.precision},{column.scale})"
-    return _SPARK_TYPES[column.kind]

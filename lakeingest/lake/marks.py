@@ -1,0 +1,35 @@
+"""The marks of our commits: the properties that both formats store, and how progress is read from them.
+
+A commit of ours is *marked*: it carries the complete progress, never a difference to the commit before it.
+"""
+
+import json
+
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.errors import StateUnreadable
+
+OWNER = "lakeingest.table"  # the source table that a table of the lake is the copy of
+PROGRESS = "lakeingest.progress"
+BASE = "lakeingest.base"  # the commit that a commit builds on
+POSITION = "lakeingest.position"
+BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
+
+
+def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:
+    """The properties of a commit with this progress that builds on `base`; epoch and position are for people."""
+    position = progress.position
+    return {
+        PROGRESS: json.dumps(progress.to_json(), separators=(",", ":")),
+        BASE: "" if base is None else str(base),
+        "lakeingest.epoch": str(progress.epoch),
+        POSITION: "" if position is None else str(position.place),
+    }
+
+
+def parse_progress(table: TableId, commit: str, text: str) -> Progress:
+    """The progress that a marked commit carries; StateUnreadable, which names the commit, when it is damaged."""
+    try:
+        return Progress.from_json(json.loads(text))
+    except (ValueError, StateUnreadable) as error:
+        raise StateUnreadable(f"{table}: the progress of {commit} is unreadable: {error}") from error

@@ -1,0 +1,111 @@
+"""Keys as people write them, in JSON: as values of Arrow, and as bounds that the server compares."""
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from lakeingest.core.keys import Key
+from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
+from lakeingest.errors import UsageError
+from lakeingest.mysql.keyed_rows import value_of
+from lakeingest.rows import arrow_type
+
+_NUMBERED = 4096  # numbers of an ENUM or SET whose order a condition can list
+
+
+def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
+    """A key of the table, by column: a JSON array of the key columns' values in key order, or a single bare value.
+
+    Integers are numbers; decimals, dates and times are texts as MySQL writes them; bytes are a text of hexadecimal
+    digits. UsageError for anything else.
+    """
+    try:
+        found = json.loads(text, parse_float=Decimal)
+    except ValueError:
+        found = text  # a bare word
+    values = found if isinstance(found, list) else [found]
+    if len(values) != len(schema.key):
+        raise UsageError(f"{text}: a key of {schema.table} has {len(schema.key)} values ({', '.join(schema.key)})")
+    return {
+        column.name: _value(schema, column, value) for column, value in zip(schema.key_columns, values, strict=True)
+    }
+
+
+def key_table(schema: TableSchema, keys: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Keys as an Arrow table, each once, with the types that the table's rows have."""
+    fields = pa.schema([pa.field(column.name, arrow_type(column), nullable=False) for column in schema.key_columns])
+    table = pa.Table.from_pylist(list(keys), fields)
+    return table.group_by(list(schema.key), use_threads=False).aggregate([]).cast(fields)
+
+
+def bound_of(schema: TableSchema, key: Mapping[str, Any]) -> Key:
+    """A key as a bound of a range: integers, and of all else literals that the server compares as the column does."""
+    return tuple(_literal(column, key[column.name]) for column in schema.key_columns)
+
+
+def _literal(column: Column, value: Any) -> int | str:
+    if column.kind in INTEGERS:
+        return int(value)
+    if column.members:
+        number = _number(column, value)
+        last = len(column.members) if column.source_type.startswith("enum(") else 2 ** len(column.members) - 1
+        return f"{number}/{last}" if last <= _NUMBERED else str(number)
+    if column.kind is Kind.BINARY and not column.source_type.startswith("bit("):
+        return f"x'{value.hex().upper()}'"
+    if column.kind is Kind.STRING:
+        return f"_utf8mb4 x'{value.encode().hex().upper()}'"
+    return value_of(column, value)
+
+
+def _number(column: Column, value: str) -> int:
+    """The number by which MySQL orders a member of an ENUM, or a set of members."""
+    members = list(column.members)
+    try:
+        if column.source_type.startswith("enum("):
+            return members.index(value) + 1 if value else 0
+        return sum(1 << members.index(one) for one in value.split(",")) if value else 0
+    except ValueError:
+        raise UsageError(f"{value!r} is no member of {column.name}") from None
+
+
+def _value(schema: TableSchema, column: Column, value: Any) -> Any:
+    """The value as Arrow has it in the column."""
+    try:
+        converted = _converted(column, value)
+        return pa.array([converted], arrow_type(column))[0].as_py()
+    except (ValueError, TypeError, InvalidOperation, pa.ArrowException) as error:
+        raise UsageError(f"{value!r} is no value of {schema.table}'s key column {column.name}: {error}") from None
+
+
+def _converted(column: Column, value: Any) -> Any:
+    if value is None:
+        raise ValueError("a key has no NULL")
+    match column.kind:
+        case Kind.INT32 | Kind.INT64 | Kind.MICROS:
+            if isinstance(value, bool) or int(str(value)) != Decimal(str(value)):
+                raise ValueError("not an integer")
+            return int(str(value))
+        case Kind.UINT64 | Kind.DECIMAL:
+            return Decimal(str(value))
+        case Kind.BOOLEAN:
+            return bool(value)
+        case Kind.BINARY:
+            return bytes.fromhex(str(value).removeprefix("0x"))
+        case Kind.DATE:
+            return dt.date.fromisoformat(str(value))
+        case Kind.DATETIME:
+            return dt.datetime.fromisoformat(str(value))
+        case Kind.TIMESTAMP:
+            moment = dt.datetime.fromisoformat(str(value))
+            return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+        case _:
+            return str(value)
+
+
+def parse_keys(schema: TableSchema, lines: Sequence[str]) -> list[dict[str, Any]]:
+    """The keys of a file, one in each line that is not empty."""
+    return [parse_key(schema, line) for line in lines if line.strip()]

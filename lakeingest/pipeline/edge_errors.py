@@ -1,0 +1,34 @@
+"""Every exception of an edge becomes one of our errors: the source, the lake, Spark, Great Expectations, the machine.
+
+Each edge names its own errors. An exception that is left after that is a bug of lakeingest.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakeingest.config import Source
+from lakeingest.errors import Retryable
+from lakeingest.lake.target import Target
+from lakeingest.mysql.connection import named_errors
+from lakeingest.spark.loss import named_loss
+
+
+@contextmanager
+def translate_errors(source: Source, target: Target) -> Iterator[None]:
+    """Raise what fails in the block as a `LakeIngestError`, unless only a bug of lakeingest explains it.
+
+    The server: SourceAway, SplitUnstable, ChunkTooSlow, OperatorNeeded. The lake: StorageFailed, StateUnreadable,
+    StaleWriter. Spark, also where Great Expectations reports it: SparkLost. The machine, for a broken connection or too
+    little memory: Retryable.
+    """
+    with _translate_connection_errors(), named_loss(), target.storage_errors(), named_errors(source):
+        yield
+
+
+@contextmanager
+def _translate_connection_errors() -> Iterator[None]:
+    try:
+        yield
+    except (ConnectionError, TimeoutError) as error:
+        reason = f": {error}" if str(error) else ""
+        raise Retryable(f"a connection broke{reason}; run the same command again") from error

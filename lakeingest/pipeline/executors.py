@@ -1,0 +1,59 @@
+"""Where the tasks of a run are executed, and how many at a time."""
+
+from typing import TYPE_CHECKING
+
+from lakeingest.config import Config, Source
+from lakeingest.spark.session import local_slots, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
+
+
+def tasks_at_once(source: Source, slots: int | None = None) -> int:
+    """How many tasks run at a time on `slots` slots of Spark (None: on this machine's slots).
+
+    Each task uses two connections, and the driver uses two.
+    """
+    return max(1, min(slots or local_slots(), (source.max_connections - DRIVER_CONNECTIONS) // 2))
+
+
+class Executors:
+    """The Spark session of a run. It is started when it is first needed: small tasks run in this process.
+
+    A `borrowed` session belongs to the caller, and a run does not start it again.
+    """
+
+    def __init__(self, config: Config, session: "SparkSession | None" = None, *, borrowed: bool = False) -> None:
+        self._config = config
+        self.session = session
+        self.borrowed = borrowed
+
+    def open(self) -> "SparkSession":
+        """The session; it is started if none is running. Only the run's own thread may call this."""
+        if self.session is None:
+            self.session = open_session(self._config)
+        return self.session
+
+    def forget(self) -> None:
+        """Spark has ended: the next `open` starts a new session."""
+        self.session = None
+
+    def for_tasks(self, *, small: bool) -> "SparkSession | None":
+        """What `scatter` runs tasks on. Small tasks run in this process (None), because Spark takes longer to begin."""
+        return None if small else self.open()
+
+    @property
+    def at_once(self) -> int:
+        """How many tasks run at a time."""
+        return tasks_at_once(self._config.source, self._slots)
+
+    @property
+    def readers(self) -> int:
+        """How many segments of the binlog are read at a time; each reader uses a connection."""
+        return max(1, min(self._slots, self._config.source.max_connections - DRIVER_CONNECTIONS))
+
+    @property
+    def _slots(self) -> int:
+        return local_slots() if self.session is None else self.session.sparkContext.defaultParallelism

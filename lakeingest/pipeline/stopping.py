@@ -1,0 +1,48 @@
+"""A table that must stop while the other tables go on."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakeingest.errors import LakeIngestError
+from lakeingest.pipeline.edge_errors import translate_errors
+from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.events import TableStopped
+from lakeingest.pipeline.table_run import Stop, TableRun, Watch
+from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
+
+
+@contextmanager
+def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
+    """An error of the block that concerns only this table stops the table, and the run goes on after the block."""
+    try:
+        with translate_errors(edges.config.source, edges.target):
+            yield
+    except LakeIngestError as error:
+        if not error.of_table:
+            raise
+        stop(edges, table, error)
+
+
+def stop(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
+    """The table stays at its last commit. The reason is stored for `status`."""
+    table.stop = Stop(error, Stopped.of(table.id, error), time.monotonic())
+    record_stopped(edges.config.state, table.stop.record)
+    edges.observe(TableStopped(table.id, error))
+
+
+def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
+    """The binlog holds a change of the table that cannot be replayed: from now on it is read for the other tables."""
+    if table.watch is not Watch.WATCHED:
+        return
+    table.watch = Watch.UNWATCHED
+    if table.requested:
+        stop(edges, table, error)
+    else:
+        record_stopped(edges.config.state, Stopped.of(table.id, error))
+
+
+def resume(edges: Edges, table: TableRun) -> None:
+    """The table is up to date: it is no longer stopped, and the reason of an earlier stop is removed."""
+    table.stop = None
+    remove_stopped(edges.config.state, table.id)

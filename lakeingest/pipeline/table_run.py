@@ -1,0 +1,98 @@
+"""One table of a run: its definition, its staged state, and whether it has stopped."""
+
+import enum
+from dataclasses import dataclass, field
+
+from lakeingest.config.tables import TableOptions
+from lakeingest.core.position import Place
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import LakeIngestError
+from lakeingest.lake.target import Staged
+from lakeingest.state.stopped import Stopped
+
+
+class Watch(enum.Enum):
+    """Whether the spool gets the table's changes from the binlog."""
+
+    JOINING = "joining"  # the table has no copy yet: `join` makes an empty copy, and watches the table from then on
+    WATCHED = "watched"
+    UNWATCHED = "unwatched"  # the table cannot be copied, or the binlog holds something that cannot be replayed
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a table stopped: the error, which the run raises at its end, and the record of it that `status` prints.
+
+    `at` is the time of the monotonic clock at which the table stopped.
+    """
+
+    error: LakeIngestError
+    record: Stopped
+    at: float
+
+
+@dataclass(slots=True)
+class TableRun:
+    """A table within one run. Stages replace its staged state, commit by commit, with `advance`.
+
+    `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps
+    the other tables only in the spool. `sound`: each staged row has passed a gate, or was checked when it was written.
+    """
+
+    id: TableId
+    options: TableOptions
+    definition: TableSchema | None
+    requested: bool
+    watch: Watch
+    stop: Stop | None = None
+    copy: Staged | None = field(default=None, init=False)
+    sound: bool = field(default=False, init=False)
+    _readers_need_from: Place | None = field(default=None, init=False)  # None: not known
+
+    @property
+    def schema(self) -> TableSchema:
+        """The definition of a table that can be copied."""
+        if self.definition is None:
+            raise RuntimeError(f"{self.id} has no definition, and a stage asks for it")
+        return self.definition
+
+    @property
+    def staged(self) -> Staged:
+        """The staged state of a table that has a copy."""
+        if self.copy is None:
+            raise RuntimeError(f"{self.id} has no copy, and a stage asks for it")
+        return self.copy
+
+    @property
+    def progress(self) -> Progress:
+        """The progress that the staged state carries."""
+        return self.staged.progress
+
+    @property
+    def has_missing_chunks(self) -> bool:
+        """Whether chunks of the table are still to be read."""
+        return not self.progress.splits.complete
+
+    @property
+    def needed_from(self) -> Place | None:
+        """The table needs no change at or before this place; None where that is not known.
+
+        Where someone compacts what readers see, staging is built on that commit again. So the spool keeps what the
+        published commit needs, which may be more than staging needs.
+        """
+        if self.copy is None:
+            return None
+        return self.progress.needed_from if self.copy.published is None else self._readers_need_from
+
+    def advance(self, staged: Staged, *, sound: bool = False) -> None:
+        """A commit was made, or the table was loaded: this is its staged state now.
+
+        `sound`: the rows that the commit added are sound. The rows before them are as sound as they were, and a commit
+        that readers see has passed its gate.
+        """
+        unchanged = self.copy is not None and self.copy.version == staged.version
+        self.sound = staged.visible or ((sound or unchanged) and (self.copy is None or self.sound))
+        if staged.visible:
+            self._readers_need_from = staged.progress.needed_from
+        self.copy = staged

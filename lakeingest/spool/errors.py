@@ -1,0 +1,21 @@
+"""Failures of writing files of the spool, under our names."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lakeingest.errors import StateUnreadable
+from lakeingest.state import store
+
+
+@contextmanager
+def spool_errors(folder: Path) -> Iterator[None]:
+    """StateUnreadable when a folder of the spool is gone; everything else as `store.storage_errors` names it."""
+    with store.storage_errors(folder):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StateUnreadable(
+                f"the spool in {folder} lacks a folder or a file: {' '.join(str(error).split())}; remove the folder and"
+                " run again"
+            ) from error

@@ -1,0 +1,86 @@
+"""Keys as people write them, for every kind of key: they are the values of rows, and bounds for the server."""
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import UsageError
+from lakeingest.mysql.chunk_reader import read_rows, server_state
+from lakeingest.mysql.connection import query, table_name
+from lakeingest.mysql.key_values import bound_of, key_table, parse_key
+from lakeingest.mysql.keyed_rows import conditions_of
+from tests.mysql.database import EPOCH, Db
+from tests.mysql.keyed import EACH, Keyed, keys_of
+
+ROWS = 300
+PAIR = TableSchema(
+    TableId("d", "t"),
+    (Column("a", Kind.INT32, "int", nullable=False), Column("b", Kind.DATE, "date", nullable=False)),
+    ("a", "b"),
+)
+
+
+def written(value: Any) -> Any:
+    """A value as a person writes it in JSON."""
+    match value:
+        case Decimal():
+            return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else str(value)
+        case bytes():
+            return value.hex()
+        case dt.datetime() | dt.date():
+            return value.isoformat()
+    return value
+
+
+def filled(db: Db, keyed: Keyed, name: str) -> TableSchema:
+    """A table with this kind of key, and rows."""
+    schema = db.table(name, f"{keyed.columns}, v CHAR(10), PRIMARY KEY ({', '.join(keyed.names)})")
+    rows = (f"({', '.join(keyed.literals(n))}, 'v')" for n in range(min(ROWS, keyed.count)))
+    db.run(f"INSERT INTO {name} VALUES {', '.join(rows)}")
+    return schema
+
+
+@pytest.mark.mysql
+@pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
+def test_keys_of_every_kind_are_read_again_as_they_are_written(any_server: LocalServer, any_db: Db, name: str) -> None:
+    """Parsed from JSON, keys equal those of the rows; as a list they find the rows, as bounds they divide them."""
+    schema = filled(any_db, keys_of(any_server.flavor)[name], name)
+    uuid = server_state(any_db.connection).uuid
+    rows = read_rows(any_db.source, schema, ("TRUE",), uuid, EPOCH).rows
+    keys = rows.select(list(schema.key)).to_pylist()
+    texts = [json.dumps([written(value) for value in key.values()]) for key in keys]
+    parsed = [parse_key(schema, text) for text in texts]
+    assert parsed == keys
+    some = parsed[:: max(1, len(parsed) // 50)]
+    found = read_rows(any_db.source, schema, conditions_of(schema, some), uuid, EPOCH).rows
+    assert key_table(schema, some).join(found, keys=list(schema.key), join_type="left anti").num_rows == 0
+    counts = []
+    for one in (parsed[0], parsed[len(parsed) // 2], parsed[-1]):
+        bound = bound_of(schema, one)
+        sides = (KeyRange(None, bound), KeyRange(bound))
+        sql = (f"SELECT COUNT(*) FROM {table_name(schema.table)} WHERE {side.predicate(schema.key)}" for side in sides)
+        counts.append([int(query(any_db.connection, statement)[0][0]) for statement in sql])
+    assert all(sum(count) == len(keys) and count[1] > 0 for count in counts)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "has 2 values"),
+        ('["x", "2020-01-01"]', "no value of d.t's key column a"),
+        ("[1.5, 2]", "no value of d.t's key column a"),
+        ('[1, "2020-13-01"]', "no value of d.t's key column b"),
+        ("[null, 1]", "a key has no NULL"),
+        ("[99999999999, 1]", "no value of d.t's key column a"),
+    ],
+)
+def test_what_is_no_key_is_refused(text: str, said: str) -> None:
+    """The line says which column it is about."""
+    with pytest.raises(UsageError, match=said):
+        parse_key(PAIR, text)
