@@ -264,7 +264,8 @@ def changelog(
     from lakeingest.commands.feed import feed
 
     loaded, stopping = _loaded(config, overrides, offline=True), drain() if follow else lambda: False
-    feed(loaded, table, form, sys.stdout.buffer, since, follow=follow, stopping=stopping)
+    out = sys.stdout.buffer
+    feed(loaded, table, form, out, since, version=__version__, follow=follow, stopping=stopping)
 
 
 @app.command()

@@ -104,8 +104,6 @@ def test_what_is_not_built_yet_is_refused(lake_config: Config) -> None:
     pipeline = Pipeline(lake_config)
     with pytest.raises(NotBuiltYet, match="resnapshot"):
         pipeline.resnapshot("shop.orders", where="id = 5")
-    with pytest.raises(NotBuiltYet, match="changelog"):
-        pipeline.changelog("shop.orders")
 
 
 @pytest.mark.mysql

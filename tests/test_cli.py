@@ -29,8 +29,6 @@ NOT_BUILT = [
     "pause",
     "resume shop.orders",
     "cancel shop.orders",
-    "changelog shop.orders",
-    "changelog shop.orders --format debezium-json --since 000001 --follow",
     "maintain",
     "submit emr --dry-run --wait",
     "submit emr-serverless",

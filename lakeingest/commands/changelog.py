@@ -125,6 +125,7 @@ class Changelog:
                 return None
             try:
                 place, rows = unpublished_rows(self._versions, staged, self.schema, self._log.spool())
+                rows = (batch for batch in rows if batch.num_rows)
                 first = next(rows, None)  # from here on a run that goes on does not matter
             except (SpoolGap, StateUnreadable):
                 if last_try:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakeingest import __version__
 from lakeingest.commands.change_lines import positions, text
 from lakeingest.commands.changelog import Changed, Part
 from lakeingest.commands.debezium_types import connect_field, encoder
@@ -62,12 +61,16 @@ class _Row:
 
 @dataclass(slots=True)
 class DebeziumJson:
-    """Lines of debezium-json, for one table of the pipeline `pipeline`; `binlog` is a name of a binlog file."""
+    """Lines of debezium-json, for one table of the pipeline `pipeline`.
+
+    `name` is that of the stored changelog, `binlog` a name of a binlog file, `version` that of lakeingest.
+    """
 
     schema: TableSchema
     name: str
     pipeline: str
     binlog: str
+    version: str
     _before: _Row | None = field(default=None, init=False)  # a -U whose +U is still to come
 
     def lines(self, part: Part) -> Iterator[str]:
@@ -123,7 +126,7 @@ class DebeziumJson:
     def _line(self, op: str, row: _Row, before: str, after: str, snapshot: str = "false") -> str:
         base, _, digits = self.binlog.rpartition(".")
         source = {
-            "version": __version__,
+            "version": self.version,
             "connector": "mysql",
             "name": self.pipeline,
             "ts_ms": row.micros // 1000,

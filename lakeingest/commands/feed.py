@@ -18,16 +18,19 @@ def feed(
     out: BinaryIO,
     since: str | None = None,
     *,
+    version: str = "",
     follow: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
     """Write the changelog in this form, a document a line, until its end; with `follow` until `stopping` says so.
 
+    `version` is that of lakeingest, for the formats that name their writer.
+
     Each part is flushed, so that whoever reads the lines has them at once.
     """
     changelog = Changelog(config, table)
     lines = (
-        DebeziumJson(changelog.schema, changelog.name, config.name, changelog.binlog).lines
+        DebeziumJson(changelog.schema, changelog.name, config.name, changelog.binlog, version).lines
         if form == DEBEZIUM
         else ChangelogJson(changelog.schema, changelog.name).lines
     )

@@ -5,7 +5,7 @@ import datetime as dt
 import json
 import struct
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 Rows = dict[tuple[Any, ...], dict[str, Any]]
@@ -77,7 +77,7 @@ def _value(field: dict[str, Any], value: Any) -> Any:
     match name:
         case "Decimal":
             digits = int.from_bytes(base64.b64decode(value), "big", signed=True)
-            return Decimal(digits).scaleb(-int(field["parameters"]["scale"]))
+            return Decimal(digits).scaleb(-int(field["parameters"]["scale"]), Context(prec=100))
         case "Date":
             return dt.date(1970, 1, 1) + dt.timedelta(days=value)
         case "Timestamp":

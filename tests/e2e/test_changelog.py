@@ -71,11 +71,11 @@ def change(pipe: Pipe) -> None:
     """A bit of everything."""
     pipe.sql(
         "BEGIN",
-        "INSERT INTO t VALUES (100, 'new'), (101, 'gone soon')",
+        "INSERT INTO t VALUES (9100, 'new'), (9101, 'gone soon')",
         "UPDATE t SET v = 'changed' WHERE id < 3",
         "COMMIT",
-        "DELETE FROM t WHERE id IN (5, 101)",
-        "UPDATE t SET id = 200 WHERE id = 7",
+        "DELETE FROM t WHERE id IN (5, 9101)",
+        "UPDATE t SET id = 9200 WHERE id = 7",
         "INSERT INTO t VALUES (5, 'back')",
     )
 
@@ -211,7 +211,7 @@ def test_a_table_in_its_bootstrap_has_the_rows_of_its_finished_splits(pipe: Pipe
         for statement in (
             f"UPDATE t SET v = 'wave {wave}' WHERE id % 5 = {wave}",
             f"DELETE FROM t WHERE id % 20 = {wave + 5}",
-            f"INSERT INTO t VALUES ({1000 + wave}, 'late'), (-{wave}, 'early')",
+            f"INSERT INTO t VALUES ({1000 + len(seen)}, 'late'), (-{len(seen)}, 'early')",
             f"UPDATE t SET id = id + 2000 WHERE id IN ({wave + 30}, {wave + 170})",
         ):
             pipe.sql(statement)
@@ -396,7 +396,7 @@ def test_a_stream_of_spark_replays_it(copied: Pipe, tmp_path: Path) -> None:
 def change_again(pipe: Pipe, number: int) -> None:
     """Other rows each time."""
     pipe.sql(
-        f"INSERT INTO t VALUES ({300 + number}, 'new')",
+        f"INSERT INTO t VALUES ({9300 + number}, 'new')",
         f"UPDATE t SET v = {number} WHERE id % 3 = {number}",
         f"DELETE FROM t WHERE id = {number + 8}",
     )
