@@ -52,4 +52,6 @@ PLACE = (EPOCH, FILE, POS)
 ORDER = (*PLACE, ORDINAL)
 ORIGIN = (KIND, *ORDER, COMMITTED_AT, GTID)
 
+REREAD = 2**63 - 1  # the ordinal of a row that was read again: it takes effect after every change that its low holds
+
 DELETED = "_lakeingest_deleted"  # the only such column of a collapsed change: whether its key is gone

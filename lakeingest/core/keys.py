@@ -56,6 +56,34 @@ class KeyRange:
         """Whether the other range begins exactly where this range ends."""
         return self.upper is not None and self.upper == after.lower
 
+    def covers(self, other: Self) -> bool:
+        """Whether it is known here that every key of the other range is in this one."""
+        if self in {other, KeyRange()}:
+            return True
+        if not (self.ordered and other.ordered):
+            return False
+        above = self.lower is None or (other.lower is not None and other.lower >= self.lower)
+        return above and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
+
+    def parted(self, by: Self) -> tuple[Self | None, Self | None, Self | None]:
+        """The keys of this range before those of `by`, in `by`, and after them; None where there are none.
+
+        ValueError where only the server knows the order, unless `by` has every key.
+        """
+        if by == KeyRange():
+            return None, self, None
+        if not (self.ordered and by.ordered):
+            raise ValueError(f"only the server knows which keys of {self} are in {by}")
+        lower = self.lower if by.lower is None else _greater(self.lower, by.lower)
+        upper = self.upper if by.upper is None else _lesser(self.upper, by.upper)
+        before = None if by.lower is None else self._between(self.lower, _lesser(self.upper, by.lower))
+        after = None if by.upper is None else self._between(_greater(self.lower, by.upper), self.upper)
+        return before, self._between(lower, upper), after
+
+    def _between(self, lower: Key | None, upper: Key | None) -> Self | None:
+        empty = lower is not None and upper is not None and lower >= upper
+        return None if empty else type(self)(lower, upper)
+
     def predicate(self, columns: tuple[str, ...]) -> str:
         """The condition on `columns` that holds for exactly the keys of this range, in MySQL; if ordered, in Spark too.
 
@@ -67,6 +95,14 @@ class KeyRange:
         if self.upper is not None:
             terms.append(_before(columns, self.upper))
         return " AND ".join(terms) or "TRUE"
+
+
+def _lesser(upper: Key | None, other: Key) -> Key:
+    return other if upper is None else min(upper, other)
+
+
+def _greater(lower: Key | None, other: Key) -> Key:
+    return other if lower is None else max(lower, other)
 
 
 def _from(columns: tuple[str, ...], key: Key) -> str:

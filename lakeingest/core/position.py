@@ -320,3 +320,13 @@ class Position:
 
 
 Low = GtidSet | Place  # a low watermark: executed GTIDs, or without GTIDs the start of the file current at that time
+
+
+def low_to_json(low: Low) -> dict[str, str]:
+    """A JSON document that `low_from_json` reads back."""
+    return {"gtids": str(low)} if isinstance(low, GtidSet) else {"place": str(low)}
+
+
+def low_from_json(doc: Mapping[str, str]) -> Low:
+    """The inverse of `low_to_json`; KeyError, TypeError, AttributeError or StateUnreadable for anything else."""
+    return GtidSet.parse(doc["gtids"]) if "gtids" in doc else Place.parse(doc["place"])

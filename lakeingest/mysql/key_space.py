@@ -1,7 +1,7 @@
-"""The keys of a table as the server has them: the least and the greatest, about how many, and where to cut.
+"""The key space of a table: the least and greatest key, the estimated number of rows, and boundaries of chunks.
 
-A boundary is what the server says it is, in the order of its own index: integers, and of all else literals that it
-compares as the column does.
+The server computes a boundary, in the order of its own index. Integers are integers; other values are SQL literals,
+which the server compares as it compares the column.
 """
 
 import pymysql
@@ -10,7 +10,7 @@ from lakeingest.core.keys import Key, KeyRange, quote
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 
-_LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key is looked for in the whole index
+_LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key would scan the whole index
 
 
 def key_bounds(connection: pymysql.Connection, schema: TableSchema) -> tuple[int, int] | None:
@@ -38,7 +38,7 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
 
 
 def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int) -> Key | None:
-    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow."""
+    """The key that is `rows` rows after `lower`; None when fewer rows follow."""
     found = query(connection, boundary_query(schema, lower, rows))
     if not found:
         return None
@@ -46,7 +46,7 @@ def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Ke
 
 
 def boundary_query(schema: TableSchema, lower: Key | None, rows: int) -> str:
-    """The statement that `next_boundary` asks: it goes along the key's index, and reads no row of the table."""
+    """The query of `next_boundary`: it scans the key's index, and reads no row of the table."""
     literals = ", ".join(map(_literal, schema.key_columns))
     order = ", ".join(map(quote, schema.key))
     where = KeyRange(lower).predicate(schema.key)
@@ -61,7 +61,7 @@ def _part(column: Column, text: str) -> int | str:
 
 
 def _literal(column: Column) -> str:
-    """The expression of a value as a literal: compared with the column, its index is used, in the index's order."""
+    """The SQL expression that returns a value as a literal, which the server can look up in the column's index."""
     name = quote(column.name)
     if column.kind in INTEGERS:
         return name
@@ -70,7 +70,7 @@ def _literal(column: Column) -> str:
     match column.kind:
         case Kind.DECIMAL | Kind.NUMERAL:
             return f"CAST({name} AS CHAR)"
-        case Kind.STRING:  # the bytes in the column's own charset: nothing is converted
+        case Kind.STRING:  # the bytes in the column's own charset, without conversion
             return f"CONCAT('_', CHARSET({name}), ' x''', HEX({name}), '''')"
         case Kind.BINARY:
             return f"CONCAT('x''', HEX({name}), '''')"

@@ -262,4 +262,4 @@ def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[Fil
 
 def is_exact(connection: pymysql.Connection) -> bool:
     """Whether a low watermark is the place of its read view, which is never before a position that was read earlier."""
-    return dialect(connection).shows_snapshots
+    return dialect(connection).has_snapshot_position

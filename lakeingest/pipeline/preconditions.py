@@ -75,7 +75,7 @@ def require(
 
 def _lacks(server: conditions.Server) -> bool:
     """Whether a condition of single tables is not met even for no table at all."""
-    return any(condition.finding for condition in conditions.ask(server.watching(()), table_conditions.CONDITIONS))
+    return any(condition.finding for condition in conditions.ask(server.with_tables(()), table_conditions.CONDITIONS))
 
 
 def _refused(preflight: "Preflight", copied: Collection[TableId]) -> dict[TableId, PreflightFailed]:
@@ -108,7 +108,7 @@ class Preflight:
 
     def of_tables(self, tables: Sequence[TableId]) -> Self:
         """The preflight of fewer tables."""
-        return replace(self, server=self.server.watching(tuple(tables)))
+        return replace(self, server=self.server.with_tables(tuple(tables)))
 
     def of_source_and_lake(
         self, refused: Iterable[TableId], copied: Collection[TableId] = ()

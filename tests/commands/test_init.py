@@ -176,7 +176,7 @@ def test_tables_that_cannot_be_copied_are_left_out_with_the_reason(tmp_path: Pat
     written = init(path, account.url("init_shop"), {})
     assert {table.name for table in written.refused} == {"tags", "odd*na.me"}
     text = path.read_text()
-    assert "    # column _lakeingest_at is int: names that begin with _lakeingest_ are ours; it has neither" in text
+    assert "    # column _lakeingest_at is int: names that begin with _lakeingest_ are reserved; it has neither" in text
     assert re.search(r"    # column two lines is int: its name cannot be printed.*\n    - \"re:", text)
     tables = [*written.tables, *written.refused, TableId("init_shop", "oddna.me")]
     assert set(loaded(path).tables.select(tables)) == {*written.tables, TableId("init_shop", "oddna.me")}
