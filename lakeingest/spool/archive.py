@@ -11,6 +11,7 @@ A run never reads the archive back, so that opening a run takes no longer. A run
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
@@ -106,7 +107,8 @@ def keep(spool: Path, epoch: int, segments: Iterable[tuple[Path, Manifest]], kep
                 _unlink(spool, segment)
         archived = listed(spool)
         _remove(spool, _due(archived, kept_for, now, read_up_to))
-        if wanted and sum(one.level < LAST_LEVEL for one in archived) >= JOIN:
+        levels = [one.level for one in archived]
+        if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
             _join(spool, epoch)
 
 
@@ -170,30 +172,32 @@ def _written(spool: Path, parts: Sequence[Manifest]) -> dict[TableId | None, str
     attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
     for number, table in enumerate([None, *tables]):
-        files = [spool / name for part in parts if (name := _name(part, table))]
-        schemas = [pq.read_schema(file) for file in files]
-        if any(not one.equals(schemas[0]) for one in schemas):
-            return None
         name = f"data/{attempt}-{number}.parquet"
-        with pq.ParquetWriter(spool / name, schemas[0], compression="zstd") as writer:
-            for rows in _grouped(files):
-                writer.write_table(rows)
+        with ExitStack() as opened:
+            files = [
+                opened.enter_context(pq.ParquetFile(spool / file)) for part in parts if (file := _name(part, table))
+            ]
+            schema = files[0].schema_arrow
+            if any(not file.schema_arrow.equals(schema) for file in files):
+                return None
+            with pq.ParquetWriter(spool / name, schema, compression="zstd") as writer:
+                for rows in _grouped(files):
+                    writer.write_table(rows)
         sync(spool / name)
         names[table] = name
     sync(spool / "data")
     return names
 
 
-def _grouped(files: Sequence[Path]) -> Iterator[pa.Table]:
+def _grouped(files: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
     """The rows of files, in order, in parts that fit into memory."""
     waiting: list[pa.RecordBatch] = []
     for file in files:
-        with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches():
-                waiting.append(batch)
-                if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
-                    yield pa.Table.from_batches(waiting)
-                    waiting.clear()
+        for batch in file.iter_batches():
+            waiting.append(batch)
+            if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+                yield pa.Table.from_batches(waiting)
+                waiting.clear()
     if waiting:
         yield pa.Table.from_batches(waiting)
 

@@ -52,17 +52,28 @@ class Held:
         return self._place(self.segments[0]) if self.segments else self.opened.place
 
     def covers(self, table: TableId) -> Place:
-        """The place after which every change of the table is here."""
-        start = self.end.place
-        for segment in reversed(self.segments):
-            if table not in segment.tables:
-                break
-            start = self._place(segment)
-        return start
+        """The place after which every change of the table is here, up to where it was watched last."""
+        watched = self._watched(table)
+        return self._place(watched[0]) if watched else self.end.place
 
-    def after(self, place: Place) -> list[Manifest]:
-        """The segments that end after a place."""
-        return [one for one in self.segments if one.stop.place(self.opened.epoch) > place]
+    def watched_to(self, table: TableId) -> Place:
+        """Where the table was watched last: the end, unless it has stopped."""
+        watched = self._watched(table)
+        return watched[-1].stop.place(self.opened.epoch) if watched else self.end.place
+
+    def after(self, place: Place, table: TableId) -> list[Manifest]:
+        """The segments that watched the table last, and end after a place."""
+        return [one for one in self._watched(table) if one.stop.place(self.opened.epoch) > place]
+
+    def _watched(self, table: TableId) -> list[Manifest]:
+        """The last segments in a row that watched the table."""
+        watched: list[Manifest] = []
+        for segment in reversed(self.segments):
+            if table in segment.tables:
+                watched.append(segment)
+            elif watched:
+                break
+        return watched[::-1]
 
     @property
     def gtids(self) -> GtidSet:
@@ -148,7 +159,7 @@ class StoredChangelog:
         if since.place < held.covers(table):
             raise gone(table, since, held)
         files = []
-        for segment in held.after(since.place):
+        for segment in held.after(since.place, table):
             if entry := segment.tables[table]:
                 try:
                     # an open file can still be read when it is removed
@@ -164,7 +175,7 @@ class StoredChangelog:
         """The place up to which all transactions are in a set; None where that may be before what is held."""
         if not held.gtids <= gtids:
             return None
-        return self._until(held, lambda batch: _lacking(batch, gtids))
+        return _persistently(lambda: self._until(held, lambda batch: _lacking(batch, gtids)))
 
     def place_of_time(self, held: Held, moment: datetime) -> Place | None:
         """The place before the first transaction that was committed after a moment; None as in `place_of_gtids`."""
@@ -172,13 +183,17 @@ class StoredChangelog:
         last = None if held.end.history is None else held.end.history.last
         if last is not None and last.committed_at <= micros:
             return held.end.place
-        place = self._until(held, lambda batch: batch["committed_at"].cast(pa.int64()).to_numpy() > micros)
+        place = _persistently(
+            lambda: self._until(held, lambda batch: batch["committed_at"].cast(pa.int64()).to_numpy() > micros)
+        )
         return None if place == held.start else place
 
     def _until(self, held: Held, is_after: "Callable[[pa.RecordBatch], np.ndarray]") -> Place:
         """The place of the last transaction before the first one that `is_after`."""
-        place = held.start
-        for segment in held.segments:
+        place, moved = held.start, self.held()
+        # what was listed may have been put together meanwhile
+        segments = held.segments if moved is None or moved.start > held.start else moved.segments
+        for segment in segments:
             try:
                 with pq.ParquetFile(self.folder / segment.transactions) as opened:
                     for batch in opened.iter_batches(BATCH_ROWS):
@@ -221,7 +236,7 @@ class Changes:
     @property
     def end(self) -> Place:
         """The last change is at this place or before."""
-        return self.held.end.place
+        return self.held.watched_to(self.table)
 
     def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch]:
         """Change rows in order, after `since` and up to `stop`, where they are given."""

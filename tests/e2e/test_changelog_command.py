@@ -13,6 +13,7 @@ from tests.e2e.job import Job, until
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 
+@pytest.mark.long("six processes, of which three start Spark's workers or the libraries of the lake")
 def test_lines_are_printed_as_changes_come_until_sigterm(tmp_path: Path, mysql_server: LocalServer) -> None:
     """Without a password of the source; what is no longer held ends with 3 and names its runbook."""
     job = Job(tmp_path / "job", mysql_server, "changelog_job").write()
@@ -39,7 +40,9 @@ def test_lines_are_printed_as_changes_come_until_sigterm(tmp_path: Path, mysql_s
     said, _ = ended.communicate(timeout=60)
     assert [json.loads(line)["payload"]["op"] for line in said.splitlines()] == ["u", "d"]
     job.sql(f"INSERT INTO {table} VALUES (3, 'c')")
-    assert job.start("run", "--set", "changelog.keep=0s").wait(timeout=120) == 0
+    forgetting = job.start("run", "--set", "changelog.keep=0s")
+    said, _ = forgetting.communicate(timeout=120)
+    assert forgetting.returncode == 0, said
     late = job.start("changelog", table, "--since", position)
     said, _ = late.communicate(timeout=60)
     assert late.returncode == 3

@@ -213,6 +213,19 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
     assert not list((spool.folder / "segments").glob("*.json"))
 
 
+def test_a_table_that_stopped_can_be_read_to_where_it_was_watched_last(spool: Spool) -> None:
+    """Not further: where it is watched again after a gap, a reader from before has missed something."""
+    spool.append([segment(spool, number, other=number < 3) for number in range(5)])
+    spool.forget(place(5), DAY)
+    log, found = StoredChangelog(spool.folder), held(spool)
+    assert (found.covers(OTHER), found.watched_to(OTHER)) == (place(0), place(3))
+    with log.opened(OTHER, ReadTo(place(1)), found.name) as changes:
+        assert changes.end == place(3)
+    spool.append([segment(spool, 5, other=True)])
+    with pytest.raises(ChangelogGone), log.opened(OTHER, ReadTo(place(3)), found.name):
+        pass
+
+
 def test_a_spool_that_is_opened_anew_begins_another_changelog(spool: Spool) -> None:
     """A reader of the one before cannot go on, wherever it is: its positions may mean something else now."""
     grow(spool, range(3))
