@@ -50,9 +50,8 @@ def segment(spool: Spool, number: int, *, rows: int = 2, **tables: bool) -> Mani
     ]
     if rows:
         pq.write_table(pa.Table.from_pylist(changes, change_schema(SCHEMA)), spool.folder / f"{name}-t.parquet")
-    watched = {TABLE: (f"{name}-t.parquet", rows) if rows else None} | {
-        TableId("shop", table): None for table in tables
-    }
+    ours = (f"{name}-t.parquet", rows) if rows else None
+    watched = {TABLE: ours} | {TableId("shop", table): None for table, has in tables.items() if has}
     return Manifest(
         FilePosition("binlog.000007", number * 10),
         FilePosition("binlog.000007", number * 10 + 10),
