@@ -1,12 +1,11 @@
 """The commands in Python: their results are values, and their failures are errors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lakeingest.config import Config, load_config
-from lakeingest.errors import NotBuiltYet
 
 # the commands import libraries that take seconds; executors import this package too
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.plan import Plans
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.sample import Sample
+    from lakeingest.commands.signal import SignalResults
     from lakeingest.commands.status import Statuses
     from lakeingest.commands.verify import Verifications
     from lakeingest.pipeline.events import Observer
@@ -89,16 +89,80 @@ class Pipeline:
 
         return status(self.config, tables)
 
-    def verify(self, *tables: str) -> "Verifications":
-        """Compare source and target chunk by chunk; differences are in the result. Nobody may write to the source."""
+    def verify(self, *tables: str, repair: bool = False) -> "Verifications":
+        """Compare source and target chunk by chunk; differences are in the result. Nobody may write to the source.
+
+        With `repair` the rows that differ are read again, and the result is that of the comparison after that.
+        """
+        from lakeingest.commands import repair as repairing
         from lakeingest.commands.verify import verify
 
         with self._session() as session:
-            return verify(self.config, tables, session)
+            compare = repairing.repair if repair else verify
+            return compare(self.config, tables, session)
 
-    def resnapshot(self, *_: object, **__: object) -> NoReturn:
-        """Not built yet."""
-        raise NotBuiltYet("Pipeline.resnapshot is not built yet")
+    def resnapshot(
+        self,
+        table: str,
+        *,
+        where: str | None = None,
+        keys: Sequence[Any] | None = None,
+        from_: Any = None,
+        to: Any = None,
+        wait: bool = True,
+        observe: "Observer | None" = None,
+    ) -> "SignalResults":
+        """Read rows of a table again: all, those that `where` holds for, the listed keys, or the keys in [from_, to).
+
+        A key is a value of the key's column, or a list of values in key order. It is a signal: a run that is at work
+        carries it out, else this call does. Returns when readers see it; with `wait=False` at once.
+        """
+        from lakeingest.commands.resnapshot import scope_of
+
+        scope = scope_of(self.config, table, where=where, keys=keys, start=from_, stop=to)
+        return self._ask("resnapshot", (table,), wait=wait, scope=scope, observe=observe)
+
+    def pause(self, *tables: str, wait: bool = True) -> "SignalResults":
+        """Keep tables at their positions until `resume`: nothing is read, merged or published. None means all."""
+        return self._ask("pause", tables, wait=wait)
+
+    def resume(self, *tables: str, wait: bool = True) -> "SignalResults":
+        """Let paused tables go on, from the run that is at work or the next one on."""
+        return self._ask("resume", tables, wait=wait)
+
+    def cancel(self, *tables: str, wait: bool = True) -> "SignalResults":
+        """Cancel the re-snapshots of tables that have not ended. What was read and merged already stays."""
+        return self._ask("cancel", tables, wait=wait)
+
+    def maintain(self, *tables: str, wait: bool = True, observe: "Observer | None" = None) -> "SignalResults":
+        """Put small files together, remove old snapshots, and what killed tasks left behind."""
+        return self._ask("maintain", tables, wait=wait, observe=observe)
+
+    def _ask(
+        self,
+        action: str,
+        tables: Sequence[str],
+        *,
+        wait: bool,
+        scope: Any = None,
+        observe: "Observer | None" = None,
+    ) -> "SignalResults":
+        """Make the signal; what it failed with is raised."""
+        from lakeingest.commands.signal import ask
+        from lakeingest.pipeline.events import unobserved
+
+        with self._session() as session:
+            results = ask(
+                self.config,
+                action,
+                tables,
+                scope=scope,
+                wait=wait,
+                observe=observe or unobserved,
+                spark=session,
+            )
+        results.raise_failure()
+        return results
 
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.

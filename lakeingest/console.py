@@ -21,6 +21,8 @@ from lakeingest.pipeline.events import (
     Observer,
     Planned,
     Published,
+    RowsReread,
+    SignalMoved,
     SourceLost,
     Spooled,
     TableStopped,
@@ -32,9 +34,12 @@ if TYPE_CHECKING:
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import TablePlan
     from lakeingest.commands.run import RunResult
+    from lakeingest.commands.signal import SignalResult
     from lakeingest.commands.submit import Submission
     from lakeingest.commands.verify import TableVerification
     from lakeingest.config import Config
+    from lakeingest.core.checksum import Difference
+    from lakeingest.core.schema import TableId
 
 KEYS_SHOWN = 20
 EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended
@@ -42,7 +47,7 @@ _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 
 def line(event: Event) -> str | None:
-    """An event as a line; None for an event without a line."""
+    """An event as one line; None for one that says nothing by itself."""
     match event:
         case WaveCommitted():
             rate = event.rows / event.seconds if event.seconds else 0
@@ -50,6 +55,9 @@ def line(event: Event) -> str | None:
                 f"{event.table}: wave {event.wave}, {event.chunks} chunks, {event.rows:,} rows in {event.seconds:.1f} s"
                 f" ({rate:,.0f} rows/s)" + (", the last" if event.complete else "")
             )
+        case RowsReread():
+            last = ", the last" if event.is_last else ""
+            return f"{event.table}: {event.rows:,} rows read again in {event.seconds:.1f} s{last}"
         case Spooled() if event.transactions:
             return (
                 f"binlog: {event.rows:,} change rows of {event.transactions:,} transactions spooled, up to {event.stop}"
@@ -66,15 +74,32 @@ def line(event: Event) -> str | None:
             return f"{event.table}: gate {event.stage}: {asked}{warned} ({event.seconds:.1f} s)"
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
+    return _turn(event)
+
+
+def _turn(event: Event) -> str | None:
+    """An event that is no work on a table's rows, as one line."""
+    match event:
         case Following():
             return f"caught up with the source in {event.seconds:.1f} s; from now on each publish is a line"
         case WentBack():
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
             return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
+        case SignalMoved():
+            return str(event.document)
         case SourceLost():
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None
+
+
+def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
+    """What came of signals, a line each."""
+    for one in results:
+        tables = ", ".join(map(str, one.tables)) or "all tables"
+        yield f"signal {one.number}, {one.action} of {tables}: {one.state}" + (f": {one.note}" if one.note else "")
+    if not results:
+        yield "nothing to cancel: no re-snapshot of these tables has been asked for, or all have ended"
 
 
 def lines() -> Callable[[Event], str | None]:
@@ -83,7 +108,7 @@ def lines() -> Callable[[Event], str | None]:
 
     def say(event: Event) -> str | None:
         nonlocal following
-        printed = not following or isinstance(event, Published | SourceLost | TableStopped)
+        printed = not following or isinstance(event, Published | SignalMoved | SourceLost | TableStopped)
         following |= isinstance(event, Following)
         return line(event) if printed else None
 
@@ -198,6 +223,9 @@ def run_lines(result: "RunResult") -> Iterator[str]:
             yield f"{table.table}: stopped, {stopped[table.table].error}; readers keep the last good commit"
             continue
         position = "" if table.position is None else f" as of {table.position.at}"
+        if table.table in result.paused:
+            yield f"{table.table}: paused{position}; `lakeingest resume {table.table}` lets it go on"
+            continue
         state = f"published{position}" if table.published else "not published yet"
         yield f"{table.table}: {table.rows:,} rows, {state}"
     if result.followed:
@@ -263,6 +291,7 @@ def submission_lines(result: "Submission") -> Iterator[str]:
 def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
     """The result of a verification: a line for each table, and a line for each of the first keys that differ."""
     for result in results:
+        yield from _differences(result.table, result.repaired, ", repaired")
         if result.equal:
             yield f"{result.table}: source = target, {result.source.rows:,} rows, checksum {result.source}"
             continue
@@ -270,11 +299,15 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
             f"{result.table}: source ≠ target: {result.source.rows:,} rows, checksum {result.source} in the source,"
             f" {result.target.rows:,} rows, checksum {result.target} in the target"
         )
-        for difference in result.differences[:KEYS_SHOWN]:
-            key = ", ".join(map(str, difference.key))
-            yield f"{result.table}: key {key} {difference.where}"
-        if len(result.differences) > KEYS_SHOWN:
-            yield f"{result.table}: and {len(result.differences) - KEYS_SHOWN} more keys; --json names all"
+        yield from _differences(result.table, result.differences)
+
+
+def _differences(table: "TableId", differences: "Sequence[Difference]", ending: str = "") -> Iterator[str]:
+    """A line for each of the first keys that differ, or differed."""
+    for difference in differences[:KEYS_SHOWN]:
+        yield f"{table}: key {', '.join(map(str, difference.key))} {difference.where}{ending}"
+    if len(differences) > KEYS_SHOWN:
+        yield f"{table}: and {len(differences) - KEYS_SHOWN} more keys{ending}; --json names all"
 
 
 def print_page(text: str) -> None:

@@ -13,17 +13,16 @@ from lakeingest.config import Config
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
-from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.catch_up import catch_up
+from lakeingest.pipeline.copying import copy_missing
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import Following, Observer, unobserved
 from lakeingest.pipeline.follow import follow as follow_source
-from lakeingest.pipeline.follow import persistently
-from lakeingest.pipeline.joining import join
+from lakeingest.pipeline.follow import persistently, work_off
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.profile import StageCost
-from lakeingest.pipeline.stopping import working_on
+from lakeingest.pipeline.signals import look
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.state.stopped import Stopped, most_serious
 
@@ -47,7 +46,7 @@ class RunResult(Report):
     """The result of a run. `caught_up` is False when the time was up first. `followed`: it was to follow the source.
 
     `profile` says where the seconds went, stage by stage. `stopped` are the tables that stay at their last commit, each
-    with its error; `caught_up` is about the other tables.
+    with its error; `paused` those that stay because someone asked for it; `caught_up` is about the other tables.
     """
 
     tables: tuple[TableResult, ...]
@@ -56,6 +55,7 @@ class RunResult(Report):
     followed: bool = False
     profile: tuple[StageCost, ...] = ()
     stopped: tuple[Stopped, ...] = ()
+    paused: tuple[TableId, ...] = ()
 
     headers = ("table", "rows", "waves", "published", "position")
 
@@ -67,8 +67,9 @@ class RunResult(Report):
 
     @property
     def note(self) -> str:
-        """How the run ended, and a line for each table that stopped."""
-        return "\n".join([self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped)])
+        """How the run ended, and a line for each table that stopped or is paused."""
+        paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
+        return "\n".join([self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped), *paused])
 
     @property
     def _ending(self) -> str:
@@ -113,11 +114,14 @@ def run(
                 follow_source(open_run, ends)
         else:
             caught_up = _copy(open_run, ends)
+            if caught_up:
+                work_off(open_run, ends)
         results = tuple(_result(table) for table in open_run.requested)
         stops = open_run.stops.values()
+        paused = tuple(table.id for table in open_run.paused)
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
     records = tuple(stop.record for stop in stops)
-    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records)
+    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records, paused)
     if stops:
         error = most_serious(stop.error for stop in stops)
         error.result = result
@@ -127,12 +131,10 @@ def run(
 
 def _copy(open_run: OpenRun, ends: Callable[[], bool]) -> bool:
     """Publish every table that can go on as of the written position; False when the run was to end before that."""
-    join(open_run)
-    for table in open_run.going_on:
-        with working_on(open_run.edges, table):
-            bootstrap(open_run.edges, open_run.binlog, table, ends)
-    if ends() or any(table.has_missing_chunks for table in open_run.going_on):
+    look(open_run)
+    if not copy_missing(open_run, ends):
         return False
+    look(open_run)
     catch_up(open_run)
     return True
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.report import Report
+from lakeingest.commands.signal_status import OpenSignal, Paused, Retention, Signals
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position, bytes_between
 from lakeingest.core.schema import TableId
@@ -29,7 +30,8 @@ class TableStatus:
     `nulled` counts values of copied or changed rows that are NULL only because the user chose so. `gate` is the result
     of the gate at the last publish. `stopped` is why the last attempt failed, None if it did not. `in_source` is None
     when the source cannot be asked. `cascades` counts the foreign keys whose changes the copy lacks, because the user
-    chose so.
+    chose so. `signals` are those of the table that have not ended. `paused` says since when and by whom it is paused,
+    None if it is not.
     """
 
     table: TableId
@@ -44,6 +46,8 @@ class TableStatus:
     stopped: Stopped | None = None
     in_source: bool | None = True
     cascades: int = 0
+    signals: tuple[OpenSignal, ...] = ()
+    paused: Paused | None = None
 
     @property
     def last_gate(self) -> str | None:
@@ -66,6 +70,8 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         for table in self:
             position = None if table.position is None else str(table.position.at)
             state = table.state if table.stopped is None else f"{table.state}, {table.stopped.error}"
+            if table.paused is not None:
+                state += ", paused"
             if table.in_source is False:
                 state += ", gone from the source"
             yield (
@@ -81,8 +87,10 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     @property
     def note(self) -> str:
-        """Why tables stopped, how the last run failed, and why the source cannot be asked; a line for each."""
+        """Why tables stopped, what is asked of them, how the last run failed, why the source cannot be asked."""
         notes = [f"{table.table}: {table.stopped}" for table in self if table.stopped is not None]
+        notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
+        notes += dict.fromkeys(str(signal) for table in self for signal in table.signals)
         notes += [
             f"{table.table}: the source no longer has it, or the user may not see it; {table.target} is not changed"
             for table in self
@@ -110,14 +118,18 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     if source.error is not None and not with_copy:
         raise source.error
     known = sorted({*with_copy, *source.tables})
+    signals = Signals.read(config, source.retention)
     statuses = Statuses(
         replace(
-            _status(target, table, config.target.name(table), source),
+            one,
+            signals=signals.of(table),
+            paused=signals.paused(config, table, one.position),
             stopped=read_stopped(config.state, table),
             in_source=None if offline or source.error else table in source.tables,
             cascades=source.cascades.get(table, 0),
         )
         for table in config.tables.choose(known, tables)
+        for one in [_status(target, table, config.target.name(table), source)]
     )
     statuses.source_error, statuses.last_run = source.error, failure(config.state)
     return statuses
@@ -137,6 +149,7 @@ class _Source:
     written: FilePosition | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     cascades: Mapping[TableId, int] = field(default_factory=dict)
+    retention: Retention | None = None
 
 
 def _asked(config: Config) -> _Source:
@@ -145,7 +158,9 @@ def _asked(config: Config) -> _Source:
             tables = config.tables.select(list_tables(connection))
             chosen = [table for table in tables if config.tables.of(table).cascades == "missing"]
             cascades = cascading(Server.of(connection, chosen)) if chosen else {}
-            return _Source(None, tables, written_position(connection), file_sizes(connection), cascades)
+            sizes = file_sizes(connection)
+            retention = Retention.asked(connection, list(sizes))
+            return _Source(None, tables, written_position(connection), sizes, cascades, retention)
     except LakeIngestError as error:
         return _Source(error)
 

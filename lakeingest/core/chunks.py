@@ -89,9 +89,11 @@ def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[li
     return boundaries, len(boundaries) < count
 
 
-def chunks_between(table: TableId, lower: Key | None, boundaries: Sequence[Key], *, last: bool) -> list[Chunk]:
-    """The chunks from `lower` through each boundary; with `last`, another chunk without upper bound."""
+def chunks_between(
+    table: TableId, lower: Key | None, boundaries: Sequence[Key], *, last: bool, upper: Key | None = None
+) -> list[Chunk]:
+    """The chunks from `lower` through each boundary; with `last`, one more up to `upper` (None: without bound)."""
     bounds: list[Key | None] = [lower, *boundaries]
     if last:
-        bounds.append(None)
+        bounds.append(upper)
     return [Chunk(table, KeyRange(bounds[i], bounds[i + 1])) for i in range(len(bounds) - 1)]

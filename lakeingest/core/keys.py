@@ -97,6 +97,9 @@ class KeyRange:
         return " AND ".join(terms) or "TRUE"
 
 
+EVERY_KEY = KeyRange()
+
+
 def _lesser(upper: Key | None, other: Key) -> Key:
     return other if upper is None else min(upper, other)
 

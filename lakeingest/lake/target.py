@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -43,6 +44,16 @@ class Effects:
     deleted: int
 
 
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a table consists of: the files of rows and of deletes that readers open, their bytes, and its snapshots."""
+
+    files: int
+    deletes: int
+    bytes: int
+    snapshots: int
+
+
 class Writer(Protocol):
     """Writes rows as data files on an executor, to which it is pickled. Files are part of no table until committed."""
 
@@ -68,6 +79,13 @@ class Merger(Protocol):
 
     def write(self, rows: pa.Table) -> bytes:
         """Write new rows; with `keeps_deletes` they have `core.change.DELETED`."""
+
+
+class KeyReader(Protocol):
+    """Reads keys of a commit's rows, on an executor; pickled to get there."""
+
+    def read(self) -> pa.Table:
+        """The key columns of the rows, with the types of the format."""
 
 
 class Target(Protocol):
@@ -128,6 +146,11 @@ class Target(Protocol):
         `after` answers the progress of that commit; it is called just before, when the effects are known.
         """
 
+    def keys(
+        self, staged: Staged, open_spark: "Callable[[], SparkSession]", key: Sequence[str], bounds: Bounds | None
+    ) -> Sequence[KeyReader]:
+        """Readers of all keys of a commit whose first value is within the bounds (None: any), and maybe of others."""
+
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""
 
@@ -146,6 +169,18 @@ class Target(Protocol):
         When readers no longer see `staged.published`: MainMoved if someone compacted it, ForeignWrite if someone
         changed its rows, StaleWriter if another run of ours published.
         """
+
+    def maintain(self, staged: Staged) -> Staged:
+        """The rows that readers see in fewer files, without old snapshots: one marked commit on staging.
+
+        `staged` itself where there is nothing to do. Snapshots of branches and tags of others stay.
+        """
+
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """Delete files older than `age` that nothing refers to; how many, and their bytes."""
+
+    def inventory(self, table: TableId) -> Inventory:
+        """What the table that readers see consists of."""
 
     def properties(self, table: TableId) -> Mapping[str, str]:
         """The properties of the last publish."""

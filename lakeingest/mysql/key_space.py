@@ -6,24 +6,29 @@ which the server compares as it compares the column.
 
 import pymysql
 
-from lakeingest.core.keys import Key, KeyRange, quote
+from lakeingest.core.keys import EVERY_KEY, Key, KeyRange, quote
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 
 _LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key would scan the whole index
 
 
-def key_bounds(connection: pymysql.Connection, schema: TableSchema) -> tuple[int, int] | None:
-    """Least and greatest key of a table with a key of one integer; None when it is empty."""
-    column = quote(schema.key[0])
-    [(least, greatest)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)}")
+def key_bounds(
+    connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY
+) -> tuple[int, int] | None:
+    """Least and greatest key in a range of a table with a key of one integer; None when no row is there."""
+    column, where = quote(schema.key[0]), keys.predicate(schema.key)
+    [(least, greatest)] = query(
+        connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)} WHERE {where}"
+    )
     return None if least is None else (int(least), int(greatest))
 
 
-def estimated_rows(connection: pymysql.Connection, schema: TableSchema) -> int:
-    """The optimizer's estimate of the table's rows."""
+def estimated_rows(connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY) -> int:
+    """The optimizer's estimate of the table's rows, or of those in a range."""
     key, table = quote(schema.key[0]), table_name(schema.table)
-    [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}")
+    where = "" if keys == EVERY_KEY else f" WHERE {keys.predicate(schema.key)}"
+    [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}{where}")
     return int(row["rows"] or 0)
 
 
@@ -37,19 +42,21 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
     return int(size or 0)
 
 
-def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int) -> Key | None:
-    """The key that is `rows` rows after `lower`; None when fewer rows follow."""
-    found = query(connection, boundary_query(schema, lower, rows))
+def next_boundary(
+    connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
+) -> Key | None:
+    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow before `upper`."""
+    found = query(connection, boundary_query(schema, lower, rows, upper))
     if not found:
         return None
     return tuple(map(_part, schema.key_columns, found[0]))
 
 
-def boundary_query(schema: TableSchema, lower: Key | None, rows: int) -> str:
-    """The query of `next_boundary`: it scans the key's index, and reads no row of the table."""
+def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None) -> str:
+    """The statement that `next_boundary` asks: it goes along the key's index, and reads no row of the table."""
     literals = ", ".join(map(_literal, schema.key_columns))
     order = ", ".join(map(quote, schema.key))
-    where = KeyRange(lower).predicate(schema.key)
+    where = KeyRange(lower, upper).predicate(schema.key)
     return f"SELECT {literals} FROM {table_name(schema.table)} WHERE {where} ORDER BY {order} LIMIT 1 OFFSET {rows}"
 
 

@@ -184,7 +184,7 @@ def _commit(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, copied
         merge(edges, binlog.spool, table)
     rows = sum(chunk.cost.rows for chunk in copied)
     nulled = sum(chunk.nulled for chunk in copied)
-    read_to = _read_to(edges.config.source, binlog, latest(chunk.high for chunk in copied))
+    read_to = read_up_to(edges.config.source, binlog, latest(chunk.high for chunk in copied))
     progress = table.progress.wave_committed(tuple(chunk.split for chunk in copied), rows, nulled, read_to)
     edges.lease.assert_held()
     sound = all(chunk.sound for chunk in copied)
@@ -208,7 +208,7 @@ def _commit(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, copied
         gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)
 
 
-def _read_to(source: Source, binlog: BinlogRun, high: FilePosition) -> Position:
+def read_up_to(source: Source, binlog: BinlogRun, high: FilePosition) -> Position:
     """The greatest high watermark of a wave, as a position that can be proven later."""
     position = binlog.spool.position
     gtids = None if position.gtids is None else GtidSet()  # they are in the low watermarks

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
+from lakeingest.state.signals import SignalDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,17 @@ class WaveCommitted:
     seconds: float
     complete: bool
     chunk_seconds: tuple[float, ...] = ()  # for each chunk, how long its read view was open
+
+
+@dataclass(frozen=True, slots=True)
+class RowsReread:
+    """A wave of a re-snapshot is on staging, in so many patches."""
+
+    table: TableId
+    patches: int
+    rows: int
+    seconds: float
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +129,15 @@ class TableStopped:
     error: LakeIngestError
 
 
-OfTable = Planned | WaveCommitted | Merged | GateRun | Published | WentBack | TableStopped
-Event = Opened | Spooled | Following | SourceLost | OfTable
+@dataclass(frozen=True, slots=True)
+class SignalMoved:
+    """A signal has begun, or ended."""
+
+    document: SignalDocument
+
+
+OfTable = Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped
+Event = Opened | Spooled | Following | SourceLost | SignalMoved | OfTable
 Observer = Callable[[Event], None]
 
 

@@ -3,7 +3,7 @@
 A round reads the written position and, when it moved, spools the binlog up to it, which is the end of a transaction.
 Tables with change rows are merged and published. The position of a quiet table advances every few minutes; otherwise
 its lag, and the spool, would grow for ever. A table that failed its gate, or that another writer interfered with, is
-tried again every few minutes. A table that needs a person waits for the next run.
+tried again every few minutes. A table that needs a person waits for the next run. Signals are served between rounds.
 """
 
 import time
@@ -19,10 +19,12 @@ from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.boundaries import check_boundaries
 from lakeingest.pipeline.catch_up import merge_and_publish, trim_spool
+from lakeingest.pipeline.copying import copy_missing, incomplete
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import SourceLost
 from lakeingest.pipeline.open_run import OpenRun
+from lakeingest.pipeline.signals import drop, look, serve
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun
 
@@ -37,9 +39,28 @@ Result = TypeVar("Result")
 def follow(run: OpenRun, stopping: Callable[[], bool]) -> None:
     """Keep tables up to date that have caught up, until `stopping` says so; it is asked after each commit."""
     worked_at = {table.id: time.monotonic() for table in run.requested}
-    while not stopping() and (run.going_on or _worth_a_retry(run)):
-        if not persistently(run, stopping, lambda: _round(run, stopping, worked_at)):
-            _wait(POLL_SECONDS, stopping)
+    run.signals.folder.trim()
+
+    def work() -> bool:
+        return _round(run, stopping, worked_at) | (not stopping() and serve(run, wait=False))
+
+    try:
+        while not stopping() and (run.going_on or run.paused or _worth_a_retry(run)):
+            if not persistently(run, stopping, work):
+                _wait(POLL_SECONDS, stopping)
+    finally:
+        drop(run)
+
+
+def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
+    """Serve every signal that this run can serve, with a round after each wave, until `stopping` says so."""
+    worked_at = {table.id: time.monotonic() for table in run.requested}
+    run.signals.folder.trim()
+    try:
+        while not stopping() and serve(run, wait=True):
+            _round(run, stopping, worked_at)
+    finally:
+        drop(run)
 
 
 def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], Result]) -> Result | None:
@@ -104,6 +125,9 @@ def _load_again(edges: Edges, table: TableRun) -> None:
 def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float]) -> bool:
     """Spool what is new, merge and publish the tables that are due; False when no table was due."""
     edges, binlog = run.edges, run.binlog
+    look(run)
+    if incomplete(run) and not copy_missing(run, stopping):  # tables that were paused while they were copied
+        return True
     if written_position(edges.connection) != binlog.spool.position.at:
         spool_to_now(edges, binlog)
     due = _due(run, worked_at)
@@ -123,7 +147,8 @@ def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, 
 
 def _worth_a_retry(run: OpenRun) -> list[TableRun]:
     """The stopped tables that may go on without a person: rows that fail a gate are corrected, other writers end."""
-    return [run.tables[table] for table, stop in run.stops.items() if isinstance(stop.error, GateFailed | Retryable)]
+    stops = ((run.tables[table], stop.error) for table, stop in run.stops.items())
+    return [table for table, error in stops if not table.paused and isinstance(error, GateFailed | Retryable)]
 
 
 def _begin_again(edges: Edges, binlog: BinlogRun, table: TableRun, stopping: Callable[[], bool]) -> bool:

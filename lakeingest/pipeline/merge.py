@@ -27,6 +27,7 @@ from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
+from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.spool import Spool
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
@@ -54,12 +55,13 @@ class ReplaceRows:
     stop: Place
     slice: Slice
     merger: Merger
+    patches: tuple[Place, ...] = ()
 
     def run(self) -> Replaced:
         """Nothing refers to the written files before the commit."""
         profile = Profile()
         with profile.stage("merges: collapse"):
-            found = collapsed(self.files, self.key, self.marks, self.stop, self.slice)
+            found = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
         stays = ~found.changes[DELETED].to_numpy() | self.merger.keeps_deletes
         numbers, starts = np.unique(found.files[stays], return_index=True)  # they ascend
         parts = np.split(found.rows[stays], starts[1:])
@@ -103,17 +105,21 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
     """Bring every finished split of the table to the spool's stop, in one commit on staging."""
     began = time.monotonic()
     staged, progress, stop = table.staged, table.progress, spool.position
-    if progress.position is not None and progress.splits.stop == stop.place:
+    if progress.position is not None and progress.stop == stop.place:
         return
-    plan = plan_merge(progress.splits, stop.place, spool.log(), max(progress.covered_from, spool.start))
-    files = spool.files(table.id, plan.start, plan.stop)
+    covered_from = max(progress.covered_from, spool.start)
+    plan = plan_merge(progress.splits, stop.place, spool.log(), covered_from, progress.patches)
+    patches = PatchFolder.of(edges.config.state, table.schema)
+    patched = [patches.file(patch.name) for patch, _ in plan.patches]
+    files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
     if not files:
         edges.lease.assert_held()
         table.advance(edges.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)
         return
     since = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, since, plan.stop)
-    slices = max(1, spool.backlog(table.id, plan.start) // SLICE_ROWS)
+    changes = spool.backlog(table.id, plan.start) + patches.rows(patch.name for patch, _ in plan.patches)
+    slices = max(1, changes // SLICE_ROWS)
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges.executors, table.schema, plan, files, slices, merger)
     written = _write_rows(edges.executors, table.schema, replaced, merger)
@@ -138,9 +144,10 @@ def _replace_rows(
     executors: Executors, schema: TableSchema, plan: MergePlan, files: Sequence[str], slices: int, merger: Merger
 ) -> list[Replaced]:
     """Collapse the changes slice by slice, and remove the rows that they replace."""
+    patches = tuple(place for _, place in plan.patches)
     tasks = [
-        ReplaceRows(tuple(files), schema.key, plan.marks, plan.stop, part, merger)
-        for part in cut(files, schema.key[0], slices)
+        ReplaceRows(tuple(files), schema.key, plan.marks, plan.stop, one, merger, patches)
+        for one in cut(files, schema.key[0], slices)
     ]
     return scatter(executors.for_tasks(small=len(tasks) == 1), ReplaceRows.run, tasks, executors.at_once)
 

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.signal_run import SignalRun
 from lakeingest.pipeline.table_run import Stop, TableRun
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """The edges of a run, its tables by name, and its binlog. The requested tables are the first of the tables."""
+    """The edges of a run, its tables by name, its binlog, its signals. The requested tables are the first tables."""
 
     edges: Edges
     tables: Mapping[TableId, TableRun]
     binlog: BinlogRun
+    signals: SignalRun
 
     @property
     def requested(self) -> tuple[TableRun, ...]:
@@ -24,8 +26,13 @@ class OpenRun:
 
     @property
     def going_on(self) -> tuple[TableRun, ...]:
-        """The requested tables that have not stopped."""
-        return tuple(table for table in self.requested if table.stop is None)
+        """The requested tables that have not stopped, and are not paused."""
+        return tuple(table for table in self.requested if table.stop is None and not table.paused)
+
+    @property
+    def paused(self) -> tuple[TableRun, ...]:
+        """The requested tables that are paused."""
+        return tuple(table for table in self.requested if table.paused)
 
     @property
     def stops(self) -> dict[TableId, Stop]:

@@ -40,6 +40,7 @@ from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.resume import owner, resumption
+from lakeingest.pipeline.signal_run import SignalRun
 from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spark.scatter import warm_up
@@ -48,6 +49,7 @@ from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import keep_definition
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim
+from lakeingest.state.signals import SignalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +81,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, lease, executors, observe)
             runs = _table_runs(config, requested, schemas, loaded)
-            run = OpenRun(edges, runs, BinlogRun(spool, runs))
+            run = OpenRun(edges, runs, BinlogRun(spool, runs), SignalRun(SignalFolder(config.state)))
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)

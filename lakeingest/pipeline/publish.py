@@ -28,7 +28,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     staged = table.staged
     if staged.visible:
         return
-    expected_rows = staged.progress.rows
+    expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
     suites = user_suites(edges.config.quality.suites, table.id)
     sound = table.sound and edges.target.count(table.id, staged.version) == expected_rows
 
@@ -43,7 +43,7 @@ def publish(edges: Edges, table: TableRun) -> None:
         "warnings": len(report.warnings),
         "suites": sorted({outcome.suite for outcome in report.outcomes}),
     }
-    audited = replace(staged, progress=staged.progress.audited())
+    audited = replace(staged, progress=staged.progress.audited(expected_rows))
     edges.lease.assert_held()
     if staged.published is None:  # before it: then it is known of every published copy
         keep_first(edges.config.state, table.schema, staged.progress.position)
@@ -55,3 +55,10 @@ def publish(edges: Edges, table: TableRun) -> None:
     edges.observe(
         Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)
     )
+
+
+def _counted(edges: Edges, table: TableRun) -> int:
+    """The rows of the staged commit, where what was read again may have mended what was lost or doubled."""
+    version = table.staged.version
+    count = edges.target.count(table.id, version)
+    return edges.target.read(table.id, version, edges.executors.open()).count() if count is None else count

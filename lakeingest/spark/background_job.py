@@ -25,6 +25,11 @@ class BackgroundJob(Generic[Result]):
         self._thread = _kind_of_thread(spark)(target=self._run, args=(work,), daemon=True)
         self._thread.start()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether `result` would answer at once."""
+        return self._outcome.done()
+
     def result(self) -> Result:
         """The result of the work, when it is done; raises what the work raised."""
         return self._outcome.result()

@@ -62,6 +62,13 @@ def listed(spool: Path) -> list[Archived]:
     return sorted(found, key=lambda one: (one.start, [-part for part in _parts(one.stop)]))
 
 
+def files(spool: Path) -> set[str]:
+    """What the archive's manifests name, relative to the spool's folder."""
+    segments = (one.read() for one in listed(spool))
+    tables = ((segment, table) for segment in segments for table in (None, *segment.tables))
+    return {name for segment, table in tables if (name := _name(segment, table))}
+
+
 def name_of(spool: Path) -> str:
     """The name of this changelog; '' for a spool of a version that gave it none."""
     try:

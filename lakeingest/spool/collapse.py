@@ -76,13 +76,13 @@ def collapsed(
     for number, file in enumerate(files):  # only the needed rows of each file stay in memory
         rows = _narrow(file, key, starts[-1])
         starts.append(starts[-1] + rows.num_rows)
-        within = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
+        in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
         if number < len(patches):
-            parts.append(rows.filter(within))
+            parts.append(rows.filter(in_part))
             patched.append((patches[number], parts[-1].select(list(key))))
             read += parts[-1].num_rows
             continue
-        changes = rows.filter(within & _is_after(rows, least) & ~_is_after(rows, stop))
+        changes = rows.filter(in_part & _is_after(rows, least) & ~_is_after(rows, stop))
         read += changes.num_rows
         needed = _needed(changes, key, marks)
         for place, keys in patched:
@@ -186,7 +186,7 @@ def _needed(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np
     """Whether a change is of a key in one of the ranges, and after the range's mark: `MergePlan.should_apply`."""
     needed = np.zeros(changes.num_rows, bool)
     for keys, mark in marks:
-        needed |= _is_after(changes, mark) & _within(changes, key, keys)
+        needed |= _is_after(changes, mark) & within(changes, key, keys)
     return needed
 
 
@@ -205,7 +205,7 @@ def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
     return after
 
 
-def _within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
+def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
     """`KeyRange.__contains__` for the keys of many changes."""
     columns = [changes[name].cast(_WIDE) for name in key] if keys != KeyRange() else []
     above = keys.lower is None or _at_least(columns, keys.lower).to_numpy()

@@ -231,6 +231,25 @@ class Spool:
         """How many values of new rows of the table the user chose to be NULL, in segments between these places."""
         return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))
 
+    def sweep(self, age: timedelta) -> tuple[int, int]:
+        """Delete files older than `age` that no segment has, as killed tasks leave them; how many files and bytes."""
+        oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
+        segments = self._segments.values()
+        needed = {file[0] for one in segments for file in one.tables.values() if file}
+        needed |= {one.transactions for one in segments} | archive.files(self.folder)
+        with store.storage_errors(self.folder):
+            for path in (self.folder / "data").iterdir():
+                stat = path.stat()
+                if f"data/{path.name}" not in needed and stat.st_mtime < oldest:
+                    path.unlink(missing_ok=True)
+                    removed, freed = removed + 1, freed + stat.st_size
+        return removed, freed
+
+    def bytes_of(self, table: TableId, after: Place) -> int:
+        """How many bytes the segments have that end after this place, of the table's files."""
+        files = (segment.tables.get(table) for segment in self._between(after, self.position.place))
+        return sum((self.folder / file[0]).stat().st_size for file in files if file is not None)
+
     def forget(self, before: Place, keep: timedelta = NO_TIME) -> None:
         """Drop the segments that end at or before this place, which no mark needs any more.
 

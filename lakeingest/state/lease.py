@@ -136,12 +136,24 @@ def held(folder: Path) -> Iterator[Lease]:
         lease.release()
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a run holds the lease of the pipeline now; the next moment that may be over."""
+    path = folder / "lease.json"
+    with store.storage_errors(path, "read"), suppress(FileNotFoundError):
+        return _is_valid(path, _owner(path))
+    return False
+
+
+def _is_valid(path: Path, owner: Owner | None) -> bool:
+    """Whether the lease was renewed lately, and its process has not ended as far as can be seen."""
+    return time.time() - path.stat().st_mtime <= VOID_SECONDS and not (owner and owner.gone)
+
+
 def _take(path: Path) -> Lease:
     with _locked(path):
         with suppress(FileNotFoundError):
-            age = time.time() - path.stat().st_mtime
             owner = _owner(path)
-            if age <= VOID_SECONDS and not (owner and owner.gone):
+            if _is_valid(path, owner):
                 who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
                 raise LeaseHeld(
                     f"another run of this pipeline is at work: {who}; run the same command again when it has ended "

@@ -8,9 +8,11 @@ publish those of all waves, with the changes of all later merges applied.
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -143,6 +145,20 @@ class StagingFolder:
         for file in (self.path / "data").iterdir():
             if f"data/{file.name}" not in needed:
                 _remove(file)
+
+    def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
+        """Delete what is older than `age` and no commit has; how many files, and how many bytes."""
+        needed = {name for commit in self.commits() for name in (*commit.rows, *commit.changes)}
+        dropped = self.path.parent.glob(f"{self.path.name}.*.gone")
+        unfinished = (file for file in self.path.glob("*.*.*") if file.is_file())
+        data = (file for file in self.path.glob("data/*") if f"data/{file.name}" not in needed)
+        oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
+        for path in [*dropped, *unfinished, *data]:
+            files = [file for file in (path, *path.rglob("*")) if file.is_file()]
+            if all(file.stat().st_mtime < oldest for file in (path, *files)):
+                removed, freed = removed + len(files), freed + sum(file.stat().st_size for file in files)
+                _remove(path)
+        return removed, freed
 
     def _create(self, commit: StagingCommit) -> StagingCommit:
         path = self.path / f"{commit.number:010d}.json"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,3 +71,19 @@ def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+def last_changes(
+    folder: Path, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
+) -> "DataFrame | None":
+    """The last change of each key in the files of these merges, which stand in the order of their commits."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    parts = [spark.read.parquet(*(str(folder / name) for name in names)) for names in merges]
+    if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
+        return parts[0] if parts else None
+    numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]
+    keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
+    last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))
+    return last.select("change.*")

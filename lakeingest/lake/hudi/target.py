@@ -11,9 +11,9 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
@@ -29,14 +29,15 @@ from lakeingest.disk import sync, sync_tree
 from lakeingest.errors import NotOurTable, UnsupportedTable
 from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.file_groups import assert_whole
+from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of
-from lakeingest.lake.hudi.statement import configured, effects_of, merge_folder
-from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention
+from lakeingest.lake.hudi.statement import configured, effects_of, last_changes, merge_folder
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention, writes
 from lakeingest.lake.hudi.types import hudi_type
-from lakeingest.lake.hudi.writer import HudiMerger, HudiWriter
+from lakeingest.lake.hudi.writer import HudiKeys, HudiMerger, HudiWriter
 from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
 from lakeingest.lake.refusals import published_by_another, stale
-from lakeingest.lake.target import Bounds, Effects, Staged
+from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 from lakeingest.rows import table_schema
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
 CLOCK_SECONDS = 2.0  # that a file's time may lag behind the clock
-LOCK_SECONDS = 30.0  # that a publish waits for another publish of the table
 _NAME = re.compile(r"[\w$][\w$ -]*")
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 _BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge rewrites the files that it touches
@@ -169,6 +169,20 @@ class HudiTarget:
         return self._commit(staged, after(effects), changes=names), effects
 
     @names_storage_errors
+    def keys(
+        self, staged: Staged, open_spark: "Callable[[], SparkSession]", key: Sequence[str], bounds: Bounds | None
+    ) -> Sequence[HudiKeys]:
+        """A reader of a file that Spark has written the keys to."""
+        table = staged.progress.table
+        rows = self.read(table, staged.version, open_spark()).select(*map(quote, key))
+        if bounds is not None:
+            rows = rows.where(rows[quote(key[0])].between(*bounds))
+        folder = self._staging(table)
+        keys = HudiKeys(folder.path / folder.new_file())
+        rows.write.parquet(str(keys.path))
+        return [keys]
+
+    @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of staging with progress alone."""
         return self._commit(staged, progress)
@@ -185,7 +199,7 @@ class HudiTarget:
             rows = self._visible(table, published, spark)
         else:
             rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
-        changes = self._changes(table, merges, commits[-1].key, spark)
+        changes = last_changes(self._staging(table).path, merges, commits[-1].key, spark)
         if changes is None:
             return rows
         unchanged = rows.join(changes.select(*map(quote, commits[-1].key)), on=list(commits[-1].key), how="left_anti")
@@ -203,7 +217,7 @@ class HudiTarget:
         The JVM that commits holds a lock meanwhile, which is released when the JVM ends.
         """
         table, spark = staged.progress.table, open_spark()
-        with self._publishing(table, spark):
+        with publishing(table, self._lock(table), spark):
             published = self._published(table)
             if staged.published != (None if published is None else published.version):
                 raise published_by_another(table)
@@ -227,6 +241,23 @@ class HudiTarget:
             sync(self.settings.folder(table).parent)
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
+
+    @names_storage_errors
+    def maintain(self, staged: Staged) -> Staged:
+        """A commit of nothing but progress: its publish lets Hudi clean the table by its own means."""
+        return self.mark(staged, staged.progress)
+
+    @names_storage_errors
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """In the staging folder; what a write left in the table's own folder, Hudi rolls back itself."""
+        return self._staging(table).remove_leftovers(age)
+
+    @names_storage_errors
+    def inventory(self, table: TableId) -> Inventory:
+        """All data files of the table's folder: those of older commits are among them until they are cleaned."""
+        place = self._place(table)
+        sizes = [file.stat().st_size for file in place.glob("*.parquet")]
+        return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
@@ -295,22 +326,6 @@ class HudiTarget:
         )
         return read.load(str(self._place(table))).drop(*(f"_hoodie_{name}" for name in _META))
 
-    def _changes(
-        self, table: TableId, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
-    ) -> "DataFrame | None":
-        """The last change of each key in the files of these merges, which are in the order of their commits."""
-        from pyspark.sql import DataFrame
-        from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
-        path = self._staging(table).path
-        parts = [spark.read.parquet(*(str(path / name) for name in names)) for names in merges]
-        if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
-            return parts[0] if parts else None
-        numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]
-        keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
-        last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))
-        return last.select("change.*")
-
     def _write(
         self,
         table: TableId,
@@ -348,28 +363,15 @@ class HudiTarget:
             rows = self.read(table, last.version, spark)
             rows.write.format("hudi").options(**options).mode("append").save(str(self._building(table)))
             return
-        changes = self._changes(table, merges, last.key, spark)
+        changes = last_changes(staging.path, merges, last.key, spark)
         if changes is None:  # the commit is only for its progress
             changes = self._visible(table, published, spark).where("false").selectExpr("*", f"false AS {DELETED}")
         with configured(spark, options):
             merge_folder(self._place(table), changes, last.key, spark)
 
-    @contextmanager
-    def _publishing(self, table: TableId, spark: "SparkSession") -> Iterator[None]:
-        """Publish alone; StaleWriter when another JVM publishes for long. The JVM of a killed run ends soon."""
-        path = self._building(table).with_name(self.settings.folder(table).name + ".lakeingest.lock")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
-        channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001
-        try:
-            deadline = time.monotonic() + LOCK_SECONDS
-            while channel.tryLock() is None:
-                if time.monotonic() > deadline:
-                    raise stale(table)
-                time.sleep(0.2)
-            yield
-        finally:
-            channel.close()
+    def _lock(self, table: TableId) -> Path:
+        final = self.settings.folder(table)
+        return final.with_name(final.name + ".lakeingest.lock")
 
     def _give_name(self, table: TableId) -> None:
         """Give a table its final name, unless another run did."""

@@ -1,8 +1,10 @@
 """What executors write for a Hudi table: files in staging, which the publish hands to Hudi."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.staging import StagingFolder
@@ -29,3 +31,15 @@ class HudiMerger(HudiWriter):
     def replace(self, changes: pa.Table) -> bytes:  # noqa: ARG002
         """Write nothing: the publish replaces rows."""
         return b""
+
+
+@dataclass(frozen=True, slots=True)
+class HudiKeys:
+    """The keys that Spark has written to the files of a folder."""
+
+    path: Path
+
+    def read(self) -> pa.Table:
+        """All of them."""
+        with storage_errors(self.path):
+            return pq.read_table(self.path)

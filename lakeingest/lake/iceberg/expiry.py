@@ -64,17 +64,17 @@ def trim(loaded: Table) -> None:
     delete(loaded.io, [entry.metadata_file for entry in gone])
 
 
-def expire(transaction: Transaction, loaded: Table, history: History) -> int:
+def expire(transaction: Transaction, loaded: Table, history: History, *, all_due: bool = False) -> int:
     """Let this commit remove the snapshots that are due, oldest first; their number, 0 if they are too few.
 
-    `sweep` deletes their files after the commit.
+    With `all_due` the commit removes every snapshot that is due. `sweep` deletes their files after the commit.
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
-    gone = due(loaded.metadata, history, int(time.time() * 1000))
-    if len(gone) < WORTH:
+    gone = due_now(loaded, history)
+    if len(gone) < (1 if all_due else WORTH):
         return 0
-    gone = gone[:AT_ONCE]
+    gone = gone if all_due else gone[:AT_ONCE]
     ids = frozenset(one.snapshot_id for one in gone)
     named = [
         [one.snapshot_id, one.parent_snapshot_id, one.sequence_number, one.manifest_list]
@@ -85,6 +85,11 @@ def expire(transaction: Transaction, loaded: Table, history: History) -> int:
     unreferenced = AssertUnreferenced(snapshot_ids=ids)
     transaction._stage((removal,), (unreferenced,))  # type: ignore[arg-type] # noqa: SLF001 - as PyIceberg does
     return len(gone)
+
+
+def due_now(loaded: Table, history: History) -> list[Snapshot]:
+    """The snapshots that nobody needs now, oldest first."""
+    return due(loaded.metadata, history, int(time.time() * 1000))
 
 
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:

@@ -13,9 +13,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.errors import MainMoved, StaleWriter, StateUnreadable
 from lakeingest.lake.marks import BUILDING, PROGRESS, parse_progress
-from lakeingest.lake.refusals import foreign_write
+from lakeingest.lake.refusals import foreign_write, published_by_another
 from lakeingest.lake.target import Staged
 
 MAIN = "main"
@@ -110,3 +110,13 @@ def progress_of(table: TableId, snapshot: Snapshot) -> Progress:
     """The progress of a marked commit; StateUnreadable when it is damaged."""
     assert snapshot.summary is not None  # noqa: S101 - it is marked
     return parse_progress(table, f"snapshot {snapshot.snapshot_id}", snapshot.summary.additional_properties[PROGRESS])
+
+
+def assert_unmoved(loaded: Table, staged: Staged) -> None:
+    """Readers see what they saw when the table was loaded; else by whose doing they do not."""
+    table = staged.progress.table
+    if published_snapshot(loaded) == staged.published:
+        return
+    if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
+        raise published_by_another(table)
+    raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")

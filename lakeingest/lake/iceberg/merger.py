@@ -103,3 +103,14 @@ def files_and_effects(merged: Iterable[bytes]) -> tuple[list[DataFile], Effects]
     parts = [pickle.loads(one) for one in merged]  # noqa: S301 - written by our own executors
     counts = [(one.inserted, one.updated, one.deleted) for _, one in parts]
     return [file for files, _ in parts for file in files], Effects(*map(sum, zip(*counts, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergWriter:
+    """Writes Parquet files with the table's field ids and statistics."""
+
+    metadata: TableMetadata
+
+    def write(self, rows: pa.Table) -> bytes:
+        """Pickled DataFiles."""
+        return pickle.dumps(write_rows(self.metadata, rows))

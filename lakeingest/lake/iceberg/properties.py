@@ -5,8 +5,21 @@ PyIceberg cannot use; they must not end a run. Sizes of files and pages are ours
 """
 
 import re
+import uuid
 from collections.abc import Mapping
 
+from lakeingest import config
+from lakeingest.core.schema import TableId
+
+VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
+PROPERTIES = {
+    "format-version": str(VERSION),
+    "write.merge.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    # larger dictionaries do not pay: files without them are smaller, and written in two thirds of the time
+    "write.parquet.dict-size-bytes": str(64 << 10),
+}
 _OURS = re.compile(
     r"write\.format\.default|write\.target-file-size-bytes|write\.summary\.partition-limit|schema\.name-mapping\.default"
     r"|write\.parquet\.(?!compression-codec|compression-level|dict-size-bytes).*"
@@ -29,3 +42,9 @@ def usable(properties: Mapping[str, str]) -> dict[str, str]:
 def _is_usable(name: str, value: str) -> bool:
     known = next((values for names, values in _USABLE.items() if re.fullmatch(names, name)), None)
     return known is None or re.fullmatch(known, value) is not None
+
+
+def new_location(settings: config.Target, table: TableId) -> str:
+    """A new folder for a table, of characters that PyIceberg, Spark and DuckDB do not change in a URI."""
+    namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in settings.identifier(table))
+    return f"{settings.warehouse.as_uri()}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"

@@ -9,20 +9,17 @@ commit carries no progress: it is reset.
 import functools
 import json
 import pickle
-import re
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import config
@@ -30,58 +27,37 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.disk import make_folder
-from lakeingest.errors import MainMoved, StaleWriter, UnsupportedTable
+from lakeingest.errors import StaleWriter, UnsupportedTable
 from lakeingest.lake.errors import names_storage_errors, storage_errors, unreadable
+from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.commit import commit, until_known
-from lakeingest.lake.iceberg.compaction import with_compaction
-from lakeingest.lake.iceberg.data_files import write_rows
+from lakeingest.lake.iceberg.compaction import compacted, with_compaction
 from lakeingest.lake.iceberg.durable import IO, sync_commits
-from lakeingest.lake.iceberg.expiry import delete, expire, limits, sweep, trim
+from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
-    MAIN,
     STAGING,
+    assert_unmoved,
     is_marked,
     published_snapshot,
     resume_point,
-    source_of,
     tip,
 )
+from lakeingest.lake.iceberg.keys import IcebergKeys, key_readers
 from lakeingest.lake.iceberg.marks import mark, reset
-from lakeingest.lake.iceberg.merger import IcebergMerger, files_and_effects, files_with
-from lakeingest.lake.iceberg.properties import usable
+from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
+from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, new_location, usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema, iceberg_type
 from lakeingest.lake.marks import BUILDING, OWNER, POSITION
-from lakeingest.lake.refusals import not_ours, published_by_another, stale
-from lakeingest.lake.target import Bounds, Effects, Staged
+from lakeingest.lake.refusals import not_ours, stale
+from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
-_PROPERTIES = {
-    "format-version": str(VERSION),
-    "write.merge.mode": "merge-on-read",
-    "write.delete.mode": "merge-on-read",
-    "write.update.mode": "merge-on-read",
-    # files without larger dictionaries are smaller, and written in two thirds of the time
-    "write.parquet.dict-size-bytes": str(64 << 10),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class IcebergWriter:
-    """Writes Parquet files with the table's field ids and statistics."""
-
-    metadata: TableMetadata
-
-    def write(self, rows: pa.Table) -> bytes:
-        """Pickled DataFiles."""
-        return pickle.dumps(write_rows(self.metadata, rows))
 
 
 class IcebergTarget:
@@ -171,8 +147,8 @@ class IcebergTarget:
         transaction = self._catalog.create_table_transaction(
             name,
             iceberg_schema(schema),
-            location=self._new_location(table),
-            properties={**_PROPERTIES, **limits({}), OWNER: str(table)},
+            location=new_location(self.settings, table),
+            properties={**PROPERTIES, **limits({}), OWNER: str(table)},
         )
         with transaction.update_snapshot().fast_append() as empty:
             pass
@@ -234,6 +210,17 @@ class IcebergTarget:
         return self._commit(loaded, staged, after(effects), changes), effects
 
     @names_storage_errors
+    def keys(
+        self,
+        staged: Staged,
+        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose rows only Spark can read
+        key: Sequence[str],
+        bounds: Bounds | None,
+    ) -> Sequence[IcebergKeys]:
+        """Readers of the key columns of data files."""
+        return key_readers(self._with(staged.progress.table, staged.version), staged.version, key, bounds)
+
+    @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""
         return self._commit(self._table(progress.table), staged, progress)
@@ -269,7 +256,7 @@ class IcebergTarget:
         copy = "" if position is None else json.dumps(position.to_json())
 
         def build(found: Table) -> Transaction:
-            _assert_unmoved(found, staged)
+            assert_unmoved(found, staged)
             transaction = OneTransaction(found)
             transaction.set_properties({**limits(found.properties), POSITION: copy, **properties})
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
@@ -278,12 +265,31 @@ class IcebergTarget:
         try:
             self._finish(table, loaded, build)
         except StaleWriter:
-            _assert_unmoved(self._table(table), staged)
+            assert_unmoved(self._table(table), staged)
             raise
         trim(loaded)
         if loaded.name() == self._building(table):
             self._give_name(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
+
+    @names_storage_errors
+    def maintain(self, staged: Staged) -> Staged:
+        """Small files and deletes are put together, and snapshots that are due removed, in one commit."""
+        loaded = self._with(staged.progress.table, staged.version)
+        changes = compacted(loaded, staged.version)
+        if changes == NO_FILES and not due_now(loaded, self.settings.history):
+            return staged
+        return self._commit(loaded, staged, staged.progress, changes, all_due=True)
+
+    @names_storage_errors
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """In the table's folder."""
+        return leftovers.remove_leftovers(self._table(table), age)
+
+    @names_storage_errors
+    def inventory(self, table: TableId) -> Inventory:
+        """By the summary of the snapshot that readers see."""
+        return leftovers.inventory(self._table(table))
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
@@ -332,7 +338,15 @@ class IcebergTarget:
             raise stale(table)
         return loaded
 
-    def _commit(self, loaded: Table, staged: Staged, progress: Progress, changes: FileChanges = NO_FILES) -> Staged:
+    def _commit(
+        self,
+        loaded: Table,
+        staged: Staged,
+        progress: Progress,
+        changes: FileChanges = NO_FILES,
+        *,
+        all_due: bool = False,
+    ) -> Staged:
         """One marked commit that builds on `staged`, which must be the tip of staging."""
         table, gone = progress.table, 0
 
@@ -342,7 +356,7 @@ class IcebergTarget:
                 raise stale(table)
             transaction = OneTransaction(found)
             mark(transaction, progress, staged.version, changes)
-            gone += expire(transaction, found, self.settings.history)
+            gone += expire(transaction, found, self.settings.history, all_due=all_due)
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]
@@ -379,20 +393,5 @@ class IcebergTarget:
         namespace, name = self._name(table)
         return namespace, name + BUILDING
 
-    def _new_location(self, table: TableId) -> str:
-        """A new folder, with only characters that PyIceberg, Spark and DuckDB read alike in a URI."""
-        namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in self._name(table))
-        return f"{self.settings.warehouse.as_uri()}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
-
     def _spark_name(self, table: TableId) -> str:
         return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
-
-
-def _assert_unmoved(loaded: Table, staged: Staged) -> None:
-    """Raise StaleWriter or MainMoved, by who did it, unless readers see what they saw when the table was loaded."""
-    table = staged.progress.table
-    if published_snapshot(loaded) == staged.published:
-        return
-    if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
-        raise published_by_another(table)
-    raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
-from lakeingest.lake.hudi import target as hudi
+from lakeingest.lake.hudi import lock
 from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
@@ -265,7 +265,7 @@ def test_of_two_publishes_at_once_one_waits_and_is_refused(
     lake: Lake, held_elsewhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the first one is at it nothing of the second is written."""
-    monkeypatch.setattr(hudi, "LOCK_SECONDS", 1.0)
+    monkeypatch.setattr(lock, "LOCK_SECONDS", 1.0)
     staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
     with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
         lake.publish(staged)
