@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from lakeingest.commands.submit import Submission
     from lakeingest.commands.verify import TableVerification
     from lakeingest.config import Config
-    from lakeingest.core.checksum import Difference
-    from lakeingest.core.schema import TableId
 
 KEYS_SHOWN = 20
 EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended
@@ -302,7 +300,7 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
         yield from _differences(result.table, result.differences)
 
 
-def _differences(table: "TableId", differences: "Sequence[Difference]", ending: str = "") -> Iterator[str]:
+def _differences(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:
     """A line for each of the first keys that differ, or differed."""
     for difference in differences[:KEYS_SHOWN]:
         yield f"{table}: key {', '.join(map(str, difference.key))} {difference.where}{ending}"
