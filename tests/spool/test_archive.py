@@ -304,3 +304,12 @@ def test_a_spool_of_an_earlier_version_gets_its_archive(spool: Spool) -> None:
     spool.forget(place(2), DAY)
     assert held(spool).name
     assert read(spool) == rows(range(2))
+
+
+def test_a_sweep_leaves_what_is_archived(spool: Spool) -> None:
+    """Only files that neither the spool nor the archive names are of killed tasks."""
+    grow(spool, range(3))
+    stray = spool.folder / "data" / "stray.parquet"
+    stray.write_bytes(b"x")
+    assert spool.sweep(timedelta(seconds=-1)) == (1, 1)
+    assert read(spool) == rows(range(3))
