@@ -141,7 +141,7 @@ def _value(form: Mapping[str, Any]) -> str:
             "a number" + (f" from {least}" if least is not None else "") + (f" to {most}" if most is not None else "")
         )
     texts = {"path": "a path", "duration": "a duration such as `12h` or `5d`"}
-    names = {"array": "a list", "object": "keys and values", "string": "text"}
+    names = {"array": "a list", "object": "keys and values", "string": "text", "boolean": "`true`, `false`"}
     return texts.get(form.get("format", ""), names[form["type"]])
 
 
@@ -152,6 +152,8 @@ def _default(field: Mapping[str, Any]) -> str:
         return "none"
     if field.get("format") == "duration":
         default = str(default).removeprefix("P").lower()
+    if isinstance(default, bool):
+        default = str(default).lower()
     return f"`./{default}`" if field.get("format") == "path" else f"`{default}`"
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lakeingest.config import Config, load_config
-from lakeingest.errors import NotBuiltYet
 
 # the commands import libraries that take seconds; executors import this package too
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakeingest.commands.check import CheckResult
@@ -164,9 +164,17 @@ class Pipeline:
         results.raise_failure()
         return results
 
-    def changelog(self, *_: object, **__: object) -> NoReturn:
-        """Not built yet."""
-        raise NotBuiltYet("Pipeline.changelog is not built yet")
+    def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
+        """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
+
+        With `since`, which is given as `lakeingest changelog --since` takes it, the changes after it. With `follow` on
+        and on, as the changes come.
+        """
+        from lakeingest.commands.changelog import Changelog
+        from lakeingest.commands.changelog_arrow import batches
+
+        changelog = Changelog(self.config, table)
+        return batches(changelog, changelog.read(since, follow=follow))
 
     @property
     def spark(self) -> "SparkSession":

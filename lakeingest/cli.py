@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 _BEFORE_ITS_END = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
-LATER = ("changelog", "approve", "points", "quarantine", "doctor", "wait")
+LATER = ("approve", "points", "quarantine", "doctor", "wait")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -246,6 +246,23 @@ def status(
         Console(width=None if sys.stdout.isatty() else 1000).print(results)
     if results.source_error is not None:
         raise results.source_error
+
+
+@app.command()
+def changelog(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="database.table")],
+    form: Annotated[Literal["changelog-json", "debezium-json"], typer.Option("--format")] = "changelog-json",
+    since: Annotated[str | None, typer.Option(help="Only what comes after this position, time or duration.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as changes come, until SIGTERM.")] = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Print every row of a table and then its changes, one JSON document a line; needs no source and no Spark."""
+    from lakeingest.commands.feed import feed
+
+    loaded, stopping = loaded_config(config, overrides, offline=True), drain() if follow else lambda: False
+    out = sys.stdout.buffer
+    feed(loaded, table, form, out, since, version=__version__, follow=follow, stopping=stopping)
 
 
 @app.command()

@@ -120,6 +120,10 @@ class SpoolGap(RestartNeeded):
     of_table = True
 
 
+class ChangelogGone(RestartNeeded):
+    """A reader of the changelog is behind what is still held of it: the reader has to begin anew."""
+
+
 class SchemaChanged(RestartNeeded):
     """The table's definition has changed since its chunks were read."""
 

@@ -3,11 +3,15 @@
 Each kind of column has one Arrow type, which holds every value of the kind exactly.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
 import pyarrow as pa
 
 from lakeingest.core import change
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 
+BATCH_ROWS = 4_096
 INSTANT = pa.timestamp("us", "UTC")
 
 VECTOR = pa.list_(pa.field("element", pa.float32(), nullable=False))
@@ -75,3 +79,24 @@ def table_schema(schema: TableSchema) -> pa.Schema:
 def change_schema(schema: TableSchema) -> pa.Schema:
     """The Arrow schema of a table's change rows: their kind and origin (core.change), then the table's columns."""
     return pa.schema([*_ORIGIN, *table_schema(schema)])
+
+
+def laid_over(
+    rows: Iterable[pa.RecordBatch], changes: Sequence[pa.Table], key: Sequence[str], schema: TableSchema
+) -> Iterator[pa.RecordBatch]:
+    """Rows without those whose key is in `changes`, then the last change of each key, unless that deletes it.
+
+    Changes have `core.change.DELETED`. Their keys are held in memory.
+    """
+    last: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for number, part in enumerate(changes):
+        for row, values in enumerate(zip(*(part[name].to_pylist() for name in key), strict=True)):
+            last[values] = number, row
+    for batch in rows:
+        keys = zip(*(batch[name].to_pylist() for name in key), strict=True)
+        yield batch.filter(pa.array([values not in last for values in keys], pa.bool_())) if last else batch
+    for number, part in enumerate(changes):
+        wanted = part.take(pa.array(sorted(row for where, row in last.values() if where == number), pa.int64()))
+        stays = [not deleted for deleted in wanted[change.DELETED].to_pylist()]
+        left = wanted.filter(pa.array(stays, pa.bool_())).select(list(schema.names)).cast(table_schema(schema))
+        yield from left.to_batches(BATCH_ROWS)

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 import lakeingest
-from lakeingest import NotBuiltYet, Pipeline, UsageError
+from lakeingest import Pipeline, UsageError
 from lakeingest.config import Config, Source
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.server import LocalServer
@@ -97,13 +97,6 @@ def test_a_wrong_file_is_an_error_of_ours(tmp_path: Path) -> None:
     """Nothing ends the process: the class says who acts."""
     with pytest.raises(ConfigError, match="no-such"):
         Pipeline.from_yaml(tmp_path / "no-such.yml")
-
-
-def test_what_is_not_built_yet_is_refused(lake_config: Config) -> None:
-    """Whatever it is asked with."""
-    pipeline = Pipeline(lake_config)
-    with pytest.raises(NotBuiltYet, match="changelog"):
-        pipeline.changelog("shop.orders")
 
 
 @pytest.mark.mysql

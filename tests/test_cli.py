@@ -22,8 +22,6 @@ from lakeingest.exits import exit_code, message
 # The commands of the interface, with arguments of theirs, that this version refuses.
 NOT_BUILT = [
     "resnapshot shop.orders --gap",
-    "changelog shop.orders",
-    "changelog shop.orders --format debezium-json --since 000001 --follow",
     "submit emr --dry-run --wait",
     "submit emr-serverless",
     "submit dataproc-serverless",

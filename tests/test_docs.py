@@ -140,7 +140,8 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
         "target.catalog.uri": {"target": {"catalog": {"uri": "x"}}},
         "target.table": {"target": {"table": "lake.orders"}},
         "quality.on_failure": {"quality": {"on_failure": "quarantine"}},
-        **{key: {key: {}} for key in ("changelog", "points", "throttle")},
+        "changelog.table": {"changelog": {"table": True}},
+        **{key: {key: {}} for key in ("points", "throttle")},
         **{f"submit.{key}": {"submit": {key: {}}} for key in ("emr", "dataproc", "dataproc-serverless")},
     }
     assert named - {"initial", "tables.options"} == given.keys()

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place, below
@@ -40,7 +41,6 @@ _NOT_BUILT = (
     "tables.options.*.deletes",
     "tables.options.*.metadata",
     "target.catalog.uri",
-    "changelog",
     "points",
     "throttle",
     "submit.emr",
@@ -72,6 +72,7 @@ class Config(Frozen):
     tables: Tables
     target: Target = Target()
     state: Place = Field(default=Path("./state"), validate_default=True)
+    changelog: Changelog = Changelog()
     quality: Quality = Quality()
     spark: Spark = Spark()
     submit: Submit = Submit()
@@ -84,6 +85,7 @@ class Config(Frozen):
             ("tables.startup", self.tables.startup, "initial"),
             ("target.catalog.type", self.target.catalog.type or lake.catalog, catalog),
             ("quality.on_failure", self.quality.on_failure, "stop"),
+            ("changelog.table", self.changelog.table, False),
         ):
             if value != built:
                 where = " on a cluster" if info.context else ""
@@ -233,6 +235,7 @@ def _names_beside(loc: tuple[Any, ...]) -> list[str]:
         "target": Target,
         "target.catalog": Catalog,
         "target.history": History,
+        "changelog": Changelog,
         "quality": Quality,
         "spark": Spark,
         "submit": Submit,

@@ -4,6 +4,7 @@ import importlib
 
 from lakeingest.config import Config
 from lakeingest.lake.target import Target
+from lakeingest.lake.versions import Versions
 
 
 def open_target(config: Config) -> Target:
@@ -16,6 +17,19 @@ def open_target(config: Config) -> Target:
     from lakeingest.lake.iceberg.target import IcebergTarget
 
     return IcebergTarget(config.target)
+
+
+def open_versions(config: Config) -> Versions:
+    """The versions of the configured format's tables."""
+    if config.target.format == "hudi":
+        from lakeingest.lake.hudi.target import HudiTarget
+        from lakeingest.lake.hudi.versions import HudiVersions
+
+        return HudiVersions(HudiTarget(config.target, config.state / "staging"))
+    from lakeingest.lake.iceberg.target import IcebergTarget
+    from lakeingest.lake.iceberg.versions import IcebergVersions
+
+    return IcebergVersions(IcebergTarget(config.target))
 
 
 def import_writers() -> None:

@@ -49,4 +49,4 @@ def trim_spool(run: OpenRun) -> None:
     known = [place for place in needed if place is not None]
     if known and len(known) == len(needed):
         run.edges.lease.assert_held()
-        run.binlog.spool.forget(min(known))
+        run.binlog.spool.forget(min(known), run.edges.config.changelog.keep)

@@ -7,6 +7,7 @@ from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import is_exact, watched_from
 from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.state.definition import keep_definition
 
 
 def join(run: OpenRun) -> None:
@@ -26,6 +27,7 @@ def join(run: OpenRun) -> None:
             progress = Progress(table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start)
             edges.lease.assert_held()
             table.advance(edges.target.create(table.schema, progress.created()), sound=True)
+            keep_definition(edges.config.state, table.schema)
         table.watch = Watch.UNWATCHED if table.copy is None else Watch.WATCHED
 
 

@@ -46,6 +46,7 @@ from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
 from lakeingest.spool.spool import Spool
+from lakeingest.state.definition import keep_definition
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim
 from lakeingest.state.signals import SignalFolder
@@ -84,6 +85,9 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)
+            for table, staged in loaded.items():
+                if staged is not None:
+                    keep_definition(config.state, schemas[table])
             if _is_large(connection, run):
                 warm_up(executors.open())
             observe(Opened(len(schemas), time.monotonic() - began))

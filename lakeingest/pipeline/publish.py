@@ -10,6 +10,7 @@ from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.gate import gate
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.quality.suites import user_suites
+from lakeingest.state.definition import keep_first
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,6 +45,8 @@ def publish(edges: Edges, table: TableRun) -> None:
     }
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     edges.lease.assert_held()
+    if staged.published is None:  # before it: then it is known of every published copy
+        keep_first(edges.config.state, table.schema, staged.progress.position)
     with edges.profile.stage("publishes"):
         published = edges.target.publish(audited, edges.executors.open, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())

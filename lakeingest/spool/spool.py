@@ -3,6 +3,7 @@
 spool/opened.json            where it begins
 spool/boundaries.json        ends of transactions that come after it, where the binlog may be cut
 spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
+spool/archive/…              segments that only readers of the changelog need (spool/archive.py)
 spool/data/…                 the files of the manifests; any other file is the rest of an interrupted task
 """
 
@@ -23,9 +24,11 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
 from lakeingest.disk import sync
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
+from lakeingest.spool import archive
 from lakeingest.spool.manifest import Manifest
 from lakeingest.state import store
 
+NO_TIME = timedelta(0)
 BATCH_ROWS = 4_096  # transactions that are Python objects at the same time
 
 
@@ -42,6 +45,7 @@ class Spool:
         segments: Mapping[int, Manifest],
         last: int,
         boundaries: Mapping[FilePosition, int] | None = None,
+        skipped: Mapping[int, Manifest] | None = None,
     ) -> None:
         self.folder = folder
         self._boundaries = dict(boundaries or {})
@@ -49,6 +53,7 @@ class Spool:
         self._segments = dict(segments)
         self._position = reduce(_after, self._segments.values(), opened)
         self._last = last  # number of the last manifest file, also if `load` skipped it
+        self._skipped = dict(skipped or {})
 
     @classmethod
     def load(cls, folder: Path) -> "Spool | None":
@@ -76,11 +81,13 @@ class Spool:
                     f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
                 )
             stop = segment.stop
-        return cls(folder, opened, left, max(segments, default=0), boundaries)
+        skipped = {number: segment for number, segment in segments.items() if number not in left}
+        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped)
 
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder before is not part of it."""
+        archive.clear(folder)
         with store.storage_errors(folder):
             # last first: an interruption leaves a spool that ends earlier, without a gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
@@ -91,6 +98,7 @@ class Spool:
             sync(folder)
             sync(folder.parent)
         store.replace(folder / "opened.json", opened.to_json())
+        archive.begin(folder)
         return cls(folder, opened, {}, 0)
 
     @property
@@ -228,7 +236,7 @@ class Spool:
         oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
         segments = self._segments.values()
         needed = {file[0] for one in segments for file in one.tables.values() if file}
-        needed |= {one.transactions for one in segments}
+        needed |= {one.transactions for one in segments} | archive.files(self.folder)
         with store.storage_errors(self.folder):
             for path in (self.folder / "data").iterdir():
                 stat = path.stat()
@@ -242,23 +250,24 @@ class Spool:
         files = (segment.tables.get(table) for segment in self._between(after, self.position.place))
         return sum((self.folder / file[0]).stat().st_size for file in files if file is not None)
 
-    def forget(self, before: Place) -> None:
-        """Drop the segments that end at or before this place, which no mark needs any more."""
+    def forget(self, before: Place, keep: timedelta = NO_TIME) -> None:
+        """Drop the segments that end at or before this place, which no mark needs any more.
+
+        Readers of the changelog can read them for the time `keep`, counted from when they were spooled.
+        """
         ended = [
             number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= before
         ]
-        if not ended:
+        if not ended and not self._skipped:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # a crash leaves manifests that end at or before the start of the spool: `load` skips them
         store.replace(self.folder / "opened.json", opened.to_json())
         self._opened = opened
-        with store.storage_errors(self.folder):
-            for number in ended:
-                (self.folder / "segments" / f"{number:06d}.json").unlink()
-                segment = self._segments.pop(number)
-                for file in (segment.transactions, *(entry[0] for entry in segment.tables.values() if entry)):
-                    (self.folder / file).unlink(missing_ok=True)
+        dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
+        self._skipped = {}
+        manifests = [(self.folder / "segments" / f"{number:06d}.json", one) for number, one in dropped.items()]
+        archive.keep(self.folder, opened.epoch, manifests, keep, time.time())
 
     def _transactions(self, segment: Manifest) -> Iterator[tuple[Gtid, Place]]:
         names = ["uuid", "tag", "number", "epoch", "file", "pos"]

@@ -111,7 +111,7 @@ def test_all_but_name_source_and_include_has_a_default(tmp_path: Path) -> None:
         ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
         ("tables/options/shop.orders/deletes=hard", "deletes"),
         ("tables/options/shop.orders/metadata=[op, position]", "metadata"),
-        ("changelog={keep: 7d, table: false}", "changelog"),
+        ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
         ("quality/on_failure=quarantine", "quality.on_failure: quarantine"),
         ("throttle={threads_running: 50}", "throttle"),
@@ -158,7 +158,11 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
         ("target/history/kep=5d", "unknown key target.history.kep; did you mean keep?"),
         ("spark/jar=auto", "unknown key spark.jar; did you mean jars?"),
         ("quality/suite=a", "unknown key quality.suite; did you mean suites?"),
-        ("zzz=1", "unknown key zzz; known are name, quality, source, spark, state, submit, tables, target, version"),
+        (
+            "zzz=1",
+            "unknown key zzz; known are changelog, name, quality, source, spark, state, submit, tables, target,"
+            " version",
+        ),
         ("submit/emr_serverless={}", "unknown key submit.emr_serverless; did you mean emr-serverless?"),
         (
             "submit/emr-serverless={application_id: a, execution_role_arn: b, region: eu-a-1, bucket: s3://abc, x: 1}",
@@ -303,7 +307,9 @@ def test_overrides_win_and_have_types(tmp_path: Path) -> None:
         ("source.prot=1", "unknown key source.prot; did you mean port?"),
         ("tables.include=[a.b", "tables.include"),
         ("source.user=", "source.user: "),
-        ("changelog.keep=7d", "changelog is not built yet"),
+        ("points.keep=7d", "points is not built yet"),
+        ("changelog.keep=7", "changelog.keep: "),
+        ("changelog.kept=7d", "unknown key changelog.kept; did you mean keep?"),
     ],
 )
 def test_a_wrong_override_is_named(tmp_path: Path, override: str, named: str) -> None:

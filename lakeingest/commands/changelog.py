@@ -1,0 +1,210 @@
+"""Changelog: every row of a table as of one position, then its changes, in order. Needs no source, no Spark, no lease.
+
+A reader that begins gets a *copy*, all rows of the oldest published version whose later changes are all held, and then
+these changes: so it is complete, however long changes are kept. A reader that names a position gets the changes after
+it. Where the table was not published there yet, the reader has only a part of it: it gets a copy after the changes that
+lead to the first version from there on.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from lakeingest.commands.since import parse_since, resolved
+from lakeingest.config import Config
+from lakeingest.core.position import Place
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableSchema
+from lakeingest.errors import ChangelogGone, Retryable, SpoolGap, StateUnreadable, UsageError
+from lakeingest.lake.formats import open_target, open_versions
+from lakeingest.lake.preflight import copied
+from lakeingest.lake.versions import Published, Versions
+from lakeingest.pipeline.unpublished import unpublished_rows
+from lakeingest.spool.changelog import Changes, Held, StoredChangelog
+from lakeingest.spool.readers import Reader, reading
+from lakeingest.state.definition import Definition, definition
+
+POLL_SECONDS = 0.5
+_TRIES = 5  # of the rows of a table that is not published yet, beside a run that goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Rows as of a place, with the table's columns. `last` are the last ones of a whole copy."""
+
+    rows: pa.RecordBatch
+    place: Place
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Change rows, in order, with the columns that `rows.change_schema` says."""
+
+    rows: pa.RecordBatch
+
+
+Part = Copied | Changed
+Begun = Generator[Part, None, tuple[ReadTo, bool]]  # what was read then, and whether the reader has the whole table
+
+
+class Changelog:
+    """The changelog of one table; `name` is that of the stored changelog, which positions in it carry."""
+
+    def __init__(self, config: Config, table: str) -> None:
+        known = config.tables.select(copied(open_target(config), config.target))
+        if not known:
+            raise UsageError(f"{table} has no copy yet; run once, then the same command again")
+        [self.table] = config.tables.choose(known, [table])
+        self._state = config.state
+        self._versions: Versions = open_versions(config)
+        self._log = StoredChangelog(config.state / "spool")
+        self.schema: TableSchema = self._definition().schema
+        self.name = self._held().name
+
+    @property
+    def binlog(self) -> str:
+        """The binlog's current file, for the form of the names of its files."""
+        return self._held().end.at.file
+
+    def read(
+        self, since: str | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
+    ) -> Iterator[Part]:
+        """All parts, to the end of the spool; with `follow` on and on, until `stopping` says so.
+
+        ChangelogGone when `since` is older than what is held, or when this reader has fallen behind that.
+        """
+        with reading(self._log.folder) as reader:
+            held = self._held()
+            if since is None:
+                read_to, whole = yield from self._begin(reader, held)
+            else:
+                read_to = resolved(self.table, parse_since(since, datetime.now(UTC)), self._log, held)
+                whole = self._is_whole(read_to)
+                read_to, whole = yield from self._go_on(reader, read_to, whole=whole)
+            while follow and not stopping():
+                before = read_to
+                read_to, whole = yield from self._go_on(reader, read_to, whole=whole)
+                if read_to == before:
+                    time.sleep(POLL_SECONDS)
+
+    def _begin(self, reader: Reader, held: Held) -> Begun:
+        """A copy, and the changes after it."""
+        # asked after the changes were listed: a table that is not published now is published at their end or later
+        published = self._versions.published(self.table)
+        if not published:
+            begun = yield from self._unpublished(reader)
+            if begun is not None:
+                return begun
+            published = self._versions.published(self.table)
+        covered = held.covers(self.table)
+        oldest = next((one for one in published if one.place >= covered), None)
+        if oldest is None:
+            raise ChangelogGone(
+                f"{self.table}: the changes after its published versions are no longer held; run once, then read the"
+                " changelog from its beginning"
+            )
+        read_to = ReadTo(oldest.place, log=self.name)
+        reader.has_read(read_to.place)
+        with self._changes(read_to) as changes:
+            yield from self._copy(reader, oldest.place, oldest)
+            yield from _changed(reader, changes.rows(), read_to.place)
+            return self._end(changes, read_to), True
+
+    def _unpublished(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
+        """The rows that are there of a table which is not published yet; None where it is by now."""
+        for last_try in (*[False] * (_TRIES - 1), True):
+            staged = self._versions.last(self.table)
+            if staged is None:
+                raise Retryable(f"{self.table} has no copy yet; run the same command again once a run has begun it")
+            if staged.published is not None:
+                return None
+            try:
+                place, rows = unpublished_rows(self._versions, staged, self.schema, self._log.spool())
+                rows = (batch for batch in rows if batch.num_rows)
+                first = next(rows, None)  # from here on a run that goes on does not matter
+            except (SpoolGap, StateUnreadable):
+                if last_try:
+                    raise
+                time.sleep(POLL_SECONDS)
+                continue
+            while first is not None:
+                reader.has_read(place)
+                yield Copied(first, place)
+                first = next(rows, None)
+            return ReadTo(place, copying=True, log=self.name), False
+        return None
+
+    def _go_on(self, reader: Reader, read_to: ReadTo, *, whole: bool) -> Begun:
+        """The changes after what was read, and a copy where the reader has only a part of the table."""
+        reader.has_read(read_to.place)
+        while True:
+            with self._changes(read_to) as changes:
+                published = [] if whole else self._versions.published(self.table)
+                following = next((one for one in published if one.place >= read_to.place), None)
+                if following is None:
+                    yield from _changed(reader, changes.rows(), read_to.place)
+                    return self._end(changes, read_to), whole
+                if following.place <= changes.end:
+                    yield from _changed(reader, changes.rows(stop=following.place), read_to.place)
+                    yield from self._copy(reader, read_to.place, following)
+                    copied_at = ReadTo(following.place, log=self.name)
+                    yield from _changed(reader, changes.rows(copied_at), read_to.place)
+                    return self._end(changes, copied_at), True
+            time.sleep(POLL_SECONDS)  # it was published after the changes were listed
+
+    def _copy(self, reader: Reader, read_to: Place, version: Published) -> Iterator[Part]:
+        """All rows of a published version; ChangelogGone where it expires meanwhile."""
+        try:
+            batches = (one for one in self._versions.rows(self.schema, version.version) if one.num_rows)
+            batch = next(batches, None)
+            while batch is not None:
+                following = next(batches, None)
+                reader.has_read(read_to)
+                yield Copied(batch, version.place, last=following is None)
+                batch = following
+        except StateUnreadable as error:
+            if any(one.version == version.version for one in self._versions.published(self.table)):
+                raise
+            raise ChangelogGone(
+                f"{self.table}: the version at {version.place} expired while it was read (target.history is too short);"
+                " read the changelog from its beginning, into an empty table"
+            ) from error
+
+    def _is_whole(self, read_to: ReadTo) -> bool:
+        """Whether a reader that has read up to there has every row; where that is not known it has not."""
+        if read_to.copying:
+            return False
+        first = self._definition().first
+        at = [one.place for one in self._versions.published(self.table)] if first is None else [first.place]
+        # a change at the very place was read before the copy that is made there
+        return any(one < read_to.place or (one == read_to.place and read_to.ordinal is None) for one in at)
+
+    def _end(self, changes: Changes, read_to: ReadTo) -> ReadTo:
+        """All that the changes held was read."""
+        return ReadTo(changes.end, log=self.name) if changes.end > read_to.place else read_to
+
+    def _changes(self, since: ReadTo) -> AbstractContextManager[Changes]:
+        return self._log.opened(self.table, since, self.name)
+
+    def _definition(self) -> Definition:
+        known = definition(self._state, self.table)
+        if known is None:
+            raise Retryable(f"{self.table}: its definition is not kept yet; run once, then the same command again")
+        return known
+
+    def _held(self) -> Held:
+        held = self._log.held()
+        if held is None:
+            raise Retryable(f"{self.table}: there is no spool yet; run once, then the same command again")
+        return held
+
+
+def _changed(reader: Reader, batches: Iterator[pa.RecordBatch], read_to: Place) -> Iterator[Changed]:
+    for batch in batches:
+        reader.has_read(read_to)
+        yield Changed(batch)

@@ -1,0 +1,203 @@
+"""debezium-json: a schema and a payload a line, as Debezium's connector for MySQL writes them.
+
+An update is one line, with the row before and after it; an update that changes the key is a delete and a create, as
+Debezium has it. `payload.source.sequence` is the position that `--since` takes. What the spool does not have is null
+(`thread`, `query`) or 0 (`server_id`). Types: `debezium_types`.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakeingest.commands.change_lines import positions, text
+from lakeingest.commands.changelog import Changed, Part
+from lakeingest.commands.debezium_types import connect_field, encoder
+from lakeingest.core import change
+from lakeingest.core.change import RowKind
+from lakeingest.core.schema import TableSchema
+
+_SOURCE: tuple[tuple[str, str, bool], ...] = (
+    ("version", "string", False),
+    ("connector", "string", False),
+    ("name", "string", False),
+    ("ts_ms", "int64", False),
+    ("snapshot", "string", True),
+    ("db", "string", False),
+    ("sequence", "string", True),
+    ("ts_us", "int64", True),
+    ("ts_ns", "int64", True),
+    ("table", "string", True),
+    ("server_id", "int64", False),
+    ("gtid", "string", True),
+    ("file", "string", False),
+    ("pos", "int64", False),
+    ("row", "int32", False),
+    ("thread", "int64", True),
+    ("query", "string", True),
+)
+_TRANSACTION = [
+    {"type": "string", "optional": False, "field": "id"},
+    {"type": "int64", "optional": False, "field": "total_order"},
+    {"type": "int64", "optional": False, "field": "data_collection_order"},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One change row: its kind, its key, the row as JSON, and the fields of its source that differ."""
+
+    kind: RowKind
+    key: tuple[Any, ...]
+    text: str
+    position: str
+    micros: int
+    file: int
+    pos: int
+    ordinal: int
+    gtid: str | None
+
+
+@dataclass(slots=True)
+class DebeziumJson:
+    """Lines of debezium-json, for one table of the pipeline `pipeline`.
+
+    `name` is that of the stored changelog, `binlog` a name of a binlog file, `version` that of lakeingest.
+    """
+
+    schema: TableSchema
+    name: str
+    pipeline: str
+    binlog: str
+    version: str
+    _before: _Row | None = field(default=None, init=False)  # a -U whose +U is still to come
+
+    def lines(self, part: Part) -> Iterator[str]:
+        """A line for each insert, delete and whole update, without its end."""
+        rows = self._rows(part)
+        for number, row in enumerate(rows):
+            if row.kind is RowKind.UPDATE_BEFORE:
+                self._before = row
+                continue
+            before, self._before = self._before, None
+            if row.kind is RowKind.UPDATE_AFTER and before is not None and before.key != row.key:
+                yield self._line("d", before, before.text, "null")
+                yield self._line("c", row, "null", row.text)
+            elif row.kind is RowKind.UPDATE_AFTER:
+                yield self._line("u", row, "null" if before is None else before.text, row.text)
+            elif row.kind is RowKind.DELETE:
+                yield self._line("d", row, row.text, "null")
+            elif isinstance(part, Changed):
+                yield self._line("c", row, "null", row.text)
+            else:
+                is_last = part.last and number == len(rows) - 1
+                yield self._line("r", row, "null", row.text, "last" if is_last else "true")
+
+    def _rows(self, part: Part) -> list[_Row]:
+        rows, schema = part.rows, self.schema
+        columns = [
+            [
+                f"{text(column.name)}:" + ("null" if value is None else encode(value))
+                for value in rows[column.name].to_pylist()
+            ]
+            for column, encode in ((column, encoder(column)) for column in schema.columns)
+        ]
+        texts = [f"{{{','.join(values)}}}" for values in zip(*columns, strict=True)]
+        keys = list(zip(*(rows[name].to_pylist() for name in schema.key), strict=True))
+        told = positions(part, self.name)
+        if not isinstance(part, Changed):
+            now, place = time.time_ns() // 1000, part.place
+            return [
+                _Row(RowKind.INSERT, key, row, position, now, place.file, place.pos, 0, None)
+                for key, row, position in zip(keys, texts, told, strict=True)
+            ]
+        origin: list[Sequence[Any]] = [
+            rows[name].to_pylist() for name in (change.KIND, change.FILE, change.POS, change.ORDINAL, change.GTID)
+        ]
+        times = rows[change.COMMITTED_AT].cast("int64").to_pylist()
+        return [
+            _Row(RowKind(kind), key, row, position, micros, file, pos, ordinal, gtid)
+            for kind, file, pos, ordinal, gtid, micros, key, row, position in zip(
+                *origin, times, keys, texts, told, strict=True
+            )
+        ]
+
+    def _line(self, op: str, row: _Row, before: str, after: str, snapshot: str = "false") -> str:
+        base, _, digits = self.binlog.rpartition(".")
+        source = {
+            "version": self.version,
+            "connector": "mysql",
+            "name": self.pipeline,
+            "ts_ms": row.micros // 1000,
+            "snapshot": snapshot,
+            "db": self.schema.table.database,
+            "sequence": row.position,
+            "ts_us": row.micros,
+            "ts_ns": row.micros * 1000,
+            "table": self.schema.table.name,
+            "server_id": 0,
+            "gtid": row.gtid,
+            "file": f"{base}.{row.file:0{len(digits)}d}",
+            "pos": row.pos,
+            "row": row.ordinal,
+            "thread": None,
+            "query": None,
+        }
+        now = time.time_ns() // 1_000_000
+        payload = (
+            f'{{"before":{before},"after":{after},"source":{_compact(source)},"transaction":null,"op":"{op}",'
+            f'"ts_ms":{now}}}'
+        )
+        return f'{{"schema":{self._schema},"payload":{payload}}}'
+
+    @property
+    def _schema(self) -> str:
+        return _schema(self.schema, self.pipeline)
+
+
+_SCHEMAS: dict[tuple[TableSchema, str], str] = {}
+
+
+def _schema(schema: TableSchema, pipeline: str) -> str:
+    """The schema of each line, as JSON."""
+    if (schema, pipeline) not in _SCHEMAS:
+        table = f"{pipeline}.{schema.table.database}.{schema.table.name}"
+        fields = [connect_field(column) for column in schema.columns]
+        row = {"type": "struct", "fields": fields, "optional": True, "name": f"{table}.Value"}
+        source = [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _SOURCE]
+        _SCHEMAS[schema, pipeline] = _compact(
+            {
+                "type": "struct",
+                "fields": [
+                    row | {"field": "before"},
+                    row | {"field": "after"},
+                    {
+                        "type": "struct",
+                        "fields": source,
+                        "optional": False,
+                        "name": "io.debezium.connector.mysql.Source",
+                        "version": 1,
+                        "field": "source",
+                    },
+                    {
+                        "type": "struct",
+                        "fields": _TRANSACTION,
+                        "optional": True,
+                        "name": "event.block",
+                        "version": 1,
+                        "field": "transaction",
+                    },
+                    {"type": "string", "optional": False, "field": "op"},
+                    {"type": "int64", "optional": True, "field": "ts_ms"},
+                ],
+                "optional": False,
+                "name": f"{table}.Envelope",
+                "version": 2,
+            }
+        )
+    return _SCHEMAS[schema, pipeline]
+
+
+def _compact(doc: Any) -> str:
+    return json.dumps(doc, ensure_ascii=False, separators=(",", ":"))

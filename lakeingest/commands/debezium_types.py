@@ -1,0 +1,181 @@
+"""The types and values of debezium-json: those of Debezium's connector for MySQL with its default settings.
+
+Two differ, so that nothing is lost: `bigint unsigned` is a Decimal (Debezium: `bigint.unsigned.handling.mode=precise`),
+and what `zero_dates: string` makes text is a string. Source: Debezium's documentation of the MySQL connector, "Data
+type mappings".
+"""
+
+import base64
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from lakeingest.commands.change_lines import Encode, binary, boolean, moment, single, text, vector
+from lakeingest.core.schema import EWKB, Column, Kind
+
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_DAY = date(1970, 1, 1)
+_MILLIS_DIGITS = 3  # of a second, up to which Debezium counts milliseconds
+_WKB_SRID = 0x20000000  # of an EWKB's type
+
+# Debezium's names of MySQL's types that are no more than their first word says
+_INTEGERS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32"}
+
+
+def connect_field(column: Column) -> dict[str, Any]:
+    """The column's field in a schema of Kafka Connect, in its JSON form."""
+    return {"optional": column.nullable, "field": column.name} | _TYPES[column.kind](column)
+
+
+def _integer(column: Column) -> dict[str, Any]:
+    word = _word(column)
+    if word == "year":
+        return _named("int32", "io.debezium.time.Year")
+    is_wide = word == "smallint" and "unsigned" in column.source_type
+    return {"type": "int32" if is_wide else _INTEGERS.get(word, "int32")}
+
+
+def _datetime(column: Column) -> dict[str, Any]:
+    is_coarse = column.fraction <= _MILLIS_DIGITS
+    return _named("int64", f"io.debezium.time.{'Timestamp' if is_coarse else 'MicroTimestamp'}")
+
+
+def _string(column: Column) -> dict[str, Any]:
+    if not column.members:
+        return {"type": "string"}
+    name = "Enum" if _word(column) == "enum" else "EnumSet"
+    return _named("string", f"io.debezium.data.{name}") | {"parameters": {"allowed": ",".join(column.members)}}
+
+
+def _bytes(column: Column) -> dict[str, Any]:
+    if column.is_geometry:
+        fields: list[dict[str, Any]] = [
+            {"type": "bytes", "optional": False, "field": "wkb"},
+            {"type": "int32", "optional": True, "field": "srid"},
+        ]
+        if column.source_type == "point":
+            fields = [{"type": "double", "optional": False, "field": axis} for axis in "xy"] + fields
+            return _named("struct", "io.debezium.data.geometry.Point") | {"fields": fields}
+        return _named("struct", "io.debezium.data.geometry.Geometry") | {"fields": fields}
+    if column.source_type.startswith("bit("):
+        bits = column.source_type.removeprefix("bit(").partition(")")[0]
+        return _named("bytes", "io.debezium.data.Bits") | {"parameters": {"length": bits}}
+    return {"type": "bytes"}
+
+
+def _named(kind: str, name: str) -> dict[str, Any]:
+    return {"type": kind, "name": name, "version": 1}
+
+
+def _decimal(precision: int, scale: int) -> dict[str, Any]:
+    parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+    return _named("bytes", _DECIMAL) | {"parameters": parameters}
+
+
+def _word(column: Column) -> str:
+    """The first word of MySQL's type."""
+    return column.source_type.partition("(")[0].partition(" ")[0]
+
+
+_FLOATS = {"type": "array", "name": "io.debezium.data.FloatVector", "version": 1}
+_MICRO_TIME = _named("int64", "io.debezium.time.MicroTime")
+_TYPES: dict[Kind, Callable[[Column], dict[str, Any]]] = {
+    Kind.INT32: _integer,
+    Kind.INT64: lambda _: {"type": "int64"},
+    Kind.UINT64: lambda _: _decimal(20, 0),
+    Kind.DECIMAL: lambda column: _decimal(column.precision, column.scale),
+    Kind.NUMERAL: lambda column: _decimal(column.precision, column.scale),
+    Kind.FLOAT: lambda _: {"type": "float"},
+    Kind.DOUBLE: lambda _: {"type": "double"},
+    Kind.BOOLEAN: lambda _: {"type": "boolean"},
+    Kind.DATE: lambda _: _named("int32", "io.debezium.time.Date"),
+    Kind.DATETIME: _datetime,
+    Kind.TIMESTAMP: lambda _: _named("string", "io.debezium.time.ZonedTimestamp"),
+    Kind.TIME: lambda _: _MICRO_TIME,
+    Kind.MICROS: lambda _: _MICRO_TIME,
+    Kind.JSON: lambda _: _named("string", "io.debezium.data.Json"),
+    Kind.UUID: lambda _: _named("string", "io.debezium.data.Uuid"),
+    Kind.VECTOR: lambda _: _FLOATS | {"items": {"type": "float", "optional": False}},
+    Kind.BINARY: _bytes,
+    Kind.STRING: _string,
+    Kind.ADDRESS: lambda _: {"type": "string"},
+    Kind.MOMENT: lambda _: {"type": "string"},
+}
+
+
+def encoder(column: Column) -> Encode:
+    """How the values of a column are written."""
+    if column.kind in {Kind.DECIMAL, Kind.NUMERAL, Kind.UINT64}:
+        return _unscaled(column.scale)
+    if column.kind is Kind.DATETIME:
+        return _since_1970(1000 if column.fraction <= _MILLIS_DIGITS else 1)
+    if column.kind is Kind.TIMESTAMP:
+        return moment(column.fraction, "Z")
+    if column.kind is Kind.BINARY and column.is_geometry:
+        return _geometry(column)
+    if column.kind is Kind.BINARY and column.source_type.startswith("bit("):
+        return lambda value: binary(value[::-1])  # Debezium's are little endian
+    return _ENCODERS.get(column.kind, text)
+
+
+def _unscaled(scale: int) -> Callable[[Decimal | str], str]:
+    """Kafka Connect's Decimal: the digits as one number in two's complement, big endian."""
+
+    def encode(value: Decimal | str) -> str:
+        digits = int(f"{Decimal(value):f}".replace(".", "")) if scale else int(Decimal(value))
+        size = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1
+        return binary(digits.to_bytes(size, "big", signed=True))
+
+    return encode
+
+
+def _since_1970(unit: int) -> Callable[[datetime], str]:
+    """A time without a zone, counted as if it were UTC, in units of so many microseconds."""
+
+    def encode(value: datetime) -> str:
+        whole = value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+        return str(((whole.days * 86_400 + whole.seconds) * 1_000_000 + whole.microseconds) // unit)
+
+    return encode
+
+
+def _micros(value: str) -> str:
+    """MySQL's text of a time in microseconds."""
+    hours, minutes, seconds = value.lstrip("-").split(":")
+    whole, _, fraction = seconds.partition(".")
+    micros = ((int(hours) * 60 + int(minutes)) * 60 + int(whole)) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
+    return str(-micros if value.startswith("-") else micros)
+
+
+def _geometry(column: Column) -> Callable[[bytes], str]:
+    """WKB with its SRID beside it, null where the lake has none; of a point also its coordinates."""
+
+    def encode(value: bytes) -> str:
+        order, srid = "<" if value[0] else ">", "null"
+        kind = struct.unpack_from(f"{order}I", value, 1)[0]
+        if column.choice == EWKB and kind & _WKB_SRID:
+            srid = str(struct.unpack_from(f"{order}I", value, 5)[0])
+            value = value[:1] + struct.pack(f"{order}I", kind & ~_WKB_SRID) + value[9:]
+        parts = f'"wkb":"{base64.b64encode(value).decode()}","srid":{srid}'
+        if column.source_type == "point":
+            x, y = struct.unpack_from(f"{order}dd", value, 5)
+            parts = f'"x":{x!r},"y":{y!r},{parts}'
+        return f"{{{parts}}}"
+
+    return encode
+
+
+_ENCODERS: dict[Kind, Encode] = {
+    Kind.INT32: str,
+    Kind.INT64: str,
+    Kind.MICROS: str,
+    Kind.FLOAT: single,
+    Kind.DOUBLE: repr,
+    Kind.BOOLEAN: boolean,
+    Kind.DATE: lambda value: str((value - _DAY).days),
+    Kind.TIME: _micros,
+    Kind.VECTOR: vector,
+    Kind.BINARY: binary,
+}

@@ -1,0 +1,41 @@
+"""Feed: the changelog of a table as lines of text, for another system."""
+
+from collections.abc import Callable
+from typing import BinaryIO
+
+from lakeingest.commands.changelog import Changelog
+from lakeingest.commands.changelog_json import ChangelogJson
+from lakeingest.commands.debezium_json import DebeziumJson
+from lakeingest.config import Config
+
+DEBEZIUM = "debezium-json"
+
+
+def feed(
+    config: Config,
+    table: str,
+    form: str,
+    out: BinaryIO,
+    since: str | None = None,
+    *,
+    version: str = "",
+    follow: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+) -> None:
+    """Write the changelog in this form, a document a line, until its end; with `follow` until `stopping` says so.
+
+    `version` is that of lakeingest, for the formats that name their writer.
+
+    Each part is flushed, so that whoever reads the lines has them at once.
+    """
+    changelog = Changelog(config, table)
+    lines = (
+        DebeziumJson(changelog.schema, changelog.name, config.name, changelog.binlog, version).lines
+        if form == DEBEZIUM
+        else ChangelogJson(changelog.schema, changelog.name).lines
+    )
+    for part in changelog.read(since, follow=follow, stopping=stopping):
+        out.write("".join(f"{line}\n" for line in lines(part)).encode())
+        out.flush()
+        if stopping():
+            break

@@ -1,0 +1,71 @@
+"""`--since`: from where on someone wants the changelog, in each form that it can be given in."""
+
+import re
+from datetime import UTC, datetime
+
+from pydantic import TypeAdapter
+
+from lakeingest.config.duration import Duration
+from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ChangelogGone, StateUnreadable, UsageError
+from lakeingest.spool.changelog import Held, StoredChangelog, gone
+
+Since = ReadTo | GtidSet | FilePosition | datetime
+
+_DURATION = re.compile(r"\d+[smhdw]", re.ASCII)
+_GTIDS = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
+
+
+def parse_since(text: str, now: datetime) -> Since:
+    """A position of the changelog, a GTID set, FILE:POSITION, an ISO 8601 time (UTC without a zone), or a duration."""
+    if _DURATION.fullmatch(text):
+        return now - TypeAdapter(Duration).validate_python(text)
+    try:
+        if _GTIDS.match(text):
+            return GtidSet.parse(text)
+        return ReadTo.parse(text)
+    except StateUnreadable as error:
+        raise UsageError(f"--since: {error}") from error
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=moment.tzinfo or UTC)
+    except ValueError:
+        pass
+    try:
+        return FilePosition.parse(text)
+    except StateUnreadable:
+        raise UsageError(
+            f"--since {text}: wanted a position as the lines carry it, a GTID set of MySQL, FILE:POSITION of the"
+            " binlog, a time such as 2026-01-31T12:00:00Z, or a duration such as 2h"
+        ) from None
+
+
+def resolved(table: TableId, since: Since, log: StoredChangelog, held: Held) -> ReadTo:
+    """What a reader that asks for the changes since then has read; ChangelogGone where they are not all held."""
+    match since:
+        case ReadTo():
+            if since.log not in {"", held.name}:
+                raise ChangelogGone(
+                    f"{table}: position {since} is of a changelog that has ended, the spool was begun anew; read the"
+                    " changelog from its beginning, into an empty table"
+                )
+            return _held(table, since, held)
+        case FilePosition():
+            return _held(table, ReadTo(since.place(held.opened.epoch)), held)
+        case GtidSet():
+            place = log.place_of_gtids(held, since)
+        case datetime():
+            place = log.place_of_time(held, since)
+    if place is None:
+        raise gone(table, since, held)
+    return _held(table, ReadTo(place), held)
+
+
+def _held(table: TableId, since: ReadTo, held: Held) -> ReadTo:
+    if since.place < held.covers(table):
+        raise gone(table, since, held)
+    return since

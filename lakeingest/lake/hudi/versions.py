@@ -1,0 +1,129 @@
+"""The published commits of a Hudi table, and the rows of a commit or of staging, read file by file with Arrow.
+
+A copy-on-write table as of a commit is, of each file group, the newest file that a commit up to it wrote. A cleaning
+says which is the earliest commit whose files it has left.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import StateUnreadable
+from lakeingest.lake.errors import parsed, unreadable
+from lakeingest.lake.hudi.staging import files_of
+from lakeingest.lake.hudi.target import HudiTarget
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, writes
+from lakeingest.lake.marks import OWNER, POSITION
+from lakeingest.lake.target import Staged
+from lakeingest.lake.versions import Published
+from lakeingest.rows import laid_over, table_schema
+
+BATCH_ROWS = 4_096
+
+
+class HudiVersions:
+    """`lake.versions.Versions` on Hudi tables."""
+
+    def __init__(self, target: HudiTarget) -> None:
+        self._target = target
+
+    def published(self, table: TableId) -> list[Published]:
+        """The commits of ours in the active timeline whose files no cleaning has removed."""
+        folder = self._target._place(table)  # noqa: SLF001 - of the same package
+        with self._target.storage_errors():
+            return [one for one, _ in _readable(folder, table)]
+
+    def last(self, table: TableId) -> Staged | None:
+        """The last commit of staging, or what readers see."""
+        return self._target.inspect(table) if self._target.exists() else None
+
+    def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
+        """Those of a published commit; else of staging: its own rows, or what readers see, under its changes."""
+        table = schema.table
+        folder = self._target._place(table)  # noqa: SLF001 - of the same package
+        with self._target.storage_errors():
+            found = {one.version: instant for one, instant in _readable(folder, table)}
+            if version in found:
+                yield from _visible(folder, found[version], schema)
+            else:
+                yield from self._staged(folder, found, schema, version)
+
+    def _staged(
+        self, folder: Path, published: Mapping[int, str], schema: TableSchema, version: int
+    ) -> Iterator[pa.RecordBatch]:
+        staging = self._target._staging(schema.table)  # noqa: SLF001 - of the same package
+        commits = staging.commits()
+        numbers = [one.version for one in commits]
+        if version not in numbers:
+            raise unreadable(str(schema.table), f"commit {version} is no longer held")
+        commits = commits[: numbers.index(version) + 1]
+        base = commits[0].base
+        names, merges = files_of(commits)
+        changes = [pq.read_table(staging.path / name) for merge in merges for name in merge]
+        key = commits[-1].key
+        if base is not None and base not in published:
+            raise unreadable(str(schema.table), f"commit {base} is no longer held")
+        rows: Iterator[pa.RecordBatch] = (batch for name in names for batch in _batches(staging.path / name, schema))
+        if base is not None:
+            rows = _visible(folder, published[base], schema)
+        yield from laid_over(rows, changes, key, schema)
+
+
+def _readable(folder: Path, table: TableId) -> list[tuple[Published, str]]:
+    """The published commits, oldest first, each with its instant."""
+    earliest, found = _earliest(folder), []
+    for _, begun, file in sorted(writes(folder)):
+        try:
+            with metadata_of(file) as metadata:
+                given: Mapping[str, str] = metadata["extraMetadata"] or {}
+        except FileNotFoundError:  # a run archived it since its name was read
+            continue
+        position = given.get(PREFIX + POSITION)
+        if begun >= earliest and given.get(PREFIX + OWNER) == str(table) and position:
+            found.append((Published(int(given[PREFIX + VERSION]), Place.parse(position)), begun))
+    return found
+
+
+def _earliest(folder: Path) -> str:
+    """The first instant whose files every cleaning has left."""
+    kept = [""]
+    for file in (folder / ".hoodie" / "timeline").glob("*_*.clean"):
+        try:
+            with metadata_of(file) as metadata:
+                kept.append(str(metadata.get("earliestCommitToRetain") or ""))
+        except FileNotFoundError:
+            continue
+    return max(kept)
+
+
+def _visible(folder: Path, instant: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The rows as of a commit.
+
+    A file's name says its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. One of a write that
+    did not complete is passed over: its instant is in the active timeline, and not completed.
+    """
+    timeline = folder / ".hoodie" / "timeline"
+    completed = {begun for _, begun, _ in writes(folder)}
+    first = min((file.name.partition("_")[0].partition(".")[0] for file in timeline.glob("*.*")), default="")
+    newest: dict[str, tuple[str, Path]] = {}
+    for file in folder.glob("*.parquet"):
+        group, _, begun = file.stem.split("_")
+        is_there = begun in completed or begun < first
+        if is_there and begun <= instant and begun > newest.get(group, ("",))[0]:
+            newest[group] = begun, file
+    for _, file in sorted(newest.values()):
+        yield from _batches(file, schema)
+
+
+def _batches(file: Path, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    wanted = table_schema(schema)
+    with parsed(str(file)), pq.ParquetFile(file) as opened:
+        lacking = set(wanted.names) - set(opened.schema_arrow.names)
+        if lacking:
+            raise StateUnreadable(f"{file} lacks the columns {', '.join(sorted(lacking))}")
+        for batch in opened.iter_batches(BATCH_ROWS, columns=list(wanted.names)):
+            yield from pa.Table.from_batches([batch]).select(wanted.names).cast(wanted).to_batches()

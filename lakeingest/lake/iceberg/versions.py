@@ -1,0 +1,63 @@
+"""The published snapshots of an Iceberg table, and the rows of a snapshot, read file by file with Arrow."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.errors import unreadable
+from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
+from lakeingest.lake.iceberg.history import is_marked, published_snapshot
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.marks import POSITION
+from lakeingest.lake.target import Staged
+from lakeingest.lake.versions import Published
+from lakeingest.rows import table_schema
+
+BATCH_ROWS = 4_096
+
+
+class IcebergVersions:
+    """`lake.versions.Versions` on an Iceberg catalog."""
+
+    def __init__(self, target: IcebergTarget) -> None:
+        self._target = target
+
+    def published(self, table: TableId) -> list[Published]:
+        """The snapshots of ours that main has stood at, by the table's own log."""
+        loaded = self._loaded(table)
+        if loaded is None or published_snapshot(loaded) is None:
+            return []
+        found = {}
+        for entry in loaded.metadata.snapshot_log:
+            snapshot = loaded.metadata.snapshot_by_id(entry.snapshot_id)
+            if snapshot is not None and snapshot.summary is not None and is_marked(snapshot):
+                position = snapshot.summary.additional_properties.get(POSITION)
+                if position:
+                    found[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position))
+        return sorted(found.values(), key=lambda one: one.place)
+
+    def last(self, table: TableId) -> Staged | None:
+        """The last commit on staging, or what readers see where there is none."""
+        return self._target.inspect(table) if self._target.exists() else None
+
+    def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
+        """File by file, without the rows that files of deletes name."""
+        table, wanted = schema.table, table_schema(schema)
+        with self._target.storage_errors():
+            loaded = self._loaded(table)
+            if loaded is None or loaded.metadata.snapshot_by_id(version) is None:
+                raise unreadable(str(table), f"snapshot {version} has expired")
+            tasks = list(loaded.scan(snapshot_id=version).plan_files())
+            dead = read_deletes({one.file_path: one for task in tasks for one in task.delete_files}.values())
+            for task in tasks:
+                read = read_rows(loaded.metadata, task.file, schema.names)
+                yield from alive(read, task.file, dead).cast(wanted).to_batches(BATCH_ROWS)
+
+    def _loaded(self, table: TableId) -> Table | None:
+        if not self._target.exists():
+            return None
+        with self._target.storage_errors():
+            return self._target._find(table)  # noqa: SLF001 - of the same package

@@ -1,0 +1,254 @@
+"""The archive: segments that no merge needs any more, for readers of the changelog.
+
+spool/archive/id.json                     the name of this changelog: another one begins when the spool is opened anew
+spool/archive/<start>-<stop>.<level>.json manifests; the files that they name stay in spool/data
+spool/archive/readers/…                   readers that are at work
+
+A run never reads the archive back, so that opening a run takes no longer. A run that follows makes a segment a second:
+64 neighbours of one level are put together into one segment of the next level, with one file for each table.
+"""
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import reduce
+from itertools import groupby
+from operator import or_
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeingest.core.position import GtidSet, Place
+from lakeingest.core.schema import TableId
+from lakeingest.disk import sync
+from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.readers import needed_by_readers
+from lakeingest.state import store
+
+JOIN = 64  # segments of one level that are put together
+LAST_LEVEL = 2  # of segments that are not put together any more: at a segment a second, 68 minutes
+LARGE_BYTES = 8 << 20  # a segment of more bytes is of the last level at once
+_GROUP_BYTES = 64 << 20  # of rows that wait to be written
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A manifest of the archive by its file's name alone."""
+
+    file: Path
+    start: Place
+    stop: Place
+    level: int
+
+    @classmethod
+    def of(cls, file: Path) -> "Archived":
+        """What the name says."""
+        places, level, _ = file.name.rsplit(".", 2)
+        start, _, stop = places.partition("-")
+        return cls(file, Place.parse(start), Place.parse(stop), int(level))
+
+    def read(self) -> Manifest:
+        """The manifest; FileNotFoundError where it was removed meanwhile."""
+        return Manifest.from_json(store.read(self.file))
+
+
+def listed(spool: Path) -> list[Archived]:
+    """All manifests of the archive, in order; of those with one start the largest first."""
+    found = (Archived.of(file) for file in (spool / "archive").glob("*-*.*.json"))
+    return sorted(found, key=lambda one: (one.start, [-part for part in _parts(one.stop)]))
+
+
+def files(spool: Path) -> set[str]:
+    """What the archive's manifests name, relative to the spool's folder."""
+    segments = (one.read() for one in listed(spool))
+    tables = ((segment, table) for segment in segments for table in (None, *segment.tables))
+    return {name for segment, table in tables if (name := _name(segment, table))}
+
+
+def name_of(spool: Path) -> str:
+    """The name of this changelog; '' for a spool of a version that gave it none."""
+    try:
+        return str(store.read(spool / "archive" / "id.json")["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def clear(spool: Path) -> None:
+    """Remove the name of the changelog first, then the archive, the oldest segment first."""
+    folder = spool / "archive"
+    store.make_folder(folder)
+    with store.storage_errors(folder):
+        (folder / "id.json").unlink(missing_ok=True)
+        _remove(spool, listed(spool))
+
+
+def begin(spool: Path) -> None:
+    """Give the changelog a new name: the spool and the archive are what belongs to it."""
+    store.replace(spool / "archive" / "id.json", {"id": uuid.uuid4().hex[:8]})
+
+
+def keep(spool: Path, epoch: int, segments: Iterable[tuple[Path, Manifest]], kept_for: timedelta, now: float) -> None:
+    """Take segments out of the spool into the archive, and remove what nobody needs there.
+
+    That are segments which were spooled more than `kept_for` before `now` (seconds since 1970), and which no reader at
+    work has still to read. What lies before a gap is removed as well. A crash leaves each segment in the spool's
+    folder, in the archive, or in both; it is finished by the next call.
+    """
+    folder = spool / "archive"
+    if not name_of(spool):  # the spool is of an earlier version, or was being opened when the process ended
+        clear(spool)
+        begin(spool)
+    read_up_to = needed_by_readers(spool)
+    wanted = bool(kept_for) or read_up_to is not None
+    with store.storage_errors(folder):
+        for manifest, segment in segments:
+            if wanted:
+                level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0
+                manifest.replace(_file(folder, segment, epoch, level))
+            else:
+                manifest.unlink(missing_ok=True)
+                _unlink(spool, segment)
+        archived = listed(spool)
+        _remove(spool, _due(archived, kept_for, now, read_up_to))
+        levels = [one.level for one in archived]
+        if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
+            _join(spool, epoch)
+
+
+def _due(archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None) -> list[Archived]:
+    """What nobody needs: the oldest ones, those that a larger one replaces, and all before a gap."""
+    due, chain = [], list[Archived]()
+    for one in archived:
+        if chain and one.stop <= chain[-1].stop:
+            due.append(one)
+        else:
+            chain.append(one)
+    connected = list[Archived]()
+    for one in reversed(chain):
+        if connected and one.stop != connected[-1].start:
+            break
+        connected.append(one)
+    due += chain[: len(chain) - len(connected)]
+    for one in reversed(connected):
+        unread = read_up_to is not None and one.stop > read_up_to
+        if unread or now - one.file.stat().st_mtime < kept_for.total_seconds():
+            break
+        due.append(one)
+    return due
+
+
+def _join(spool: Path, epoch: int) -> None:
+    """Put neighbours of one level together, where there are enough of that level."""
+    for level in range(LAST_LEVEL):
+        archived = [(one, one.read()) for one in listed(spool)]
+        if sum(one.level == level for one, _ in archived) < JOIN:
+            continue
+        for is_such, group in groupby(archived, key=lambda pair: (pair[0].level == level, sorted(pair[1].tables))):
+            if is_such[0]:
+                _put_together(spool, epoch, list(group), level + 1)
+
+
+def _put_together(spool: Path, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
+    """One segment of the next level instead of these: its files first, then its manifest, then the others go."""
+    parts = [manifest for _, manifest in group]
+    names = _written(spool, parts) if len(group) > 1 else None
+    if names is None:
+        for one, manifest in group:
+            one.file.replace(_file(spool / "archive", manifest, epoch, level))
+        return
+    tables = {table: _rows(names.get(table), parts, table) for table in parts[0].tables}
+    nulled: dict[TableId, int] = {}
+    for part in parts:
+        nulled |= {table: nulled.get(table, 0) + count for table, count in part.nulled.items()}
+    gtids = reduce(or_, (part.gtids for part in parts), GtidSet())
+    joined = Manifest(parts[0].start, parts[-1].stop, gtids, names[None], tables, nulled, parts[-1].history)
+    large = _bytes(spool, joined) > LARGE_BYTES
+    file = _file(spool / "archive", joined, epoch, LAST_LEVEL if large else level)
+    youngest = max(one.file.stat().st_mtime for one, _ in group)
+    store.create(file, joined.to_json())
+    os.utime(file, (youngest, youngest))
+    _remove(spool, [one for one, _ in group])
+
+
+def _written(spool: Path, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
+    """The rows of segments in files of their own, by table; None where a table's files differ in their columns."""
+    attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
+    tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
+    for number, table in enumerate([None, *tables]):
+        name = f"data/{attempt}-{number}.parquet"
+        with ExitStack() as opened:
+            files = [
+                opened.enter_context(pq.ParquetFile(spool / file)) for part in parts if (file := _name(part, table))
+            ]
+            schema = files[0].schema_arrow
+            if any(not file.schema_arrow.equals(schema) for file in files):
+                return None
+            with pq.ParquetWriter(spool / name, schema, compression="zstd") as writer:
+                for rows in _grouped(files):
+                    writer.write_table(rows)
+        sync(spool / name)
+        names[table] = name
+    sync(spool / "data")
+    return names
+
+
+def _grouped(files: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
+    """The rows of files, in order, in parts that fit into memory."""
+    waiting: list[pa.RecordBatch] = []
+    for file in files:
+        for batch in file.iter_batches():
+            waiting.append(batch)
+            if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+                yield pa.Table.from_batches(waiting)
+                waiting.clear()
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _rows(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple[str, int] | None:
+    return None if name is None else (name, sum(entry[1] for part in parts if (entry := part.tables[table])))
+
+
+def _name(segment: Manifest, table: TableId | None) -> str | None:
+    """The file of a table in a segment, with None that of its transactions."""
+    if table is None:
+        return segment.transactions
+    entry = segment.tables[table]
+    return entry and entry[0]
+
+
+def _files(spool: Path, segment: Manifest) -> list[Path]:
+    return [spool / name for table in (None, *segment.tables) if (name := _name(segment, table))]
+
+
+def _bytes(spool: Path, segment: Manifest) -> int:
+    return sum(file.stat().st_size for file in _files(spool, segment) if file.exists())
+
+
+def _file(folder: Path, segment: Manifest, epoch: int, level: int) -> Path:
+    return folder / f"{segment.start.place(epoch)}-{segment.stop.place(epoch)}.{level}.json"
+
+
+def _remove(spool: Path, archived: Sequence[Archived]) -> None:
+    """Remove manifests, in order, and then what they name: a manifest whose files are gone would be a lie."""
+    gone = []
+    for one in archived:
+        gone.append(one.read())
+        one.file.unlink()
+    if gone:
+        sync(spool / "archive")
+    for segment in gone:
+        _unlink(spool, segment)
+
+
+def _unlink(spool: Path, segment: Manifest) -> None:
+    for file in _files(spool, segment):
+        file.unlink(missing_ok=True)
+
+
+def _parts(place: Place) -> tuple[int, int, int]:
+    return place.epoch, place.file, place.pos

@@ -1,0 +1,87 @@
+"""What the state folder keeps of each copied table for readers of the changelog: its definition, its first position.
+
+A reader needs both without the source, which may have another definition by then. `first` is the position that the copy
+was published at first; it is kept before that publish, so that it is known of every published copy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+from lakeingest.core.position import Position
+from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.errors import StateUnreadable
+from lakeingest.state import store
+
+FOLDER = "definitions"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """How a table was defined when it was copied; `first` is None before the first publish, or where it is not known.
+
+    It is not known of a copy that a version without this document has published.
+    """
+
+    schema: TableSchema
+    first: Position | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        schema = asdict(self.schema) | {"table": str(self.schema.table)}
+        return {"schema": schema, "first": None if self.first is None else self.first.to_json()}
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; StateUnreadable for anything else."""
+        try:
+            given = doc["schema"]
+            schema = TableSchema(
+                TableId.parse(given["table"]),
+                tuple(Column(**column | {"kind": Kind(column["kind"])}) for column in given["columns"]),
+                tuple(given["key"]),
+                Choices(**given["choices"] | {"key": tuple(given["choices"]["key"])}),
+                tuple(given["skipped"]),
+                tuple(given["generated"]),
+                given["index"],
+            )
+            return cls(schema, None if doc["first"] is None else Position.from_json(doc["first"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateUnreadable(f"not a table's definition: {error}") from error
+
+
+def definition(state: Path, table: TableId) -> Definition | None:
+    """What is kept of a table; None where nothing is. StateUnreadable where it is damaged."""
+    file = _file(state, table)
+    try:
+        return Definition.from_json(store.read(file))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, StateUnreadable) as error:
+        raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
+
+
+def keep_definition(state: Path, schema: TableSchema) -> None:
+    """Keep a table's definition, if it is not kept already; a damaged document is replaced."""
+    try:
+        known = definition(state, schema.table)
+    except StateUnreadable:
+        known = None
+    if known is None or known.schema != schema:
+        _keep(state, Definition(schema))
+
+
+def keep_first(state: Path, schema: TableSchema, position: Position | None) -> None:
+    """Keep the position of a copy's first publish, which is about to be tried."""
+    _keep(state, Definition(schema, position and replace(position, history=None)))
+
+
+def _keep(state: Path, known: Definition) -> None:
+    store.make_folder(state / FOLDER)
+    store.replace(_file(state, known.schema.table), known.to_json())
+
+
+def _file(state: Path, table: TableId) -> Path:
+    return state / FOLDER / f"{quote(str(table), safe=' ')}.json"

@@ -1,0 +1,58 @@
+"""What readers of the changelog are told of a table: its definition when it was copied, and its first position."""
+
+from pathlib import Path
+
+import pytest
+
+from lakeingest.core.history import History
+from lakeingest.core.position import FilePosition, GtidSet, Position
+from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.errors import StateUnreadable
+from lakeingest.state.definition import FOLDER, Definition, definition, keep_definition, keep_first
+
+SCHEMA = TableSchema(
+    TableId("shop.eu", "orders/2"),
+    (Column("id", Kind.INT32, "int", nullable=False), Column("price", Kind.DECIMAL, "decimal(9,2)", True, 9, 2)),
+    ("id",),
+    Choices(key=("id",), zero_dates="null"),
+    ("left out",),
+    ("price",),
+    "PRIMARY",
+)
+FIRST = Position("3e11fa47-71ca-11e1-9e33-c80aa9429562", 1, FilePosition("binlog.000007", 4), GtidSet(), History(1))
+
+
+def test_a_definition_comes_back_as_it_was(tmp_path: Path) -> None:
+    """With every choice; a table without one has none."""
+    assert definition(tmp_path, SCHEMA.table) is None
+    keep_definition(tmp_path, SCHEMA)
+    assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA)
+    keep_first(tmp_path, SCHEMA, FIRST)
+    known = definition(tmp_path, SCHEMA.table)
+    assert known is not None
+    assert known.first is not None
+    assert (known.schema, known.first.place, known.first.history) == (SCHEMA, FIRST.place, None)
+
+
+def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Path) -> None:
+    """Each run keeps the definition again; another one is of another copy."""
+    keep_first(tmp_path, SCHEMA, FIRST)
+    keep_definition(tmp_path, SCHEMA)
+    known = definition(tmp_path, SCHEMA.table)
+    assert known is not None
+    assert known.first is not None
+    other = TableSchema(SCHEMA.table, SCHEMA.columns[:1], ("id",))
+    keep_definition(tmp_path, other)
+    assert definition(tmp_path, SCHEMA.table) == Definition(other)
+
+
+def test_a_damaged_definition_is_named_and_replaced(tmp_path: Path) -> None:
+    """By the next run."""
+    keep_definition(tmp_path, SCHEMA)
+    [file] = (tmp_path / FOLDER).iterdir()
+    for text in ("", "{}", '{"schema": {}, "first": null}'):
+        file.write_text(text)
+        with pytest.raises(StateUnreadable, match="remove it and run again"):
+            definition(tmp_path, SCHEMA.table)
+    keep_definition(tmp_path, SCHEMA)
+    assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA)
