@@ -140,7 +140,8 @@ def _least(config: Config, folder: SignalFolder) -> int:
     if folder.read():
         return 1
     target = open_target(config)
-    progresses = [one.progress for one in copies(target, copied(target, config.target)).staged.values()]
+    tables = config.tables.select(copied(target, config.target))
+    progresses = [one.progress for one in copies(target, tables).staged.values()]
     named = [number for one in progresses for number in (*one.answered, *(one.reread.signals if one.reread else ()))]
     return max(named, default=0) + 1
 

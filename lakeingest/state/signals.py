@@ -3,7 +3,8 @@
 signals/000001.json   a signal: made by whoever asks, with the next integer; only the owner of the lease replaces it
 audit.jsonl           who asked for what and when, and each change of a signal's state; lines are only added
 
-A line of the audit comes before the change that it tells of, so a change that a crash prevented may be told twice.
+A line of the audit comes before the change of a state, so a change that a crash prevented may have two lines. The line
+that a signal was asked for comes after its document; all later lines say who asked for it, too.
 """
 
 import getpass

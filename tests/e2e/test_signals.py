@@ -6,10 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,10 +21,10 @@ from lakeingest.state.lease import held
 from lakeingest.state.signals import SignalFolder
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
+from tests.e2e.signalled import soon, states
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
-SOON_SECONDS = 90.0
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 # an owner of the lease that renews it, and carries nothing out
 HOLD = """
@@ -58,19 +57,6 @@ def say(job: Job, *arguments: str) -> tuple[int, str]:
     process = job.start(*arguments)
     said, _ = process.communicate(timeout=300)
     return process.returncode, said
-
-
-def soon(what: Callable[[], Any]) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + SOON_SECONDS
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
-def states(job: Job) -> list[tuple[str, str]]:
-    """The action and state of each signal."""
-    return [(one.signal.action.value, one.signal.state.value) for one in SignalFolder(job.state).read()]
 
 
 def stopped(run: "subprocess.Popen[str]") -> tuple[int, str]:
