@@ -1,7 +1,7 @@
 """What the owner of the lease does about signals between batches.
 
-`look` reads them, carries out what takes no work on a table (pause, resume, cancel), and writes down what has come of
-the others. `serve` runs one wave of each table's next re-snapshot, and maintenance. All is decided anew each time, from
+`look` reads them, carries out those that take no work on a table (pause, resume, cancel), and records which others have
+ended. `serve` runs one wave of each table's next re-snapshot, and maintenance. All is decided anew each time, from
 the documents and from the progress of the tables, so a run may be killed between any two of these steps.
 """
 
@@ -27,7 +27,7 @@ PAUSE_SECONDS = 2.0  # before the next one
 
 
 def look(run: OpenRun) -> Agenda:
-    """Read the signals and do what takes no work on a table; what is to be done next about the others.
+    """Read the signals, carry out those that take no work on a table, and return what to do next about the others.
 
     From then on `paused` is right for each table. What was being read for a signal that is cancelled is dropped.
     """
@@ -68,7 +68,7 @@ def is_paused(run: OpenRun, table: TableRun) -> bool:
 
 
 def serve(run: OpenRun, *, wait: bool) -> bool:
-    """Run one wave of each table's next re-snapshot, and maintenance; True where something came of it.
+    """Run one wave of each table's next re-snapshot, and maintenance; True if a wave was published or a signal ended.
 
     With `wait` each wave is waited for, else waves are read in the background. An error of one table's re-snapshot
     fails its signal, and the run goes on.

@@ -94,11 +94,13 @@ def follow_while(pipe: Pipe, work: Callable[[], object]) -> None:
 
 def test_beside_a_run_that_follows_it_is_carried_out_between_rounds(lost: Pipe) -> None:
     """The command waits for the run; what is written meanwhile is published, too."""
-    told: list[str] = []
+    reported: list[str] = []
 
     def work() -> None:
         lost.sql("UPDATE t SET v = 'logged' WHERE id = 7")
-        results = ask(lost.config, "resnapshot", [name(lost)], scope=WHOLE, tell=lambda one: told.append(str(one)))
+        results = ask(
+            lost.config, "resnapshot", [name(lost)], scope=WHOLE, report=lambda one: reported.append(str(one))
+        )
         assert [one.state for one in results] == ["done"]
         assert lost.seen(RowsReread)
         lost.sql("INSERT INTO t VALUES (100, 'logged')")
@@ -107,9 +109,9 @@ def test_beside_a_run_that_follows_it_is_carried_out_between_rounds(lost: Pipe) 
 
     follow_while(lost, work)
     lost.assert_equal()
-    assert "pending" in told[0]
+    assert "pending" in reported[0]
     assert [moved.document.signal.state for moved in lost.seen(SignalMoved)] == ["running", "done"]  # type: ignore[union-attr]
-    assert "done" in told[-1]
+    assert "done" in reported[-1]
 
 
 def test_signals_of_one_table_are_carried_out_in_order(lost: Pipe) -> None:
@@ -127,7 +129,7 @@ def test_signals_of_one_table_are_carried_out_in_order(lost: Pipe) -> None:
 
 
 def test_what_is_cancelled_is_not_read(lost: Pipe) -> None:
-    """Open re-snapshots of the table end as cancelled; whoever waits for one learns it."""
+    """Open re-snapshots of the table end as cancelled; their rows are not read."""
     ask(lost.config, "resnapshot", [name(lost)], scope=WHOLE, wait=False)
     ask(lost.config, "resnapshot", [name(lost)], scope=Scope(keys=((5,),)), wait=False)
     results = ask(lost.config, "cancel", [name(lost)])

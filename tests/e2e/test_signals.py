@@ -197,20 +197,20 @@ def test_a_command_waits_for_the_owner_and_takes_over_when_that_ends(pipe: Pipe)
     """While another process holds the lease the signal waits; when it lets go, the command carries it out itself."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (1)")
     pipe.run()
-    told: list[str] = []
+    reported: list[str] = []
 
-    def tell(document: object) -> None:
-        told.append(str(document))
+    def report(document: object) -> None:
+        reported.append(str(document))
 
     with ThreadPoolExecutor(1) as threads:
         with held(pipe.config.state):
-            asked = threads.submit(ask, pipe.config, "pause", tell=tell)
-            soon(lambda: told)
+            asked = threads.submit(ask, pipe.config, "pause", report=report)
+            soon(lambda: reported)
             time.sleep(2)
             assert not asked.done()
         [done] = asked.result(timeout=60)
     assert done.state == "done"
-    assert ["pending" in line for line in told] == [True, False]
+    assert ["pending" in line for line in reported] == [True, False]
     assert [table.name for table in pipe.run().paused] == ["items"]
 
 
@@ -242,7 +242,7 @@ def test_a_killed_owner_leaves_signals_that_the_next_one_carries_out(job: Job) -
 
 
 def test_a_cancelled_signal_is_an_error_of_the_one_who_waits() -> None:
-    """Whoever waits for it learns that it did not come about."""
+    """Whoever waits for it learns that it was not carried out."""
     from lakeingest.commands.signal import SignalResult, SignalResults
 
     results = SignalResults([SignalResult(4, "resnapshot", (), "cancelled", "", None, None)])
