@@ -111,13 +111,13 @@ def maintain(
 def _ask(
     config: "Config", action: str, tables: list[str] | None, *, no_wait: bool, as_json: bool, scope: Any = None
 ) -> None:
-    """Make the signal, say on stderr how far it comes, and print what it came to."""
+    """Make the signal, report its progress on stderr, and print its result."""
     from lakeingest.commands.signal import ask
 
-    def tell(document: object) -> None:
+    def report(document: object) -> None:
         sys.stderr.write(f"{document}\n")
 
     with console.observer(Console(stderr=True)) as draw:
-        results = ask(config, action, tables or (), scope=scope, wait=not no_wait, tell=tell, observe=draw)
+        results = ask(config, action, tables or (), scope=scope, wait=not no_wait, report=report, observe=draw)
     print_result(results, as_json, console.signal_lines(results))
     results.raise_failure()

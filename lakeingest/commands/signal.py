@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 _WORK = {Action.RESNAPSHOT, Action.MAINTAIN}  # the others take no work on a table
-Tell = Callable[[SignalDocument], None]
+Reporter = Callable[[SignalDocument], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SignalResult:
-    """A signal and how far it has come; `result` is what it came to, of maintenance what was done to each table."""
+    """A signal and its state; `result` is what maintenance has done to each table."""
 
     number: int
     action: str
@@ -81,14 +81,14 @@ def ask(
     *,
     scope: Scope | None = None,
     wait: bool = True,
-    tell: Tell = lambda _: None,
+    report: Reporter = lambda _: None,
     observe: Observer = unobserved,
     spark: "SparkSession | None" = None,
 ) -> SignalResults:
     """Make a signal for the tables, or for all, and wait until it has ended; without `wait` it is only made durable.
 
     `cancel` makes a signal for each re-snapshot of the tables that has not ended. UsageError for a table that is not
-    the pipeline's. While it waits, `tell` is given each change.
+    the pipeline's. While it waits, `report` is called with each change.
     """
     asked, chosen = Action(action), chosen_tables(config, tables)
     if (found := owner_of(config.state)) is not None:
@@ -109,7 +109,7 @@ def ask(
 
         numbers.append(folder.add(make, least).signal.number)
     if wait:
-        _wait(config, folder, numbers, tell, observe, spark)
+        _wait(config, folder, numbers, report, observe, spark)
     documents = (folder.one(number) for number in numbers)
     return SignalResults(SignalResult.of(one) for one in documents if one is not None)
 
@@ -140,7 +140,8 @@ def _least(config: Config, folder: SignalFolder) -> int:
     if folder.read():
         return 1
     target = open_target(config)
-    progresses = [one.progress for one in copies(target, copied(target, config.target)).staged.values()]
+    tables = config.tables.select(copied(target, config.target))
+    progresses = [one.progress for one in copies(target, tables).staged.values()]
     named = [number for one in progresses for number in (*one.answered, *(one.reread.signals if one.reread else ()))]
     return max(named, default=0) + 1
 
@@ -149,19 +150,19 @@ def _wait(
     config: Config,
     folder: SignalFolder,
     numbers: Sequence[int],
-    tell: Tell,
+    report: Reporter,
     observe: Observer,
     spark: "SparkSession | None",
 ) -> None:
     """Until all have ended; this process works itself while no other one holds the lease."""
-    told: dict[int, SignalDocument] = {}
+    reported: dict[int, SignalDocument] = {}
 
     def left() -> list[SignalDocument]:
         documents = [one for number in numbers if (one := folder.one(number)) is not None]
         for one in documents:
-            if told.get(one.signal.number) != one:
-                told[one.signal.number] = one
-                tell(one)
+            if reported.get(one.signal.number) != one:
+                reported[one.signal.number] = one
+                report(one)
         return [one for one in documents if not one.ended]
 
     while opened := left():

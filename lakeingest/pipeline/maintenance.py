@@ -51,7 +51,7 @@ class Upkeep:
 
 
 def maintain(edges: Edges, spool: Spool, table: TableRun) -> Upkeep:
-    """Bring the table up to the spool, then let readers see the same rows in fewer files; what has come of it.
+    """Bring the table up to the spool, then publish the same rows in fewer files.
 
     Interrupted, it leaves a commit on staging that the next publish shows.
     """

@@ -9,7 +9,7 @@ from lakeingest.state.signals import SignalFolder
 
 
 def settle(config: Config) -> None:
-    """Carry out each `pause`, `resume` and `cancel`, and write down what has come of other signals.
+    """Carry out each `pause`, `resume` and `cancel`, and record which other signals have ended.
 
     LeaseHeld while a run is at work, which does that itself.
     """

@@ -1,7 +1,7 @@
 """What the owner of the lease does about signals between batches.
 
-`look` reads them, carries out what takes no work on a table (pause, resume, cancel), and writes down what has come of
-the others. `serve` runs one wave of each table's next re-snapshot, and maintenance. All is decided anew each time, from
+`look` reads them, carries out those that take no work on a table (pause, resume, cancel), and records which others have
+ended. `serve` runs one wave of each table's next re-snapshot, and maintenance. All is decided anew each time, from
 the documents and from the progress of the tables, so a run may be killed between any two of these steps.
 """
 
@@ -19,6 +19,7 @@ from lakeingest.pipeline.maintenance import LEFTOVER_AGE, Upkeep, maintain
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.resnapshot import Step
 from lakeingest.pipeline.table_run import TableRun
+from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.signals import SignalDocument
 
 TRIES = 5  # of a bounded run, after an error that may pass by itself
@@ -26,7 +27,7 @@ PAUSE_SECONDS = 2.0  # before the next one
 
 
 def look(run: OpenRun) -> Agenda:
-    """Read the signals and do what takes no work on a table; what is to be done next about the others.
+    """Read the signals, carry out those that take no work on a table, and return what to do next about the others.
 
     From then on `paused` is right for each table. What was being read for a signal that is cancelled is dropped.
     """
@@ -67,7 +68,7 @@ def is_paused(run: OpenRun, table: TableRun) -> bool:
 
 
 def serve(run: OpenRun, *, wait: bool) -> bool:
-    """Run one wave of each table's next re-snapshot, and maintenance; True where something came of it.
+    """Run one wave of each table's next re-snapshot, and maintenance; True if a wave was published or a signal ended.
 
     With `wait` each wave is waited for, else waves are read in the background. An error of one table's re-snapshot
     fails its signal, and the run goes on.
@@ -141,8 +142,9 @@ def _as_begun(run: OpenRun, table: TableRun, request: Request) -> Request:
     begun = run.signals.begun.get(table.id)
     if begun is None or begun.signals[0] != request.signals[0]:
         return request
-    over = {number for number in begun.signals if run.signals.documents[number].ended}
-    return replace(request, signals=tuple(number for number in begun.signals if number not in over))
+    documents = run.signals.documents
+    wanted = (number for number in begun.signals if number in documents and not documents[number].ended)
+    return replace(request, signals=tuple(wanted))
 
 
 def _settled(run: OpenRun, table: TableRun) -> Collection[int]:
@@ -212,8 +214,18 @@ def _move(
     moved = signals.documents[number] = signals.folder.move(before, event, why=why, note=kept, result=result)
     if moved.signal.state is not before.signal.state:
         run.edges.observe(SignalMoved(moved))
-    if moved.ended and moved.signal.action not in {Action.PAUSE, Action.RESUME}:
+    if moved.ended:
         signals.tries.pop(number, None)
+    if event in {Event.FAIL, Event.CANCEL} and moved.signal.action is Action.RESNAPSHOT:
+        _remove_patches(run, moved.signal)
+
+
+def _remove_patches(run: OpenRun, signal: Signal) -> None:
+    """Remove what was read for a signal that is not carried out, unless the next merge needs it."""
+    table = run.tables.get(signal.tables[0])
+    if table is None or table.definition is None or table.copy is None or table.progress.patches:
+        return
+    PatchFolder.of(run.edges.config.state, table.schema).remove(signal.number)
 
 
 def _note(run: OpenRun, numbers: Iterable[int], note: str) -> None:

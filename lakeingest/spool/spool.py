@@ -248,7 +248,8 @@ class Spool:
     def bytes_of(self, table: TableId, after: Place) -> int:
         """How many bytes the segments have that end after this place, of the table's files."""
         files = (segment.tables.get(table) for segment in self._between(after, self.position.place))
-        return sum((self.folder / file[0]).stat().st_size for file in files if file is not None)
+        paths = (self.folder / file[0] for file in files if file is not None)
+        return sum(path.stat().st_size for path in paths if path.exists())  # a run may forget one meanwhile
 
     def forget(self, before: Place, keep: timedelta = NO_TIME) -> None:
         """Drop the segments that end at or before this place, which no mark needs any more.

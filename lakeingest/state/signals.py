@@ -3,7 +3,8 @@
 signals/000001.json   a signal: made by whoever asks, with the next integer; only the owner of the lease replaces it
 audit.jsonl           who asked for what and when, and each change of a signal's state; lines are only added
 
-A line of the audit comes before the change that it tells of, so a change that a crash prevented may be told twice.
+A line of the audit comes before the change of a state, so a change that a crash prevented may have two lines. The line
+that a signal was asked for comes after its document; all later lines say who asked for it, too.
 """
 
 import getpass
@@ -25,7 +26,7 @@ KEPT = 500  # the newest numbers, whose documents stay after they have ended
 
 @dataclass(frozen=True, slots=True)
 class SignalDocument:
-    """A signal, what the owner of the lease says of its progress, and what it came to, as a JSON value."""
+    """A signal, a note of the owner of the lease about its progress, and its result, a JSON value."""
 
     signal: Signal
     note: str = ""
@@ -81,7 +82,7 @@ class SignalFolder:
             number = max([least - 1, *self._numbers()]) + 1
             document = SignalDocument(make(number))
             if store.create(self._path(number), document.to_json()):
-                self._tell(document.signal, "asked", document.signal.who)
+                self._audit_line(document.signal, "asked", document.signal.who)
                 return document
 
     def move(
@@ -90,7 +91,7 @@ class SignalFolder:
         """Replace the document by the one after the event. Only the owner of the lease may do that."""
         moved = SignalDocument(document.signal.after(event, why), note, result)
         if moved.signal.state is not document.signal.state:
-            self._tell(moved.signal, event.value, this_process())
+            self._audit_line(moved.signal, event.value, this_process())
         if moved != document:
             store.replace(self._path(moved.signal.number), moved.to_json())
         return moved
@@ -138,7 +139,7 @@ class SignalFolder:
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:06d}.json"
 
-    def _tell(self, signal: Signal, event: str, by: str) -> None:
+    def _audit_line(self, signal: Signal, event: str, by: str) -> None:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         store.append(self._audit, {"at": at, "by": by, "event": event, **signal.to_json()})
 

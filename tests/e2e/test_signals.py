@@ -6,10 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,10 +21,10 @@ from lakeingest.state.lease import held
 from lakeingest.state.signals import SignalFolder
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
+from tests.e2e.signalled import soon, states
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
-SOON_SECONDS = 90.0
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 # an owner of the lease that renews it, and carries nothing out
 HOLD = """
@@ -58,19 +57,6 @@ def say(job: Job, *arguments: str) -> tuple[int, str]:
     process = job.start(*arguments)
     said, _ = process.communicate(timeout=300)
     return process.returncode, said
-
-
-def soon(what: Callable[[], Any]) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + SOON_SECONDS
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
-def states(job: Job) -> list[tuple[str, str]]:
-    """The action and state of each signal."""
-    return [(one.signal.action.value, one.signal.state.value) for one in SignalFolder(job.state).read()]
 
 
 def stopped(run: "subprocess.Popen[str]") -> tuple[int, str]:
@@ -211,20 +197,20 @@ def test_a_command_waits_for_the_owner_and_takes_over_when_that_ends(pipe: Pipe)
     """While another process holds the lease the signal waits; when it lets go, the command carries it out itself."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (1)")
     pipe.run()
-    told: list[str] = []
+    reported: list[str] = []
 
-    def tell(document: object) -> None:
-        told.append(str(document))
+    def report(document: object) -> None:
+        reported.append(str(document))
 
     with ThreadPoolExecutor(1) as threads:
         with held(pipe.config.state):
-            asked = threads.submit(ask, pipe.config, "pause", tell=tell)
-            soon(lambda: told)
+            asked = threads.submit(ask, pipe.config, "pause", report=report)
+            soon(lambda: reported)
             time.sleep(2)
             assert not asked.done()
         [done] = asked.result(timeout=60)
     assert done.state == "done"
-    assert ["pending" in line for line in told] == [True, False]
+    assert ["pending" in line for line in reported] == [True, False]
     assert [table.name for table in pipe.run().paused] == ["items"]
 
 
@@ -256,7 +242,7 @@ def test_a_killed_owner_leaves_signals_that_the_next_one_carries_out(job: Job) -
 
 
 def test_a_cancelled_signal_is_an_error_of_the_one_who_waits() -> None:
-    """Whoever waits for it learns that it did not come about."""
+    """Whoever waits for it learns that it was not carried out."""
     from lakeingest.commands.signal import SignalResult, SignalResults
 
     results = SignalResults([SignalResult(4, "resnapshot", (), "cancelled", "", None, None)])

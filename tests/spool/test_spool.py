@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -370,6 +371,28 @@ def test_forgetting_drops_only_what_no_mark_needs(spool: Spool) -> None:
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
+
+
+def test_only_old_files_that_no_segment_has_are_swept(spool: Spool) -> None:
+    """What a killed task left goes once it is old; the files of segments stay, however old they are."""
+    before = state(spool)
+    left = spool.folder / "data" / "killed-0.parquet"
+    left.write_bytes(b"1234")
+    assert spool.sweep(timedelta(days=1)) == (0, 0)
+    for file in (spool.folder / "data").iterdir():
+        os.utime(file, (0, 0))
+    assert spool.sweep(timedelta(days=1)) == (1, 4)
+    assert not left.exists()
+    assert state(spool) == before
+    read_again(spool.folder)
+
+
+def test_the_bytes_of_a_table_are_those_of_its_own_files(spool: Spool) -> None:
+    """Of the segments that end after a place; none where a table has no changes there."""
+    first, last = (Path(file).stat().st_size for file in spool.files(ORDERS, place(4), place(300)))
+    assert spool.bytes_of(ORDERS, place(4)) == first + last
+    assert spool.bytes_of(ORDERS, place(100)) == last
+    assert spool.bytes_of(ITEMS, place(200)) == 0
 
 
 def test_appending_goes_on_after_all_was_forgotten(spool: Spool) -> None:

@@ -152,7 +152,7 @@ def test_old_documents_are_removed_and_no_number_comes_again(tmp_path: Path, mon
 
 
 def test_a_killed_owner_leaves_a_whole_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash between the audit and the document: the change is told twice, and made once."""
+    """A crash between the audit and the document: the audit has the change twice, and it is made once."""
     document = add(tmp_path, Action.MAINTAIN)
 
     def crash(*_: object) -> None:

@@ -22,7 +22,7 @@ from lakeingest.lake.target import Inventory
 def remove_leftovers(loaded: Table, age: timedelta) -> tuple[int, int]:
     """Delete what is older than `age` and not referred to; how many files and bytes.
 
-    Nothing is deleted where that cannot be told for sure: where others may use the files (`gc.enabled`), and where a
+    Nothing is deleted where that is not certain: where others may use the files (`gc.enabled`), and where a
     file that the table refers to is not found in the folder under the name that it has there.
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":

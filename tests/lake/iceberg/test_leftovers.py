@@ -90,7 +90,7 @@ def test_nothing_is_deleted_where_a_file_is_lost(lake: Lake, raw: Raw) -> None:
 
 
 def test_spark_reads_what_others_files_became(lake: Lake, raw: Raw, spark: SparkSession) -> None:
-    """Files that Spark's own compaction wrote are told from leftovers, however it writes their names."""
+    """Files that Spark's own compaction wrote are no leftovers, however it writes their names."""
     grown(lake, 2)
     spark.sql(
         f"CALL {CATALOG}.system.rewrite_data_files(table => '{lake.table}', options => map('rewrite-all', 'true'))"
