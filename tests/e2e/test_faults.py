@@ -273,7 +273,7 @@ def test_a_target_that_is_not_ours_is_left_alone(pipe: Pipe, record: Record) -> 
         pipe.run()
     record("target is not ours", exits.exit_code(raised.value), exits.message(raised.value))
     assert raised.value.exit_code == 3
-    assert "orders is there" in str(raised.value)
+    assert "orders exists" in str(raised.value)
     assert pipe.rows("orders") == [(7, "theirs")]
     others.drop(pipe, "orders")
     pipe.run()

@@ -42,7 +42,7 @@ def read_again(pipe: Pipe, table: str, scope: Scope, signal: int = 1, between: C
                 between()
             waves += 1
             if step(run.edges, run.binlog, one, request, (), wait=True) is Step.DONE:
-                assert one.progress.answered == (signal,)
+                assert signal in one.progress.answered
                 return waves
 
 

@@ -89,7 +89,7 @@ def test_a_missing_pyspark_is_reported_with_a_way_out(lake_config: Config, monke
     """It is looked for, and not imported; where it is, with a Java, nothing lacks."""
     assert lacking(lake_config) is None
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert "no PySpark: pip install 'lakeingest[spark]'" in str(lacking(lake_config))
+    assert "PySpark is missing: pip install 'lakeingest[spark]'" in str(lacking(lake_config))
 
 
 def assert_is_packaged(home: Path | None) -> None:

@@ -328,7 +328,7 @@ def test_a_commit_that_cannot_be_recognised_is_refused(lake: Lake) -> None:
     lake.created()
     transaction = table_of(lake).transaction()
     transaction.set_properties(owner="us")
-    with pytest.raises(ValueError, match="cannot be recognised"):
+    with pytest.raises(ValueError, match="to be recognised"):
         commit.commit(lake.table, transaction, lambda: table_of(lake))
     assert "owner" not in table_of(lake).properties
 
