@@ -3,9 +3,14 @@
 Each kind of column has one Arrow type, which holds every value of the kind exactly.
 """
 
+from collections.abc import Sequence
+
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeingest.core import change
+from lakeingest.core.change import RowKind
+from lakeingest.core.position import Place
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -72,6 +77,59 @@ def table_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([pa.field(column.name, arrow_type(column), column.nullable) for column in schema.columns])
 
 
+def lake_schema(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of the rows of a table's copy: the table's columns, then its metadata columns."""
+    return pa.schema([pa.field(column.name, arrow_type(column), column.nullable) for column in schema.lake_columns])
+
+
 def change_schema(schema: TableSchema) -> pa.Schema:
     """The Arrow schema of a table's change rows: their kind and origin (core.change), then the table's columns."""
     return pa.schema([*_ORIGIN, *table_schema(schema)])
+
+
+READ_OP = "r"  # of a row that was read from the table
+_OPS = pa.array([{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind])  # by their kind
+_DELETES = pa.array([kind.is_delete for kind in RowKind])
+_WIDTHS = 6, 10, 20  # digits of the parts of a place in its text
+
+
+def with_read_metadata(rows: pa.Table, schema: TableSchema, place: Place) -> pa.Table:
+    """Rows that were read from the table, with the metadata columns of their copy; the table stood at `place`."""
+    values = {change.OP: READ_OP, change.DELETED: False, change.POSITION: str(place), change.COMMITTED_AT: None}
+    for field in list(lake_schema(schema))[len(schema.columns) :]:
+        rows = rows.append_column(field, pa.repeat(pa.scalar(values[field.name], field.type), rows.num_rows))
+    return rows
+
+
+def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table, stop: Place) -> pa.Table:
+    """Rows of changes with these metadata columns, made of the origin columns in `changes`.
+
+    Rows of epoch 0 were read again from the table: what is known of their place is that it is not after `stop`.
+    """
+    reread = pc.equal(changes[change.EPOCH], 0)
+    kinds = changes[change.KIND].cast(pa.int32())
+    for name in names:
+        column: pa.ChunkedArray
+        match name:
+            case change.OP:
+                column = _OPS.take(kinds.combine_chunks())
+                column = pc.if_else(pc.and_(reread, pc.equal(kinds, RowKind.INSERT.value)), READ_OP, column)
+            case change.DELETED:
+                column = _DELETES.take(kinds.combine_chunks())
+            case change.POSITION:
+                column = pc.if_else(reread, str(stop), _places(changes))
+            case change.COMMITTED_AT:
+                column = pc.if_else(reread, pa.scalar(None, INSTANT), changes[change.COMMITTED_AT])
+            case _:
+                raise ValueError(f"{name} is not a metadata column")
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def _places(changes: pa.Table) -> pa.ChunkedArray:
+    """The place of each change, as `core.position.Place` writes it."""
+    parts = [
+        pc.utf8_lpad(changes[name].cast(pa.string()), width, "0")
+        for name, width in zip(change.PLACE, _WIDTHS, strict=True)
+    ]
+    return pc.binary_join_element_wise(*parts, ".")

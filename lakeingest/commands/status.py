@@ -29,7 +29,7 @@ class TableStatus:
     `nulled` counts values, of rows that were copied or changed, which are NULL only because the user chose so.
     `gate` is what the gate of the last publish asked. `stopped` is why the last attempt failed, None where it did not.
     `in_source` is None when the source cannot be asked. `cascades` counts the foreign keys whose changes the copy
-    lacks, because the user chose so.
+    lacks, because the user chose so. With `keeps_deleted` the rows are also those that are marked as deleted.
     """
 
     table: TableId
@@ -44,6 +44,7 @@ class TableStatus:
     stopped: Stopped | None = None
     in_source: bool | None = True
     cascades: int = 0
+    keeps_deleted: bool = False
 
     @property
     def last_gate(self) -> str | None:
@@ -84,6 +85,11 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             for one in self
             if one.cascades
         ]
+        told += [
+            f"{one.table}: deleted rows stay in the copy and count as rows, as tables.options → deletes has it"
+            for one in self
+            if one.keeps_deleted
+        ]
         told += [self.last_run] if self.last_run else []
         if self.source_error is not None:
             told.append(f"only what the lake says; lag and new tables are unknown: {self.source_error}")
@@ -107,6 +113,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             stopped=read_stopped(config.state, table),
             in_source=None if offline or source.error else table in source.tables,
             cascades=source.cascades.get(table, 0),
+            keeps_deleted=config.tables.of(table).deletes == "soft",
         )
         for table in config.tables.choose(known, tables)
     )

@@ -53,3 +53,6 @@ ORDER = (*PLACE, ORDINAL)
 ORIGIN = (KIND, *ORDER, COMMITTED_AT, GTID)
 
 DELETED = "_lakeingest_deleted"  # what a collapsed change has instead: whether its key is gone
+
+# Columns that a copy may have beside the source's, with DELETED and COMMITTED_AT
+OP, POSITION = "_lakeingest_op", "_lakeingest_position"

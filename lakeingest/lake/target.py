@@ -67,7 +67,11 @@ class Merger(Protocol):
         """Take away the rows that these changes replace; they have the key's columns and `core.change.DELETED`."""
 
     def write(self, rows: pa.Table) -> bytes:
-        """Write new rows; with `keeps_deletes` they have `core.change.DELETED`."""
+        """Write new rows; with `keeps_deletes` they have `core.change.DELETED`.
+
+        Where the table has that column, deleted rows stay: it is a column like the others, and no change takes a row
+        away.
+        """
 
 
 class Target(Protocol):

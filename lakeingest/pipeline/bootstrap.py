@@ -31,6 +31,7 @@ from lakeingest.pipeline.profile import Profile
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
+from lakeingest.rows import with_read_metadata
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.spool import Spool
@@ -78,9 +79,10 @@ class CopyChunk:
             read = self._read()
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
-            sound = is_sound(default_suite(self.schema, read.rows.num_rows), read.rows)
+            rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
+            sound = is_sound(default_suite(self.schema, rows.num_rows), rows)
         with profile.stage("chunks: write"):
-            files = self.writer.write(read.rows)
+            files = self.writer.write(rows)
         return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
 
     def _read(self) -> ChunkRead:

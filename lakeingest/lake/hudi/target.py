@@ -37,7 +37,7 @@ from lakeingest.lake.hudi.writer import HudiMerger, HudiWriter
 from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Staged
-from lakeingest.rows import table_schema
+from lakeingest.rows import lake_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +114,7 @@ class HudiTarget:
         self.types(schema)
         if self._published(schema.table) is not None:
             raise stale(schema.table)
-        made = self._staging(schema.table).begin(progress, schema.key, table_schema(schema).empty_table())
+        made = self._staging(schema.table).begin(progress, schema.key, lake_schema(schema).empty_table())
         return Staged(progress, made.version, None)
 
     @names_storage_errors
@@ -189,7 +189,9 @@ class HudiTarget:
         if changes is None:
             return rows
         kept_rows = rows.join(changes.select(*map(quote, commits[-1].key)), on=list(commits[-1].key), how="left_anti")
-        return kept_rows.unionByName(changes.where(f"NOT {DELETED}").drop(DELETED)).select(*map(quote, rows.columns))
+        if DELETED not in rows.columns:
+            changes = changes.where(f"NOT {DELETED}").drop(DELETED)
+        return kept_rows.unionByName(changes).select(*map(quote, rows.columns))
 
     def count(self, table: TableId, version: int) -> None:
         """Unknown: changes are laid over the rows when they are read."""
@@ -245,7 +247,7 @@ class HudiTarget:
                 f"its key ({', '.join(schema.key)}) is not of integers, and Hudi has only these yet; use Iceberg, or"
                 " tables.exclude"
             )
-        return tuple(map(hudi_type, schema.columns))
+        return tuple(map(hudi_type, schema.lake_columns))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
         """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see.
@@ -319,6 +321,8 @@ class HudiTarget:
         spark: "SparkSession",
         properties: Mapping[str, str],
     ) -> None:
+        from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
         last, staging = commits[-1], self._staging(table)
         names, merges = files_of(commits)
         if published is None:
@@ -350,7 +354,7 @@ class HudiTarget:
             return
         changes = self._changes(table, merges, last.key, spark)
         if changes is None:  # the commit is for its progress: nothing is merged into nothing
-            changes = self._visible(table, published, spark).where("false").selectExpr("*", f"false AS {DELETED}")
+            changes = self._visible(table, published, spark).where("false").withColumn(DELETED, F.lit(False))
         with configured(spark, options):
             merge_folder(self._place(table), changes, last.key, spark)
 
