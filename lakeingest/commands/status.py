@@ -18,6 +18,7 @@ from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.preflight.tables import cascading
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.publish import GATE
+from lakeingest.quality.reports import has_reports
 from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, read_stopped
 
@@ -28,8 +29,9 @@ class TableStatus:
 
     `nulled` counts values, of rows that were copied or changed, which are NULL only because the user chose so.
     `gate` is what the gate of the last publish asked. `stopped` is why the last attempt failed, None where it did not.
-    `in_source` is None when the source cannot be asked. `cascades` counts the foreign keys whose changes the copy
+    `in_source` is None when the source was not asked for it. `cascades` counts the foreign keys whose changes the copy
     lacks, because the user chose so. With `keeps_deleted` the rows are also those that are marked as deleted.
+    Not `included`: the pipeline has copied the table, and tables.include and exclude no longer choose it.
     """
 
     table: TableId
@@ -45,6 +47,7 @@ class TableStatus:
     in_source: bool | None = True
     cascades: int = 0
     keeps_deleted: bool = False
+    included: bool = True
 
     @property
     def last_gate(self) -> str | None:
@@ -67,7 +70,9 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         for one in self:
             position = None if one.position is None else str(one.position.at)
             state = one.state if one.stopped is None else f"{one.state}, {one.stopped.error}"
-            if one.in_source is False:
+            if not one.included:
+                state += ", no longer included"
+            elif one.in_source is False:
                 state += ", gone from the source"
             yield str(one.table), one.target, state, one.rows, position, one.lag_bytes, one.nulled, one.last_gate
 
@@ -78,7 +83,12 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         told += [
             f"{one.table}: the source no longer has it, or the user may not see it; {one.target} stays as it is"
             for one in self
-            if one.in_source is False
+            if one.in_source is False and one.included
+        ]
+        told += [
+            f"{one.table}: it is no longer included; {one.target} stays as it is, and the spool keeps nothing for it"
+            for one in self
+            if not one.included
         ]
         told += [
             f"{one.table}: changes by {one.cascades} foreign keys are missing, as tables.options → cascades has it"
@@ -97,23 +107,27 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
 
 def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
-    """The state of the given tables, or of all that the config includes and all that have a copy.
+    """The state of the given tables, or of all that the config includes and all that this pipeline has copied.
 
     Where the source cannot be asked, the states are what the lake alone says, and `source_error` says why; it is raised
     where the lake has no copy either. With `offline` the source is not asked at all.
     """
     target, source = open_target(config), _Source() if offline else _asked(config)
-    kept = [table for table in config.tables.select(copied(target, config.target)) if _is_ours(target, table)]
+    copies_there = copied(target, config.target)
+    included = config.tables.select(copies_there)
+    excluded = {table for table in copies_there if table not in included and has_reports(config.state, table)}
+    kept = [table for table in included if _is_ours(target, table)]
     if source.error is not None and not kept:
         raise source.error
-    known = sorted({*kept, *source.tables})
+    known = sorted({*kept, *source.tables, *(table for table in excluded if _is_ours(target, table))})
     told = Statuses(
         replace(
             _status(target, table, config.target.name(table), source),
             stopped=read_stopped(config.state, table),
-            in_source=None if offline or source.error else table in source.tables,
+            in_source=None if offline or source.error or table in excluded else table in source.tables,
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
+            included=table not in excluded,
         )
         for table in config.tables.choose(known, tables)
     )

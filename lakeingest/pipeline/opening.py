@@ -44,6 +44,7 @@ from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
+from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim
@@ -78,7 +79,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, lease, executors, observe)
             runs = _table_runs(config, requested, schemas, loaded)
-            run = OpenRun(edges, runs, BinlogRun(spool, runs))
+            run = OpenRun(edges, runs, BinlogRun(spool, runs), takes_new=not tables)
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)
@@ -191,9 +192,8 @@ def _spool(
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The spool, from where on it watches tables that join, and which of them it cannot watch."""
+    """From where on the spool watches tables that join, and which of them it cannot watch."""
 
-    spool: Spool
     start: Place
     stopped: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
 
@@ -201,20 +201,29 @@ class Joined:
 def watched_from(
     config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
 ) -> Joined:
-    """From where on the spool watches tables that join.
+    """From where on the spool watches tables that join; what it holds of the others stays.
 
     That is its position, but without GTIDs it may be the start of the file that the position is in: the low watermark
     of a table that joins now is the start of the source's current file.
     """
     position, start = spool.position, _file_start(spool.position)
     if not joining or position == start or not _has_low_at_file_start(connection, position):
-        return Joined(spool, position.place)
-    if start.place < spool.start:  # it begins in this file: read from the file's start for all
-        return Joined(Spool.open(spool.folder, start), start.place)
-    segment = Segment.after(start, position.at)
-    decoded = SpoolSegment(config.source, segment, joining, spool.folder, position.at.pos).run()
-    spool.widen(decoded.manifest)
-    return Joined(spool, start.place, decoded.stopped)
+        return Joined(position.place)
+    left, stopped, begins = dict(joining), dict[TableId, LakeIngestError](), start
+
+    def read(segment: Segment) -> Manifest:
+        decoded = SpoolSegment(config.source, segment, left, spool.folder, segment.stop.pos).run()
+        for table, error in decoded.stopped.items():
+            stopped[table] = error
+            del left[table]
+        return decoded.manifest
+
+    if start.place < spool.start:  # it begins in this file
+        begins = spool.opened
+        spool.reach_back(start, read(Segment.after(start, begins.at)))
+    if left and begins.at != position.at:
+        spool.widen(read(Segment.after(begins, position.at)))
+    return Joined(start.place, stopped)
 
 
 def _has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:

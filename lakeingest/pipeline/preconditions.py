@@ -1,6 +1,7 @@
 """The preconditions of a run: asked together, and named together with their fixes. `check` asks them, and some more."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pymysql
 
@@ -70,6 +71,30 @@ def require(
     if found and (shared or refused.keys() >= set(chosen) or _lacks(server)):
         raise PreflightFailed(f"not ready: {' | '.join(one.finding or '' for one in found)}")
     return {table: one for table, one in schemas.items() if table in copied or table not in refused}, refused
+
+
+@dataclass(frozen=True, slots=True)
+class Joinable:
+    """New tables: the definitions of those that can be copied, why others cannot, and those that have a copy."""
+
+    schemas: Mapping[TableId, TableSchema]
+    refused: Mapping[TableId, PreflightFailed]
+    there: Collection[TableId]
+
+
+def joinable(config: Config, connection: pymysql.Connection, target: Target, tables: Sequence[TableId]) -> Joinable:
+    """Which of these tables, that no run knew before, can be copied; the preconditions are asked of each by itself."""
+    held = copies(target, tables)
+    if held.unopened is not None:
+        raise held.unopened
+    server, generated = server_of(config, connection, tables), GeneratedColumns(config.source, connection)
+    refused = _refused(config, server, target, generated, held, held.there)
+    left = [table for table in tables if table not in refused and table not in held.there]
+    schemas, unreadable = table_preflight.read_schemas(connection, left, config.tables)
+    gone = {
+        table: PreflightFailed(f"{table} is not ready: {unreadable.finding}") for table in left if table not in schemas
+    }
+    return Joinable(schemas, refused | gone, held.there.keys())
 
 
 def _lacks(server: preflight.Server) -> bool:

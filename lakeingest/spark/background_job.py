@@ -25,6 +25,11 @@ class BackgroundJob(Generic[Result]):
         self._thread = _kind_of_thread(spark)(target=self._run, args=(work,), daemon=True)
         self._thread.start()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether `result` answers at once."""
+        return self._outcome.done()
+
     def result(self) -> Result:
         """What it came to, when it is done; what was raised in it is raised here."""
         return self._outcome.result()

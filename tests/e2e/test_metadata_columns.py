@@ -156,9 +156,10 @@ def test_a_run_that_ends_in_between_loses_no_deleted_row(
     rows = {row[0]: row[1:] for row in pipe.rows("t")}
     assert {key: row for key, row in rows.items() if row[2]} == {4: ("x", 4, True), 99: ("99", 99, True)}
     assert (len(rows), rows[3]) == (100, ("back", 3, False))
+    pipe.sql("DELETE FROM t WHERE id = 6")
     die_after(Merged, "DELETE FROM t WHERE id = 5")
     pipe.run()
-    assert [row[0] for row in pipe.rows("t") if row[3]] == [4, 5, 99]
+    assert [row[0] for row in pipe.rows("t") if row[3]] == [4, 5, 6, 99]
     pipe.assert_equal("t")
 
 
