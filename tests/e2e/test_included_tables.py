@@ -22,7 +22,10 @@ ON_EACH = pytest.mark.parametrize("shop", ["GTIDs", "no GTIDs", "MariaDB"], indi
 
 @pytest.fixture
 def shop(request: pytest.FixtureRequest, pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer]) -> Pipe:
-    """A pipeline with one of two tables, on a server of a kind that the test names, with GTIDs if it names none. The copied table was altered in the same binlog."""
+    """A pipeline with one of two tables; the copied one was altered earlier in the binlog.
+
+    The test names the kind of server; otherwise it has GTIDs.
+    """
     kind = getattr(request, "param", "GTIDs")
     settings = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"} if kind == "no GTIDs" else {}
     server = server_of(MARIADB_11_4 if kind == "MariaDB" else MYSQL, server_id="97", **settings)

@@ -32,7 +32,10 @@ def shop(
     server_of: Callable[..., LocalServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Pipe:
-    """A pipeline with a table that is copied, on a server of a kind that the test names, with GTIDs if it names none; new tables are looked for all the time."""
+    """A pipeline with a table that is copied; new tables are looked for all the time.
+
+    The test names the kind of server; otherwise it has GTIDs.
+    """
     monkeypatch.setattr(discovery, "LIST_SECONDS", 0.5)
     monkeypatch.setattr(discovery, "AGAIN_SECONDS", 0.5)
     kind = getattr(request, "param", "GTIDs")
