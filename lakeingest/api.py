@@ -1,14 +1,14 @@
-"""The command line's work in Python: the same stages, whose results are values and whose failures are errors."""
+"""The commands in Python: their results are values, and their failures are errors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from lakeingest.config import Config, load_config
 from lakeingest.errors import NotBuiltYet
 
-# stages import what takes seconds, and so do executors that import this package
+# the commands import libraries that take seconds; executors import this package too
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from lakeingest.commands.plan import Plans
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.sample import Sample
+    from lakeingest.commands.signal import SignalResults
     from lakeingest.commands.status import Statuses
     from lakeingest.commands.verify import Verifications
     from lakeingest.pipeline.events import Observer
 
 
 class Pipeline:
-    """The tables of one pipeline.yml. Tables are named `database.table`; none means all that it includes.
+    """The tables of a pipeline.yml. Tables are named `database.table`; none means all that the file includes.
 
-    A session that is given, or that is there, is used as it is and never stopped; OperatorNeeded, in one line, where it
-    lacks what it had to be started with. Else one is started when it is first needed, and kept until `close`.
+    A given session, or a running session, is used unchanged and never stopped; OperatorNeeded if it was started without
+    a setting that lakeingest needs. Otherwise a session is started when it is first needed, and stopped by `close`.
     """
 
     def __init__(self, config: Config, spark: "SparkSession | None" = None) -> None:
@@ -39,13 +40,13 @@ class Pipeline:
 
     @classmethod
     def from_yaml(cls, path: str | Path, spark: "SparkSession | None" = None) -> Self:
-        """The pipeline of a file; ConfigError names what is wrong in it."""
+        """The pipeline of a file; ConfigError names what is wrong in the file."""
         return cls(load_config(Path(path)), spark)
 
     def check(self, *, parity: bool = False) -> "CheckResult":
-        """Ask every precondition of a run; nothing is changed, what is not met is in the result.
+        """Check every precondition of a run. Nothing is changed; the result has the conditions that are not met.
 
-        With `parity` rows that were changed lately are read as the snapshot and as the binlog does, and compared.
+        With `parity` rows that were changed lately are read on the snapshot path and on the binlog path, and compared.
         """
         from lakeingest.commands.check import check
         from lakeingest.spark.session import active
@@ -53,7 +54,7 @@ class Pipeline:
         return check(self.config, self._given or active(), parity=parity)
 
     def plan(self, *tables: str) -> "Plans":
-        """What a run would do with each table; one chunk of each is read, nothing is changed."""
+        """What a run would do with each table. A chunk of each table is read, nothing is changed."""
         from lakeingest.commands.plan import plan
 
         return plan(self.config, tables)
@@ -71,10 +72,10 @@ class Pipeline:
         follow: bool = False,
         observe: "Observer | None" = None,
     ) -> "RunResult":
-        """Copy what is new, apply the binlog and publish; each event is told to `observe`. With `follow` on and on.
+        """Copy new tables, apply the binlog, and publish. `observe` is called with each event.
 
-        Stops at a commit when `max_minutes` are over. After an error, or Ctrl-C, the same call goes on from the last
-        commit.
+        With `follow` it does not end by itself. It stops at a commit when `max_minutes` are over. After an error, or
+        Ctrl-C, the same call goes on from the last commit.
         """
         from lakeingest.commands.run import run
         from lakeingest.pipeline.events import unobserved
@@ -83,21 +84,80 @@ class Pipeline:
             return run(self.config, tables, max_minutes, observe or unobserved, session, follow=follow)
 
     def status(self, *tables: str) -> "Statuses":
-        """Where each table stands; needs no Spark."""
+        """The state of each table; needs no Spark."""
         from lakeingest.commands.status import status
 
         return status(self.config, tables)
 
     def verify(self, *tables: str) -> "Verifications":
-        """Compare source and target chunk by chunk; differences are in the result. The source has to be quiet."""
+        """Compare source and target chunk by chunk; differences are in the result. Nobody may write to the source."""
         from lakeingest.commands.verify import verify
 
         with self._session() as session:
             return verify(self.config, tables, session)
 
-    def resnapshot(self, *_: object, **__: object) -> NoReturn:
-        """Not built yet."""
-        raise NotBuiltYet("Pipeline.resnapshot is not built yet")
+    def resnapshot(
+        self,
+        table: str,
+        *,
+        where: str | None = None,
+        keys: Sequence[Any] | None = None,
+        from_: Any = None,
+        to: Any = None,
+        wait: bool = True,
+        observe: "Observer | None" = None,
+    ) -> "SignalResults":
+        """Read rows of a table again: all, those that `where` holds for, the listed keys, or the keys in [from_, to).
+
+        A key is a value of the key's column, or a list of values in key order. It is a signal: a run that is at work
+        carries it out, else this call does. Returns when readers see it; with `wait=False` at once.
+        """
+        from lakeingest.commands.resnapshot import scope_of
+
+        scope = scope_of(self.config, table, where=where, keys=keys, start=from_, stop=to)
+        return self._ask("resnapshot", (table,), wait=wait, scope=scope, observe=observe)
+
+    def pause(self, *tables: str, wait: bool = True) -> "SignalResults":
+        """Keep tables at their positions until `resume`: nothing is read, merged or published. None means all."""
+        return self._ask("pause", tables, wait=wait)
+
+    def resume(self, *tables: str, wait: bool = True) -> "SignalResults":
+        """Let paused tables go on, from the run that is at work or the next one on."""
+        return self._ask("resume", tables, wait=wait)
+
+    def cancel(self, *tables: str, wait: bool = True) -> "SignalResults":
+        """Cancel the re-snapshots of tables that have not ended. What was read and merged already stays."""
+        return self._ask("cancel", tables, wait=wait)
+
+    def maintain(self, *tables: str, wait: bool = True, observe: "Observer | None" = None) -> "SignalResults":
+        """Put small files together, remove old snapshots, and what killed tasks left behind."""
+        return self._ask("maintain", tables, wait=wait, observe=observe)
+
+    def _ask(
+        self,
+        action: str,
+        tables: Sequence[str],
+        *,
+        wait: bool,
+        scope: Any = None,
+        observe: "Observer | None" = None,
+    ) -> "SignalResults":
+        """Make the signal; what it failed with is raised."""
+        from lakeingest.commands.signal import ask
+        from lakeingest.pipeline.events import unobserved
+
+        with self._session() as session:
+            results = ask(
+                self.config,
+                action,
+                tables,
+                scope=scope,
+                wait=wait,
+                observe=observe or unobserved,
+                spark=session,
+            )
+        results.raise_failure()
+        return results
 
     def changelog(self, *_: object, **__: object) -> NoReturn:
         """Not built yet."""
@@ -112,19 +172,19 @@ class Pipeline:
             return session or open_session(self.config)
 
     def spark_settings(self) -> dict[str, str]:
-        """All that a session of one's own is started with: `SparkSession.builder.config(map=…)`."""
+        """The settings that your own session must be started with: `SparkSession.builder.config(map=…)`."""
         from lakeingest.spark.session import settings
 
         return settings(self.config)
 
     def close(self) -> None:
-        """Stop the session that was started here; another one is started when it is needed again."""
+        """Stop the session that this pipeline started; a new session is started when it is needed again."""
         from lakeingest.spark.session import active
 
-        started, there = self._started, active()
+        started, running = self._started, active()
         self._started = None
-        if started is not None and there is not None and there.sparkContext is started.sparkContext:
-            there.stop()
+        if started is not None and running is not None and running.sparkContext is started.sparkContext:
+            running.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -134,12 +194,12 @@ class Pipeline:
 
     @contextmanager
     def _session(self) -> Iterator["SparkSession | None"]:
-        """The given session; where none is there at all, the one that is started in the block is ours to stop."""
+        """The given session. If no session is running, the session that the block starts is stopped by `close`."""
         from lakeingest.spark.session import active
 
-        there = self._given or active()
+        running = self._given or active()
         try:
             yield self._given
         finally:
-            if there is None:
+            if running is None:
                 self._started = active()

@@ -1,6 +1,5 @@
 """The command line: one short function per command."""
 
-import json
 import logging
 import os
 import signal
@@ -13,6 +12,17 @@ import typer
 from rich.console import Console
 
 from lakeingest import __version__, console
+from lakeingest.cli_options import (
+    PIPELINE,
+    AsJson,
+    ConfigFile,
+    Names,
+    Overrides,
+    loaded_config,
+    not_built,
+    print_result,
+)
+from lakeingest.cli_signals import signals
 from lakeingest.errors import (
     CheckFailed,
     LakeIngestError,
@@ -29,12 +39,7 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 _BEFORE_ITS_END = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
-# fmt: off
-LATER = (
-    "resnapshot", "pause", "resume", "cancel", "changelog", "maintain",
-    "approve", "points", "quarantine", "doctor", "wait",
-)
-# fmt: on
+LATER = ("changelog", "approve", "points", "quarantine", "doctor", "wait")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,32 +49,20 @@ app = typer.Typer(
 )
 
 
-def _not_built(parameter: typer.CallbackParam, value: Any) -> None:
-    if value is not None and value is not False:  # zero is a value too
-        raise NotBuiltYet(f"{parameter.opts[0]} is not built yet")
-
-
 def _show_version(value: bool) -> None:
     if value:
         typer.echo(f"lakeingest {__version__}")
         raise typer.Exit
 
 
-ConfigFile = Annotated[Path, typer.Option("-c", "--config", envvar="LAKEINGEST_CONFIG", help="The pipeline's file.")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
-Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[TABLE]...", help="database.table; default: all included tables.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Runbook = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The last word of an error's line.")]
-PIPELINE = Path("pipeline.yml")
 Service = Literal["emr", "emr-serverless", "dataproc", "dataproc-serverless"]
 
 
 @app.callback()
 def lakeingest(
     config: Annotated[Path | None, typer.Option("-c", "--config", help="The pipeline's file.")] = None,
-    log_format: Annotated[str | None, typer.Option("--log-format", callback=_not_built, hidden=True)] = None,
+    log_format: Annotated[str | None, typer.Option("--log-format", callback=not_built, hidden=True)] = None,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the stack trace of an error; may also follow the command.")
     ] = False,
@@ -79,7 +72,7 @@ def lakeingest(
 ) -> None:
     """Exact copies of MySQL tables in a lake."""
     if config is not None:
-        os.environ["LAKEINGEST_CONFIG"] = str(config)  # where each command looks for its own
+        os.environ["LAKEINGEST_CONFIG"] = str(config)  # from which each command takes its default
 
 
 @app.command()
@@ -89,7 +82,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Folder of the warehouse and the state, which stay.")] = Path(
         "demo-lake"
     ),
-    show_race: Annotated[bool, typer.Option("--show-race", callback=_not_built, hidden=True)] = False,
+    show_race: Annotated[bool, typer.Option("--show-race", callback=not_built, hidden=True)] = False,
     seed: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
     """Copy a sample shop from a local MySQL while it is written to, and prove that the copy is equal."""
@@ -132,12 +125,12 @@ def check(
     overrides: Overrides = None,
 ) -> None:
     """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
-    loaded = _loaded(config, overrides)
+    loaded = loaded_config(config, overrides)
     _begin(loaded, as_json)
     from lakeingest.commands import check as stage
 
     result = stage.check(loaded, parity=parity)
-    _print(result, as_json, console.check_lines(result))
+    print_result(result, as_json, console.check_lines(result))
     if not result.ok:
         raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")
 
@@ -149,8 +142,8 @@ def plan(
     """Show what a run would do with each table; reads one chunk of each table, changes nothing."""
     from lakeingest.commands import plan as stage
 
-    plans = stage.plan(_loaded(config, overrides), tables or ())
-    _print(plans, as_json, console.plan_lines(plans))
+    plans = stage.plan(loaded_config(config, overrides), tables or ())
+    print_result(plans, as_json, console.plan_lines(plans))
 
 
 @app.command()
@@ -167,7 +160,7 @@ def run(
     """Copy new tables, apply the binlog, and publish."""
     from lakeingest.commands import run as stage
 
-    loaded = _loaded(config, overrides)
+    loaded = loaded_config(config, overrides)
     committed = console.Committed()
 
     stopping = drain() if follow else lambda: False
@@ -176,7 +169,7 @@ def run(
 
             def watch(event: Any) -> None:
                 draw(event)
-                if follow:  # its end may be weeks away
+                if follow:  # the run may last for weeks
                     so_far = {"caught_up": committed.caught_up, "tables": console.plain(committed.tables)}
                     _record(loaded, {"exit": None, "error": None, **so_far})
 
@@ -191,26 +184,26 @@ def run(
             if came_to is None
             else console.plain(came_to)
         )
-        if not isinstance(stopped, NotOurState):  # the folder, and the record in it, are another pipeline's
+        if not isinstance(stopped, NotOurState):  # the folder belongs to another pipeline
             _record(loaded, failed | so_far)
         if came_to is not None:
-            _print(came_to, as_json, console.run_lines(came_to))
+            print_result(came_to, as_json, console.run_lines(came_to))
             for line in console.stopped_lines(came_to, error):
                 sys.stderr.write(f"lakeingest: {line}\n")
         if stopped is error:
             raise
         raise stopped from error
     _record(loaded, {"exit": 0, "error": None, **console.plain(result)})
-    _print(result, as_json, console.run_lines(result))
+    print_result(result, as_json, console.run_lines(result))
 
 
 @app.command()
 def verify(
     tables: Names = None,
-    repair: Annotated[bool, typer.Option("--repair", callback=_not_built, help="Not built yet.")] = False,
-    sample: Annotated[float | None, typer.Option("--sample", callback=_not_built, help="Not built yet.")] = None,
+    repair: Annotated[bool, typer.Option("--repair", callback=not_built, help="Not built yet.")] = False,
+    sample: Annotated[float | None, typer.Option("--sample", callback=not_built, help="Not built yet.")] = None,
     max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", callback=_not_built, help="Not built yet.")
+        float | None, typer.Option("--max-seconds", callback=not_built, help="Not built yet.")
     ] = None,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
@@ -219,8 +212,8 @@ def verify(
     """Prove source = target, chunk by chunk; exit 1 on a difference. Nobody may write to the source meanwhile."""
     from lakeingest.commands import verify as stage
 
-    results = stage.verify(_loaded(config, overrides), tables or ())
-    _print(results, as_json, console.verification_lines(results))
+    results = stage.verify(loaded_config(config, overrides), tables or ())
+    print_result(results, as_json, console.verification_lines(results))
     unequal = [str(result.table) for result in results if not result.equal]
     if unequal:
         raise VerificationFailed(f"source ≠ target: {', '.join(unequal)}")
@@ -236,16 +229,16 @@ def status(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Show the state of each table; needs no Spark. If the source is away, the lake alone is read."""
-    loaded = _loaded(config, overrides, offline=offline)
+    """Show the state of each table; needs no Spark. If the source is away, only the lake is read."""
+    loaded = loaded_config(config, overrides, offline=offline)
     _begin(loaded, as_json)
     from lakeingest.commands import status as stage
 
     results = stage.status(loaded, tables or (), offline=offline)
     if as_json:
-        _print(results, as_json, ())
+        print_result(results, as_json, ())
     else:
-        # where no screen has an edge, no name is cut off
+        # without a terminal no line is wrapped, so that no name is cut
         Console(width=None if sys.stdout.isatty() else 1000).print(results)
     if results.source_error is not None:
         raise results.source_error
@@ -255,7 +248,7 @@ def status(
 def submit(
     service: Annotated[Service, typer.Argument(metavar="SERVICE", help="emr-serverless; others are not built yet.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Build the job and check it; send nothing.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", callback=_not_built, help="Not built yet.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", callback=not_built, help="Not built yet.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the request, as JSON.")] = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
@@ -268,7 +261,7 @@ def submit(
     if not dry_run:
         raise NotBuiltYet(f"submit {service} without --dry-run is not built yet: a job cannot write to S3 so far")
     result = stage.submit(config, overrides or ())
-    _print(result.request if as_json else result, as_json, console.submission_lines(result))
+    print_result(result.request if as_json else result, as_json, console.submission_lines(result))
 
 
 @app.command()
@@ -290,6 +283,7 @@ def _later(name: str) -> None:
         raise NotBuiltYet(f"`lakeingest {name}` is not built yet")
 
 
+app.add_typer(signals)
 for _name in LATER:
     _later(_name)
 
@@ -298,7 +292,7 @@ def main() -> NoReturn:
     """Run a command; every error is one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
     debug = "--debug" in sys.argv
-    # what libraries log of an error that is ours to tell is for --debug
+    # the user gets a single line for an error; what libraries log about it is for --debug
     logging.basicConfig(handlers=None if debug else [logging.NullHandler()])
     try:
         _command()
@@ -324,7 +318,7 @@ def main() -> NoReturn:
 
 def _command() -> None:
     """Run the command that was typed."""
-    words = [word for word in sys.argv[1:] if word != "--debug"]  # wherever it stands
+    words = [word for word in sys.argv[1:] if word != "--debug"]  # it may be anywhere in the line
     try:
         answer = app(words, standalone_mode=False)
     except Terminated:
@@ -334,11 +328,11 @@ def _command() -> None:
 
 
 def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
-    """What ended a run; where the same command goes on, with what it goes on from."""
+    """The error that ended a run; if the same command goes on, the message says what is committed."""
     if isinstance(error, Terminated):
         error = _BEFORE_ITS_END
-    if isinstance(error, KeyboardInterrupt):  # Typer would drop what it says
-        return typer.Abort(f"interrupted; {committed}; the same command goes on from there")
+    if isinstance(error, KeyboardInterrupt):  # Typer would drop its message
+        return typer.Abort(f"interrupted; {committed}; the same command goes on from it")
     if isinstance(error, Retryable) and (committed.tables or type(error) is Retryable):
         return type(error)(f"{error}; {committed}")
     return error
@@ -362,21 +356,7 @@ def _record(config: "Config", outcome: dict[str, Any]) -> None:
         sys.stderr.write(f"lakeingest: {error}\n")
 
 
-def _loaded(path: Path, overrides: list[str] | None, *, offline: bool = False) -> "Config":
-    from lakeingest.config import load_config
-
-    return load_config(path, overrides or (), offline=offline)
-
-
 def _begin(config: "Config", as_json: bool) -> None:
-    """Say at once, on a terminal, which pipeline is asked: the answer takes a moment."""
+    """Print the name of the pipeline at once, on a terminal: the answer takes a moment."""
     if sys.stderr.isatty() and not as_json:
         sys.stderr.write(f"{console.pipeline_line(config)}\n")
-
-
-def _print(result: Any, as_json: bool, lines: Any) -> None:
-    if as_json:
-        typer.echo(json.dumps(console.plain(result), default=str))
-    else:
-        for text in lines:
-            typer.echo(text)

@@ -1,4 +1,4 @@
-"""How a run looks: progress bars on a terminal, plain lines elsewhere."""
+"""The output of commands: progress bars on a terminal, plain lines elsewhere."""
 
 import json
 import os
@@ -21,6 +21,8 @@ from lakeingest.pipeline.events import (
     Observer,
     Planned,
     Published,
+    RowsReread,
+    SignalMoved,
     SourceLost,
     Spooled,
     TableStopped,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import TablePlan
     from lakeingest.commands.run import RunResult
+    from lakeingest.commands.signal import SignalResult
     from lakeingest.commands.submit import Submission
     from lakeingest.commands.verify import TableVerification
     from lakeingest.config import Config
@@ -50,6 +53,9 @@ def line(event: Event) -> str | None:
                 f"{event.table}: wave {event.wave}, {event.chunks} chunks, {event.rows:,} rows in {event.seconds:.1f} s"
                 f" ({rate:,.0f} rows/s)" + (", the last" if event.complete else "")
             )
+        case RowsReread():
+            last = ", the last" if event.is_last else ""
+            return f"{event.table}: {event.rows:,} rows read again in {event.seconds:.1f} s{last}"
         case Spooled() if event.transactions:
             return (
                 f"binlog: {event.rows:,} change rows of {event.transactions:,} transactions spooled, up to {event.stop}"
@@ -66,26 +72,43 @@ def line(event: Event) -> str | None:
             return f"{event.table}: gate {event.stage}: {asked}{warned} ({event.seconds:.1f} s)"
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
+    return _turn(event)
+
+
+def _turn(event: Event) -> str | None:
+    """An event that is no work on a table's rows, as one line."""
+    match event:
         case Following():
-            return f"caught up with the source in {event.seconds:.1f} s; from here on each publish is a line"
+            return f"caught up with the source in {event.seconds:.1f} s; from now on each publish is a line"
         case WentBack():
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
             return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
+        case SignalMoved():
+            return str(event.document)
         case SourceLost():
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None
 
 
+def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
+    """What came of signals, a line each."""
+    for one in results:
+        tables = ", ".join(map(str, one.tables)) or "all tables"
+        yield f"signal {one.number}, {one.action} of {tables}: {one.state}" + (f": {one.note}" if one.note else "")
+    if not results:
+        yield "nothing to cancel: no re-snapshot of these tables has been asked for, or all have ended"
+
+
 def lines() -> Callable[[Event], str | None]:
-    """What to say of each event of a run: `line`, and of one that follows the source no more than its publishes."""
+    """The line of each event of a run. Once the run follows the source, only publishes and problems have a line."""
     following = False
 
     def say(event: Event) -> str | None:
         nonlocal following
-        told = not following or isinstance(event, Published | SourceLost | TableStopped)
+        printed = not following or isinstance(event, Published | SignalMoved | SourceLost | TableStopped)
         following |= isinstance(event, Following)
-        return line(event) if told else None
+        return line(event) if printed else None
 
     return say
 
@@ -123,7 +146,7 @@ def observer(console: Console) -> Iterator[Observer]:
 
 @dataclass(frozen=True, slots=True)
 class TableCommits:
-    """What a run has committed of one table: waves and their rows, then positions."""
+    """What a run has committed of a table: waves and their rows, then positions."""
 
     table: str
     waves: int = 0
@@ -145,15 +168,15 @@ class Committed:
     def __init__(self) -> None:
         self._tables: dict[str, TableCommits] = {}
         self._spooled = ""
-        self.caught_up = False  # with the source, once at least
+        self.caught_up = False  # with the source, at least once
 
     @property
     def tables(self) -> tuple[TableCommits, ...]:
-        """The tables of which something is committed."""
+        """The tables with a commit."""
         return tuple(self._tables.values())
 
     def then(self, observe: Observer) -> Observer:
-        """An observer that notes what is committed before it tells the other one."""
+        """An observer that notes what is committed, and then calls the other observer."""
 
         def note(event: Event) -> None:
             self._note(event)
@@ -185,19 +208,22 @@ class Committed:
 
 
 def pipeline_line(config: "Config") -> str:
-    """From where to where the pipeline copies."""
+    """The source and the target of the pipeline."""
     source, target = config.source, config.target
     return f"{config.name}: {source.type} at {source.host}:{source.port} → {target.format} at {target.warehouse}"
 
 
 def run_lines(result: "RunResult") -> Iterator[str]:
-    """What a run came to, a line a table."""
-    stopped = {one.table: one for one in result.stopped}
+    """The result of a run, a line for each table."""
+    stopped = {stop.table: stop for stop in result.stopped}
     for table in result.tables:
         if table.table in stopped:
             yield f"{table.table}: stopped, {stopped[table.table].error}; readers keep the last good commit"
             continue
         position = "" if table.position is None else f" as of {table.position.at}"
+        if table.table in result.paused:
+            yield f"{table.table}: paused{position}; `lakeingest resume {table.table}` lets it go on"
+            continue
         state = f"published{position}" if table.published else "not published yet"
         yield f"{table.table}: {table.rows:,} rows, {state}"
     if result.followed:
@@ -207,49 +233,50 @@ def run_lines(result: "RunResult") -> Iterator[str]:
 
 
 def stopped_lines(result: "RunResult", raised: BaseException) -> Iterator[str]:
-    """An error line for each stopped table, except the one whose error is raised."""
-    told = " ".join(str(raised).split())
-    yield from (f"{one.message} (runbook: {one.error})" for one in result.stopped if one.message != told)
+    """An error line for each stopped table, except the table whose error is raised."""
+    printed = " ".join(str(raised).split())
+    yield from (f"{stop.message} (runbook: {stop.error})" for stop in result.stopped if stop.message != printed)
 
 
 def check_lines(result: "CheckResult") -> Iterator[str]:
-    """A line a condition, the warnings after all others."""
-    for one in result.checked:
-        if one not in result.warnings:
-            yield f"{'ok' if one.finding is None else 'PROBLEM':<8} {one}"
-    for one in result.warnings:
-        yield f"{'warning':<8} {one}"
+    """A line for each condition; warnings come last."""
+    for condition in result.checked:
+        if condition not in result.warnings:
+            yield f"{'ok' if condition.finding is None else 'PROBLEM':<8} {condition}"
+    for condition in result.warnings:
+        yield f"{'warning':<8} {condition}"
 
 
 def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
-    """What a run would do, a line a table and what is known of it below."""
+    """What a run would do: a line for each table, and its details below."""
     for plan in plans:
         yield f"{plan.table} → {plan.target}: {plan.state}"
         yield from (f"  reason     {reason}" for reason in plan.reasons)
         if plan.copy is None:
             continue
-        copy, kept = plan.copy, "for good"
+        copy, retention = plan.copy, "for ever"
         if plan.retention_seconds is not None and plan.margin_seconds is not None:
-            kept = f"for {_duration(plan.retention_seconds)}, a margin of {_duration(plan.margin_seconds)}"
+            retention = f"for {_duration(plan.retention_seconds)}, a margin of {_duration(plan.margin_seconds)}"
         yield f"  key        {', '.join(plan.key)}: {plan.key_path}"
         if copy.chunks:
             yield f"  copy       about {copy.rows:,} rows, {decimal(copy.bytes)}"
             yield f"  chunks     about {copy.chunks:,} of {copy.chunk_rows:,} rows, in {copy.waves:,} waves"
             yield f"  time       about {_duration(copy.seconds)}: an estimate from one chunk, {copy.at_once} at a time"
         else:
-            yield "  copy       all of it is there; only the binlog is applied"
-        yield f"  retention  the source keeps its binlog {kept}"
-        yield f"  types      {', '.join(f'{one.name} {one.source_type} → {one.lake_type}' for one in plan.columns)}"
-        yield f"  lossy      {', '.join(plan.lossy) or 'none is built: every value arrives exact, or stops the run'}"
+            yield "  copy       all chunks are copied; only the binlog is applied"
+        yield f"  retention  the source keeps its binlog {retention}"
+        types = (f"{column.name} {column.source_type} → {column.lake_type}" for column in plan.columns)
+        yield f"  types      {', '.join(types)}"
+        yield f"  lossy      {', '.join(plan.lossy) or 'none: every value arrives exact, or stops the run'}"
 
 
 def _duration(seconds: float) -> str:
-    size, unit = next((one for one in _UNITS if abs(seconds) >= one[0]), _UNITS[-1])
+    size, unit = next((unit for unit in _UNITS if abs(seconds) >= unit[0]), _UNITS[-1])
     return f"{seconds / size:,.1f} {unit}"
 
 
 def submission_lines(result: "Submission") -> Iterator[str]:
-    """What would be sent, and from where the job takes its variables."""
+    """What would be sent, and where the values of the job's variables come from."""
     yield f"dry run: nothing is sent to EMR Serverless in {result.region}"
     for upload in result.uploads:
         yield f"upload    {upload.path} ({decimal(upload.path.stat().st_size)}) → {upload.uri}"
@@ -260,7 +287,7 @@ def submission_lines(result: "Submission") -> Iterator[str]:
 
 
 def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
-    """What a verification found, a line a table and one for each of the first keys that differ."""
+    """The result of a verification: a line for each table, and a line for each of the first keys that differ."""
     for result in results:
         if result.equal:
             yield f"{result.table}: source = target, {result.source.rows:,} rows, checksum {result.source}"
@@ -277,7 +304,7 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
 
 
 def print_page(text: str) -> None:
-    """Print a Markdown page: formatted on a terminal, elsewhere as it is."""
+    """Print a Markdown page: formatted on a terminal, elsewhere as plain text."""
     from rich.markdown import Markdown
 
     out = Console()
@@ -299,7 +326,7 @@ def plain(value: Any) -> Any:
 
 
 def is_closed_pipe(error: BaseException) -> bool:
-    """Whether nobody reads what we print any more, as behind `| head`; Typer and Rich make an exit of that."""
+    """Whether the reader of our output has gone, as with `| head`; Typer and Rich turn that into an exit."""
     return isinstance(error, BrokenPipeError) or (
         isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
     )
@@ -309,5 +336,5 @@ def exit_silently() -> NoReturn:
     """Exit without a message, with the code of a process that SIGPIPE ended, as other Unix tools do."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)  # what is buffered is written when the process ends
+        os.dup2(nowhere, descriptor)  # buffered output is written when the process ends
     sys.exit(EXIT_CLOSED_PIPE)

@@ -1,7 +1,8 @@
-"""Every way lakeingest stops, and who acts next.
+"""Every error of lakeingest, and who acts next.
 
-The class says who: `Retryable` the scheduler, `RestartNeeded` and `OperatorNeeded` a person, `UsageError` whoever typed
-the command. The message is one line: what, which table, way out. Positions are intact whenever one of these is raised.
+The class says who acts: after `Retryable` the scheduler, after `RestartNeeded` and `OperatorNeeded` a person, after
+`UsageError` whoever typed the command. The message is a single line: what failed, for which table, and what to do.
+Positions are intact after every error.
 """
 
 from collections.abc import Iterator
@@ -10,12 +11,12 @@ from typing import Any
 
 
 class LakeIngestError(Exception):
-    """An error that users see as one line; `exit_code` is what the command ends with."""
+    """An error that users see as a single line; the command ends with `exit_code`."""
 
     exit_code = 70
-    of_table = False  # whether, raised while a run works on a table, it stops that table alone and the others go on
-    tables: frozenset[Any] = frozenset()  # the copied tables that an event of the binlog concerns, where that is known
-    result: Any = None  # what the run came to that went on with other tables, and raised this at its end
+    of_table = False  # whether it stops only the table that a run works on, and the other tables go on
+    tables: frozenset[Any] = frozenset()  # the tables whose event in the binlog cannot be replayed, if they are known
+    result: Any = None  # the result of a run that raised this error at its end, after it went on with other tables
 
     @property
     def runbook(self) -> str:
@@ -24,7 +25,7 @@ class LakeIngestError(Exception):
 
 
 class UsageError(LakeIngestError):
-    """The command line or pipeline.yml cannot be used as it is."""
+    """The command line or pipeline.yml has a mistake."""
 
     exit_code = 2
 
@@ -33,12 +34,12 @@ class ConfigError(UsageError):
     """pipeline.yml is missing, unreadable or wrong; the message names the key."""
 
 
-class NotBuiltYet(UsageError, ValueError):  # what validates pipeline.yml collects ValueErrors
-    """A command, option or key of the interface that this version refuses rather than ignores."""
+class NotBuiltYet(UsageError, ValueError):  # the validation of pipeline.yml collects ValueErrors
+    """A command, option or key that this version does not have yet: it is refused, never ignored."""
 
 
 class CheckFailed(LakeIngestError):
-    """Something was measured and is not right."""
+    """A check has failed."""
 
     exit_code = 1
 
@@ -64,29 +65,29 @@ class SourceAway(Retryable):
 
 
 class SourceMoved(Retryable):
-    """A comparison needs a quiet source, and this one was written to."""
+    """Somebody wrote to the source during a comparison, which needs a source without writes."""
 
 
 class StaleWriter(Retryable):
-    """Another writer moved the staging branch or main since we looked: our commit was refused."""
+    """Another writer has moved the staging branch or main: our commit was refused."""
 
     of_table = True
 
 
 class CommitUnknown(Retryable):
-    """The catalog did not answer a commit, and could not say whether it is there; the next run finds out."""
+    """The catalog did not answer a commit, so it is unknown whether it was made; the next run finds out."""
 
     of_table = True
 
 
 class MainMoved(Retryable):
-    """Someone's compaction rewrote what readers see since we looked: staging has to be built on that."""
+    """Someone's compaction has rewritten the commit that readers see: staging must be built on the new commit."""
 
     of_table = True
 
 
 class SparkLost(Retryable):
-    """Spark's JVM ended under a run: killed, out of memory, or cut off. A run that follows starts another one."""
+    """Spark's JVM ended under a run: killed, out of memory, or cut off. A run with `follow` starts Spark again."""
 
 
 class LeaseHeld(Retryable):
@@ -94,7 +95,7 @@ class LeaseHeld(Retryable):
 
 
 class LeaseLost(Retryable):
-    """Paused for so long that the lease went void: another run may have taken over."""
+    """The process was paused for so long that the lease expired: another run may have taken over."""
 
 
 class SplitUnstable(Retryable):
@@ -104,13 +105,13 @@ class SplitUnstable(Retryable):
 
 
 class RestartNeeded(LakeIngestError):
-    """The kept state cannot be continued; the table has to be copied again."""
+    """The stored state cannot be continued; the table has to be copied again."""
 
     exit_code = 3
 
 
 class BinlogGone(RestartNeeded):
-    """The source no longer has, or no longer is, the binlog that our position stands in."""
+    """The source no longer has the binlog of our position, or its binlog has another history."""
 
 
 class SpoolGap(RestartNeeded):
@@ -120,13 +121,13 @@ class SpoolGap(RestartNeeded):
 
 
 class SchemaChanged(RestartNeeded):
-    """The table's definition is not the one its splits were read with."""
+    """The table's definition has changed since its chunks were read."""
 
     of_table = True
 
 
 class StateUnreadable(RestartNeeded):
-    """What we stored cannot be read back: corrupt, truncated, or written by a newer version."""
+    """Stored state cannot be read: it is corrupt, truncated, or written by a newer version."""
 
     of_table = True
 
@@ -148,13 +149,13 @@ class ChunkTooSlow(OperatorNeeded):
 
 
 class ChunkTooLarge(OperatorNeeded):
-    """A chunk of several rows has more bytes than an executor should hold at once; a smaller chunk has fewer."""
+    """A chunk of several rows has more bytes than an executor should hold; a smaller chunk has fewer bytes."""
 
     of_table = True
 
 
 class PreflightFailed(OperatorNeeded):
-    """A precondition without which the result could be wrong is not met; all of them are listed."""
+    """Preconditions of an exact copy are not met; the message lists all of them."""
 
     of_table = True
 
@@ -172,7 +173,7 @@ class UnsupportedValue(OperatorNeeded):
 
 
 class UnsupportedEvent(OperatorNeeded):
-    """The binlog holds something that this version cannot replay exactly; the position stands before it."""
+    """The binlog has an event that this version cannot replay exactly; the position stays before it."""
 
 
 class ForeignWrite(OperatorNeeded):
@@ -182,18 +183,18 @@ class ForeignWrite(OperatorNeeded):
 
 
 class NotOurTable(OperatorNeeded):
-    """The target name is taken by a table that lakeingest did not make."""
+    """A table that lakeingest did not make has the target's name."""
 
     of_table = True
 
 
 class NotOurState(OperatorNeeded):
-    """The state folder is of another pipeline, or of this one's copies of another server."""
+    """The state folder belongs to another pipeline, or to this pipeline's copies of another server."""
 
 
 @contextmanager
 def of_pipeline() -> Iterator[None]:
-    """Errors of the block stop the whole run: what is read or kept there is shared by all tables."""
+    """Errors of the block stop the whole run: the block works on what all tables share."""
     try:
         yield
     except LakeIngestError as error:
@@ -213,7 +214,7 @@ def concerning(table: object) -> Iterator[None]:
 
 @contextmanager
 def of_table() -> Iterator[None]:
-    """An error of the block that has no closer name stops the table that is worked on, and no other one."""
+    """An OperatorNeeded without a subclass stops only the table that the block works on."""
     try:
         yield
     except OperatorNeeded as error:

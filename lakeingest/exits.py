@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and the one line that says why."""
+"""How a command ends: its exit code, and a line with the reason."""
 
 import typer
 
@@ -8,7 +8,7 @@ EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
 
 
 def exit_code(error: BaseException) -> int:
-    """What a command ends with when this was raised."""
+    """The exit code of a command that raised this error."""
     if isinstance(error, LakeIngestError):
         return error.exit_code
     if _is_usage(error):
@@ -19,21 +19,21 @@ def exit_code(error: BaseException) -> int:
 
 
 def _is_usage(error: BaseException) -> bool:
-    """Whether Typer did not understand the command line; its error classes are not public, the one method is."""
+    """Whether Typer did not understand the command line; its error classes are not public, but this method is."""
     return hasattr(error, "format_message")
 
 
 def message(error: BaseException) -> str:
-    """What users are told: one line."""
+    """The message for users, in one line."""
     code = exit_code(error)
     if _is_usage(error):
-        told = error.format_message() or "no command given"  # type: ignore[attr-defined]
-        text = f"{told} (lakeingest --help)"
+        reason = error.format_message() or "no command given"  # type: ignore[attr-defined]
+        text = f"{reason} (lakeingest --help)"
     elif code == EXIT_INTERRUPTED:
         text = str(error) or "interrupted; what was committed stays, the same command goes on from there"
     elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:
         text = f"{error} (runbook: {error.runbook})"
     else:
-        told = f"internal error: {type(error).__name__}: {error}".splitlines()[0]
-        text = f"{told} (--debug shows the trace; runbook: InternalError)"
+        reason = f"internal error: {type(error).__name__}: {error}".splitlines()[0]
+        text = f"{reason} (--debug shows the trace; runbook: InternalError)"
     return " ".join(text.splitlines())

@@ -6,16 +6,16 @@ from typing import NoReturn
 
 
 class Terminated(BaseException):
-    """SIGTERM came. Not an Exception: libraries in whose calls it comes would take it for a failure of their own."""
+    """SIGTERM came. It is no Exception, because a library would take it for a failure of its call."""
 
 
 def terminate(*_: object) -> NoReturn:
-    """End what is at work at once; a handler of SIGTERM."""
+    """End the work at once; a handler of SIGTERM."""
     raise Terminated
 
 
 def drain() -> Callable[[], bool]:
-    """Whether SIGTERM came, which ends a run at its next commit from now on; a second one ends it at once."""
+    """Handle SIGTERM: the answer says whether it came, so that a run ends at its next commit; a second one ends it."""
     came = []
 
     def note(*_: object) -> None:

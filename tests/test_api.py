@@ -102,8 +102,6 @@ def test_a_wrong_file_is_an_error_of_ours(tmp_path: Path) -> None:
 def test_what_is_not_built_yet_is_refused(lake_config: Config) -> None:
     """Whatever it is asked with."""
     pipeline = Pipeline(lake_config)
-    with pytest.raises(NotBuiltYet, match="resnapshot"):
-        pipeline.resnapshot("shop.orders", where="id = 5")
     with pytest.raises(NotBuiltYet, match="changelog"):
         pipeline.changelog("shop.orders")
 

@@ -67,7 +67,7 @@ def test_a_run_that_follows_says_no_more_than_what_it_publishes() -> None:
     told = [say(event) for event in [*batch, Following(12.34), *batch, away]]
     assert [text is not None for text in told] == [True, True, True, True, False, False, True, True]
     assert told[3:] == [
-        "caught up with the source in 12.3 s; from here on each publish is a line",
+        "caught up with the source in 12.3 s; from now on each publish is a line",
         None,
         None,
         "shop.orders: published 7 rows as of binlog.000002:1234",

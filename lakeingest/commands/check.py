@@ -1,7 +1,7 @@
-"""Check: every precondition of a run, asked together, each with its fix. Nothing is changed, no Spark is started.
+"""Check: every precondition of a run is checked, each with its fix. Nothing is changed, no Spark is started.
 
-A run asks them too before it begins, but for the warnings, which need estimates, and for what it opens itself at once:
-the spool, and the copies that are there.
+A run checks them too before it begins, except the warnings, which need estimates, and except the spool and the existing
+copies, which a run opens itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,26 +28,24 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.key_space import estimated_bytes
-from lakeingest.mysql.preflight import server as preflight
-from lakeingest.mysql.preflight import tables as table_preflight
-from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
+from lakeingest.mysql.preflight.server import retention
+from lakeingest.mysql.preflight.tables import missing_cascades
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.executors import tasks_at_once
-from lakeingest.pipeline.preconditions import conditions_of, folders, lake_of, server_of, suites_of
+from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.resume import owner, resumption
-from lakeingest.spark.session import lacking
 from lakeingest.spool.spool import Spool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BYTES_PER_SECOND = 2 << 20  # of one slot: what the reference decoder reads at least; `plan` measures it
+BYTES_PER_SECOND = 2 << 20  # of a slot: the least speed of the reference decoder; `plan` measures the real speed
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckResult(Report):
-    """What came of every precondition."""
+    """The result of every precondition."""
 
     checked: tuple[Checked, ...]
 
@@ -60,29 +58,30 @@ class CheckResult(Report):
 
     @property
     def problems(self) -> tuple[Checked, ...]:
-        """What keeps a run from beginning."""
+        """The conditions that are not met, and without which a run does not begin."""
         return tuple(preconditions.problems(self.checked))
 
     @property
     def warnings(self) -> tuple[Checked, ...]:
-        """What a run may begin with, but not well."""
-        return tuple(one for one in self.checked if one.finding and not one.fatal)
+        """The conditions that a run can begin without, at a price."""
+        return tuple(condition for condition in self.checked if condition.finding and not condition.fatal)
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row a condition."""
-        for one in self.checked:
-            yield one.name, "ok" if one.finding is None else "PROBLEM" if one.fatal else "warning", one.finding
+        """A row for each condition."""
+        for condition in self.checked:
+            problem = "PROBLEM" if condition.fatal else "warning"
+            yield condition.name, "ok" if condition.finding is None else problem, condition.finding
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document for programs."""
-        return {"ok": self.ok, "checked": [asdict(one) for one in self.checked]}
+        return {"ok": self.ok, "checked": [asdict(condition) for condition in self.checked]}
 
 
 def check(config: Config, session: "SparkSession | None" = None, *, parity: bool = False) -> CheckResult:
-    """Ask everything, of the Spark session too if a run is to use one that is there.
+    """Check everything, including the Spark session if a run is to use an existing session.
 
-    With `parity` rows are read on both paths and compared. Where the source cannot be asked, that is one finding beside
-    the others.
+    With `parity` rows are read on both paths and compared. If the source cannot be asked, that is a finding among the
+    others.
     """
     try:
         with connect(config.source) as connection:
@@ -90,31 +89,29 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
     except LakeIngestError as error:
         lake = lake_of(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", f"cannot connect: {error}"), *lake], 0
-    checked += [*folders(config, size), _spool(config), Checked("Java and PySpark", lacking(config, session))]
+    checked += [*folders(config, size), _spool(config), spark_of(config, session)]
     return CheckResult(tuple(checked))
 
 
 def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> tuple[list[Checked], int]:
-    """What is asked of the source, and of the lake for its tables; and about how many bytes there are to copy."""
-    there = list_tables(connection)
-    tables = config.tables.select(there)
-    target = open_target(config)
-    held = copies(target, tables)
-    server = server_of(config, connection, tables)
-    checked, schemas = conditions_of(config, server, target, GeneratedColumns(config.source, connection))
-    progress = {table: held.there[table].progress for table in schemas if table in held.there}
+    """The conditions on the source, and on the lake for its tables; and about how many bytes are to be copied."""
+    existing = list_tables(connection)
+    tables = config.tables.select(existing)
+    preflight = Preflight.of(config, connection, tables)
+    held = preflight.held
+    refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
+    checked, schemas = preflight.of_source_and_lake(refused)
+    progress = {table: held.staged[table].progress for table in schemas if table in held.staged}
     changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
     size = sum(estimated_bytes(connection, schemas[table]) for table in missing)
     seconds = size / BYTES_PER_SECOND / tasks_at_once(config.source)
     return [
         Checked("connection", None),
-        _included(config, there, list_views(connection)),
+        _included(config, existing, list_views(connection)),
         *checked,
-        table_preflight.declared_keys(connection, schemas.values()),
-        table_preflight.missing_cascades(server),
-        Checked("binlog retention", preflight.retention(server, seconds), fatal=False),
-        *lake_of(held, [table for table, error in held.refused.items() if not isinstance(error, Retryable)]),
+        missing_cascades(preflight.server),
+        Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         _unchanged(changed),
         suites_of(config, tables),
         *_saved(config, connection, schemas, {table: progress[table] for table in progress if table not in changed}),
@@ -128,7 +125,7 @@ def _saved(
     schemas: Mapping[TableId, TableSchema],
     copied: Mapping[TableId, Progress],
 ) -> Iterator[Checked]:
-    """Whose the state folder is, and whether a run could go on from what is saved: asked as a run asks it."""
+    """Whether the state folder is this pipeline's, and whether a run could continue: checked exactly as a run does."""
 
     def owned() -> None:
         owner(config, connection, copied)
@@ -144,24 +141,26 @@ def _saved(
     for name, ask in questions.items():
         try:
             finding = ask()
-        except StateUnreadable:  # told of as the spool
+        except StateUnreadable:  # the spool is a condition of its own, which reports it
             continue
         except (RestartNeeded, NotOurState) as error:
             yield Checked(name, str(error))
-        except OperatorNeeded:  # told of as a setting of the server, or as the state folder
+        except OperatorNeeded:  # reported as a setting of the server, or as the state folder
             continue
         else:
             yield Checked(name, finding)
 
 
-def _included(config: Config, there: Sequence[TableId], views: Sequence[TableId]) -> Checked:
-    """Every pattern names a table; fatal only where none does."""
+def _included(config: Config, existing: Sequence[TableId], views: Sequence[TableId]) -> Checked:
+    """Every pattern matches a table; it is fatal only where no pattern does."""
     patterns = config.tables.include
     alone = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
-    idle = [pattern for pattern in patterns if not alone[pattern].select(there)]
+    idle = [pattern for pattern in patterns if not alone[pattern].select(existing)]
     finding = f"no table that {config.source.user} may see matches tables.include {idle}; correct it, or GRANT SELECT"
     if named := sorted({str(view) for pattern in idle for view in alone[pattern].select(views)}):
-        finding += f"; of {', '.join(named)}, a view, there is nothing in the binlog: include the tables that it reads"
+        finding += (
+            f"; {', '.join(named)} is a view, which the binlog has no changes of: include the tables that it reads"
+        )
     return Checked("tables.include", finding if idle else None, fatal=len(idle) == len(patterns))
 
 

@@ -17,11 +17,11 @@ def names() -> list[str]:
 def explain(name: str | None = None) -> str:
     """The runbook of an error, as Markdown; without a name, the list of all runbooks.
 
-    UsageError if no runbook has this name. The message lists all names, the nearest one first.
+    UsageError if no runbook has this name. The message lists all names, the nearest name first.
     """
     known = names()
     if name is not None and name not in known:
-        lowered = {one.lower(): one for one in known}
+        lowered = {known_name.lower(): known_name for known_name in known}
         near = difflib.get_close_matches(name.lower(), lowered, 1)
         hint = f"did you mean {lowered[near[0]]}? " if near else ""
         raise UsageError(f"no runbook has the name {name}; {hint}known are {', '.join(known)}")

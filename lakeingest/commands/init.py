@@ -1,4 +1,4 @@
-"""Init: a commented pipeline.yml to begin with, filled in from a source where one is named."""
+"""Init: write a commented pipeline.yml, with the tables of a source if its URL is given."""
 
 import re
 import string
@@ -30,7 +30,7 @@ class _Template(string.Template):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written: the tables that the file includes, and those that it leaves out, each with the reason."""
+    """The written file: the tables that it includes, and the tables that it leaves out, each with the reason."""
 
     path: Path
     tables: tuple[TableId, ...]
@@ -38,16 +38,16 @@ class Written:
 
 
 def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written:
-    """Write a pipeline.yml that `load_config` reads: an example, or with `url` one for the tables of that source.
+    """Write a pipeline.yml that `load_config` reads: an example, or with `url` a file for the tables of that source.
 
     UsageError when the path is taken, has no folder or cannot be written, and for a URL of another form than
     `mysql://user:password@host:port/database`, which may begin with `mariadb`. Password, port and database may be
     missing: $MYSQL_PASSWORD, 3306, all.
     """
     if path.exists():
-        raise UsageError(f"{path} is there already and is not overwritten; name another path")
+        raise UsageError(f"{path} exists already and is not overwritten; name another path")
     if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+        raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
     if url is None:
         text, written = _text(_EXAMPLE, "shop", ["shop"], {}), Written(path, (), {})
     else:
@@ -66,7 +66,7 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
 
 def _parse(url: str, password: str) -> tuple[Source, str | None]:
     """The source and the database that a URL names."""
-    # no part of it is shown: where signs are not percent-encoded, each may be the password
+    # the message quotes no part of the URL: if signs are not percent-encoded, any part may be the password
     wrong = UsageError(
         "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded"
     )
@@ -83,13 +83,13 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
             user=unquote(parts.username),
             password=SecretStr(password if parts.password is None else unquote(parts.password)),
         )
-    except ValueError:  # of a port, or of an address in brackets
+    except ValueError:  # in a port, or in an address in brackets
         raise wrong from None
     return source, unquote(database) or None
 
 
 def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[TableId, str]]:
-    """The tables that can be copied, and those that cannot, each with the reasons."""
+    """The tables that can be copied, and the tables that cannot, each with the reasons."""
     refused: dict[TableId, str] = {}
     with connect(source) as connection:
         found = [table for table in list_tables(connection) if database in {None, table.database}]
@@ -129,7 +129,7 @@ def _text(source: Source, called: str, databases: Iterable[str], refused: Mappin
 
 
 def _pattern(database: str, name: str | None = None) -> str:
-    """A pattern for a table, or for all of a database, whatever signs their names have."""
+    """A pattern for a table, or for all tables of a database, whatever characters their names have."""
     if _PLAIN.fullmatch(database + (name or "")):
         return f"{database}.{name or '*'}"
     return "re:" + re.escape(str(TableId(database, name or ""))) + ("" if name else ".*")

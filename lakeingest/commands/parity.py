@@ -1,8 +1,8 @@
-"""Parity: what the snapshot reads of a row and what the binlog said of it, column by column.
+"""Parity: the same row as the snapshot path and the binlog path read it, compared column by column.
 
-Both decode MySQL's bytes, by different code, and must come to the same value. Rows that were changed lately are taken
-out of the binlog, read by their keys, and compared, unless they were changed again meanwhile, or were not seen yet:
-what is written is visible only once it is executed.
+Both paths decode MySQL's bytes, with different code, and must come to the same value. Rows that were changed lately are
+taken from the binlog, read again by their keys, and compared. A row is left out if it was changed again in between, or
+if its transaction is not visible yet: what is written becomes visible only when it is executed.
 """
 
 from collections import deque
@@ -33,17 +33,19 @@ from lakeingest.mysql.connection import (
 from lakeingest.mysql.keyed_rows import rows_of
 
 ROWS = 1_000  # of each table
-KEPT = 20 * ROWS  # change rows of a table, the latest: hot rows are changed again and again
-SHOWN = 60  # characters of a value
+CHANGE_ROWS = 20 * ROWS  # the latest of a table: hot rows are changed again and again
+VALUE_CHARACTERS = 60  # a longer value is cut
 BYTES = 64 << 20  # of the binlog, unless its newest file has more
 
 Row = dict[str, Any]
-Changed = dict[TableId, dict[tuple[Any, ...], Row | None]]  # by key its last change; None: it is gone, or not visible
+Changed = dict[
+    TableId, dict[tuple[Any, ...], Row | None]
+]  # the last change of each key; None: deleted, or not visible yet
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnParity:
-    """How many values of a column were compared, how many of them differ, and the first that does."""
+    """How many values of a column were compared, how many differ, and the first difference."""
 
     table: TableId
     column: str
@@ -53,21 +55,21 @@ class ColumnParity:
     example: str = ""
 
     def __str__(self) -> str:
-        named = f"{self.table}: column {self.column} ({self.source_type})"
-        return f"{named} differs in {self.differing} of {self.compared} rows: {self.example}"
+        column = f"{self.table}: column {self.column} ({self.source_type})"
+        return f"{column} differs in {self.differing} of {self.compared} rows: {self.example}"
 
 
 def parity(
     source: Source, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]
 ) -> tuple[Checked, ...]:
-    """Whether the two paths agree, and which columns could not be compared, since no row of them was changed lately."""
+    """Whether the two paths agree, and which columns have no value that was written lately, to compare."""
     try:
         with named_errors(source):
             found = compared(source, connection, schemas)
     except LakeIngestError as error:
         return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
-    differing = "; ".join(str(one) for one in found if one.differing)
-    idle = ", ".join(f"{one.table}.{one.column}" for one in found if not one.compared)
+    differing = "; ".join(str(column) for column in found if column.differing)
+    idle = ", ".join(f"{column.table}.{column.column}" for column in found if not column.compared)
     fix = "name it in a report to the lakeingest project, and leave the table out with tables.exclude"
     missed = f"no value of {idle} was written lately: insert or update rows and ask again"
     return (
@@ -79,7 +81,7 @@ def parity(
 def compared(
     source: Source, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]
 ) -> list[ColumnParity]:
-    """What came of each column of each table; NULLs are not counted."""
+    """The parity of each column of each table; NULLs are not counted."""
     state, stop = server_state(connection), written_position(connection)
     lately = Segment(state.uuid, FIRST_EPOCH, start_of_newest(connection, BYTES), stop, GtidSet())
     changed = _changes(source, lately, schemas, state.executed)
@@ -101,25 +103,25 @@ def compared(
 
 
 def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Row]]) -> ColumnParity:
-    """One column in rows of which the first is the snapshot's, the second the binlog's."""
+    """The parity of a column. Each pair is a row as the snapshot reads it, and the same row from the binlog."""
     column, name = schema.columns[number], schema.columns[number].name
-    there = [(ours, theirs) for ours, theirs in rows if (ours[name], theirs[name]) != (None, None)]
-    # as it is written: 1.50 is not 1.5, -0.0 not 0.0
-    differing = [(ours, theirs) for ours, theirs in there if repr(ours[name]) != repr(theirs[name])]
-    shown = ""
+    values = [(ours, theirs) for ours, theirs in rows if (ours[name], theirs[name]) != (None, None)]
+    # compared as text: 1.50 is not 1.5, and -0.0 is not 0.0
+    differing = [(ours, theirs) for ours, theirs in values if repr(ours[name]) != repr(theirs[name])]
+    example = ""
     if differing:
         ours, theirs = differing[0]
         key = ", ".join(f"{part}={ours[part]!r}" for part in schema.key)
-        shown = f"of {key} the snapshot reads {_cut(ours[name])}, the binlog {_cut(theirs[name])}"
-    return ColumnParity(schema.table, name, column.source_type, len(there), len(differing), shown)
+        example = f"of {key} the snapshot reads {_cut(ours[name])}, the binlog {_cut(theirs[name])}"
+    return ColumnParity(schema.table, name, column.source_type, len(values), len(differing), example)
 
 
 def _changes(
     source: Source, segment: Segment, schemas: Mapping[TableId, TableSchema], executed: GtidSet | None = None
 ) -> Changed:
-    """The last change of each key in a segment; of the latest KEPT change rows of each table."""
+    """The last change of each key in a segment; of the latest CHANGE_ROWS change rows of each table."""
 
-    def is_there(row: Row) -> bool:
+    def exists(row: Row) -> bool:
         is_visible = executed is None or GtidSet.parse(row[change.GTID]) <= executed
         return is_visible and not RowKind(row[change.KIND]).is_delete
 
@@ -127,20 +129,20 @@ def _changes(
     with connect(source) as connection:
         for table, batch in read_segment(connection, segment, schemas, free_server_id(connection, source)):
             if table is not None:
-                kept = batches[table]
-                kept.append(batch)
-                while sum(one.num_rows for one in kept) - kept[0].num_rows >= KEPT:
-                    kept.popleft()
+                latest = batches[table]
+                latest.append(batch)
+                while sum(part.num_rows for part in latest) - latest[0].num_rows >= CHANGE_ROWS:
+                    latest.popleft()
     return {
         table: {
-            tuple(row[name] for name in schemas[table].key): row if is_there(row) else None
-            for batch in kept
+            tuple(row[name] for name in schemas[table].key): row if exists(row) else None
+            for batch in latest
             for row in batch.to_pylist()
         }
-        for table, kept in batches.items()
+        for table, latest in batches.items()
     }
 
 
 def _cut(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}…"

@@ -1,4 +1,4 @@
-"""Plan: what a run would do with each table, from the source's estimates and one chunk that is really read.
+"""Plan: what a run would do with each table, from the source's estimates and a first chunk that is read.
 
 Nothing is changed and no Spark is started.
 """
@@ -31,7 +31,7 @@ from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """A column's type in MySQL, and in the lake."""
+    """A column's type in MySQL and in the lake."""
 
     name: str
     source_type: str
@@ -40,10 +40,10 @@ class ColumnPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """What is left to copy of a table, all of it estimated: the server's rows and bytes, cut as the next wave is.
+    """The rest of a table that is to be copied. All of it is estimated from the server's counts of rows and bytes.
 
-    `seconds` are those of the first chunk for each of the others, `at_once` of them at a time; Spark's start, files and
-    merges come on top.
+    `seconds` assume that each chunk takes as long as the first, with `at_once` chunks at a time; the start of Spark,
+    writing files, and merges are not included.
     """
 
     rows: int
@@ -57,11 +57,11 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What a run would do with a table; `reasons` say why it cannot, and the rest is as far as it is known then.
+    """What a run would do with a table. `reasons` say why it cannot be copied; then not all other fields are known.
 
-    `state` is `new`, `goes on` where there is a copy, or `cannot be copied`. `lossy` names the columns of which
-    values change, and how. `retention_seconds` is for how long the source keeps its binlog, None for good, and
-    `margin_seconds` what the copy leaves of it.
+    `state` is `new`, `goes on` if the table has a copy, or `cannot be copied`. `lossy` names the columns whose values
+    change, and how. `retention_seconds` is how long the source keeps its binlog, None for ever, and `margin_seconds`
+    is what remains of it after the copy.
     """
 
     table: TableId
@@ -78,32 +78,32 @@ class TablePlan:
 
 
 class Plans(Report, tuple[TablePlan, ...]):
-    """The plans of some tables; the columns of each, with their types, are in its own."""
+    """The plans of several tables. The columns of a table, with their types, are in its plan."""
 
     __slots__ = ()
 
     headers = ("table", "target", "state", "key", "key path", "rows", "chunks", "waves", "seconds", "lossy", "reasons")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row a table."""
-        for one in self:
-            copy, key = one.copy, ", ".join(one.key)
+        """A row for each table."""
+        for plan in self:
+            copy, key = plan.copy, ", ".join(plan.key)
             counts = (None,) * 4 if copy is None else (copy.rows, copy.chunks, copy.waves, copy.seconds)
             yield (
-                str(one.table),
-                one.target,
-                one.state,
+                str(plan.table),
+                plan.target,
+                plan.state,
                 key,
-                one.key_path,
+                plan.key_path,
                 *counts,
-                "; ".join(one.lossy),
-                "; ".join(one.reasons),
+                "; ".join(plan.lossy),
+                "; ".join(plan.reasons),
             )
 
     @property
     def note(self) -> str:
-        """What the counts are."""
-        return "rows, chunks, waves and seconds of what is left to copy: estimates, from one chunk that was read"
+        """The meaning of the counts."""
+        return "rows, chunks, waves and seconds of what is left to copy: estimates, from a first chunk that was read"
 
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
@@ -127,7 +127,7 @@ def _plan(
     generated: GeneratedColumns,
 ) -> TablePlan:
     connection, retention = server.connection, server.retention_seconds
-    name, staged = config.target.name(table), held.there.get(table)
+    name, staged = config.target.name(table), held.staged.get(table)
     refusal = held.unopened or held.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal
@@ -145,7 +145,7 @@ def _plan(
             planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
-            columns = tuple(ColumnPlan(one.name, one.source_type, lake_type) for one, lake_type in types)
+            columns = tuple(ColumnPlan(column.name, column.source_type, lake_type) for column, lake_type in types)
             copy = _copy(config, connection, schema, planner, staged)
     except Retryable:
         raise
@@ -170,20 +170,22 @@ def _plan(
 
 
 def _lossy(schema: TableSchema) -> tuple[str, ...]:
-    """What the user chose that changes values, or leaves them out."""
-    nulls = (f"{one.name}: zero and partial dates are NULL" for one in schema.columns if one.choice == NULL_DATES)
+    """The user's choices that change values, or leave columns out."""
+    nulls = (
+        f"{column.name}: zero and partial dates are NULL" for column in schema.columns if column.choice == NULL_DATES
+    )
     return (*nulls, *(f"{name}: left out" for name in schema.skipped))
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:
-    told = " (yours: no index keeps it unique)" if schema.declared else ""
+    declared = " (yours: no index keeps it unique)" if schema.declared else ""
     if not schema.ordered:
-        return f"key that only the server can order{told}: boundaries asked from it, merged after the last chunk"
+        return f"key that only the server can order{declared}: the server finds boundaries, merged after the last chunk"
     if len(schema.key) > 1:
-        return f"composite key{told}: boundaries asked from the server"
+        return f"composite key{declared}: the server finds boundaries"
     if planner.by_arithmetic:
-        return f"integer key, even{told}: cut by arithmetic"
-    return f"integer key, gappy or without rows{told}: boundaries asked from the server"
+        return f"integer key, even{declared}: cut by arithmetic"
+    return f"integer key, gappy or without rows{declared}: the server finds boundaries"
 
 
 def _copy(
@@ -203,7 +205,7 @@ def _copy(
     read = read_chunk(config.source, schema, wave[0], server_state(connection).uuid, FIRST_EPOCH)
     seconds = time.monotonic() - began
     if wave[0].range.upper is None:
-        rows = read.rows.num_rows  # all that is left
+        rows = read.rows.num_rows  # the chunk is the rest of the table
     chunks = len(wave)
     if wave[-1].range.upper is not None:
         chunks = max(chunks + 1, math.ceil(rows / planner.chunk_rows))

@@ -1,4 +1,4 @@
-"""How a result is shown: one table of values, on a terminal, in a notebook and in pandas."""
+"""Reports: a result is a table of values, printed on a terminal, in a notebook, or as a frame of pandas."""
 
 import io
 from abc import ABC, abstractmethod
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
 
 Side = Literal["left", "right"]
-UNBOUNDED = 100_000  # columns of a text that no screen cuts: Rich pads each column only to what is in it
-# colours are the page's own, so that it is legible on light and on dark
+UNBOUNDED = 100_000  # characters of a line that no screen cuts: Rich pads each column only to its own content
+# the page sets the colours, so that the table is legible on light and on dark
 _CELL = "padding: 2px 12px; vertical-align: top; border-bottom: 1px solid rgba(128, 128, 128, 0.35); text-align: "
 
 
 class Report(ABC):
-    """A result that is a table: what is unknown (None) is empty, numbers stand to the right."""
+    """A result that is a table. An unknown value (None) is an empty cell; numbers are aligned to the right."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Report(ABC):
 
     @property
     def note(self) -> str:
-        """What is said below the table."""
+        """The text below the table."""
         return ""
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -65,7 +65,7 @@ class Report(ABC):
         return f'<table style="border-collapse: collapse"><thead>{head}</thead><tbody>{body}</tbody></table>{note}'
 
     def _laid_out(self) -> tuple[list[Side], list[list[str]]]:
-        """On which side each column stands, and the texts row by row."""
+        """The alignment of each column, and the texts row by row."""
         rows = [tuple(row) for row in self.cells()]
         columns = [[row[index] for row in rows] for index in range(len(self.headers))]
         sides: list[Side] = ["right" if any(map(_is_number, column)) else "left" for column in columns]

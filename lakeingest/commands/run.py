@@ -1,6 +1,6 @@
-"""A run: what is new is copied, then the binlog is applied up to a stop, then every table is shown as of that stop.
+"""Run: new tables are copied, the binlog is applied up to a stop, and every table is published as of that stop.
 
-One that follows goes on from there, until it is told to stop.
+With `follow` the run then keeps the tables up to date until a person or a scheduler stops it.
 """
 
 import time
@@ -13,17 +13,16 @@ from lakeingest.config import Config
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
-from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.catch_up import catch_up
+from lakeingest.pipeline.copying import copy_missing
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import Following, Observer, unobserved
 from lakeingest.pipeline.follow import follow as follow_source
-from lakeingest.pipeline.follow import persistently
-from lakeingest.pipeline.joining import join
+from lakeingest.pipeline.follow import persistently, work_off
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.profile import StageCost
-from lakeingest.pipeline.stopping import working_on
+from lakeingest.pipeline.signals import look
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.state.stopped import Stopped, most_serious
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """Where a table stands after a run."""
+    """The state of a table after a run."""
 
     table: TableId
     rows: int
@@ -44,10 +43,10 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(Report):
-    """What a run came to; `caught_up` is False when the time was up first. `followed`: it went on from there.
+    """The result of a run. `caught_up` is False when the time was up first. `followed`: it was to follow the source.
 
-    `profile` says where the seconds went, stage by stage. `stopped` are the tables that stay where they were, each with
-    its error; `caught_up` is said of the others.
+    `profile` says where the seconds went, stage by stage. `stopped` are the tables that stay at their last commit, each
+    with its error; `paused` those that stay because someone asked for it; `caught_up` is about the other tables.
     """
 
     tables: tuple[TableResult, ...]
@@ -56,19 +55,21 @@ class RunResult(Report):
     followed: bool = False
     profile: tuple[StageCost, ...] = ()
     stopped: tuple[Stopped, ...] = ()
+    paused: tuple[TableId, ...] = ()
 
     headers = ("table", "rows", "waves", "published", "position")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row a table."""
-        for one in self.tables:
-            position = None if one.position is None else str(one.position.at)
-            yield str(one.table), one.rows, one.waves, one.published, position
+        """A row for each table."""
+        for table in self.tables:
+            position = None if table.position is None else str(table.position.at)
+            yield str(table.table), table.rows, table.waves, table.published, position
 
     @property
     def note(self) -> str:
-        """How it ended, and a line for each table that stopped."""
-        return "\n".join([self._ending, *(f"{one.table}: {one}" for one in self.stopped)])
+        """How the run ended, and a line for each table that stopped or is paused."""
+        paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
+        return "\n".join([self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped), *paused])
 
     @property
     def _ending(self) -> str:
@@ -91,14 +92,14 @@ def run(
     follow: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> RunResult:
-    """Bootstrap what is new, apply the binlog to the written position read after the last chunk, and publish there.
+    """Copy new tables, apply the binlog up to the position that is written after the last chunk, and publish.
 
-    `tables` are written `database.table`; none means all that the config includes. With `follow` it goes on and on, and
-    connects to the source again when that was away. Stops early, at a commit, when `max_minutes` are over or `stopping`
-    says so; the same call goes on from there.
+    `tables` are written `database.table`; none means all that the config includes. With `follow` the run does not end,
+    and connects to the source again when the source was away. It stops early, at a commit, when `max_minutes` are over
+    or `stopping` says so; the same call continues from that commit.
 
-    A table that must stop stays where it is, and the others go on. At the end the most serious of these tables' errors
-    is raised, with the RunResult as its `result`. Errors that concern all tables end the run at once.
+    A table that must stop stays at its last commit, and the others go on. At the end the most serious of these tables'
+    errors is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
     """
     began = time.monotonic()
 
@@ -113,11 +114,14 @@ def run(
                 follow_source(open_run, ends)
         else:
             caught_up = _copy(open_run, ends)
+            if caught_up:
+                work_off(open_run, ends)
         results = tuple(_result(table) for table in open_run.requested)
-        stops = [table.stop for table in open_run.stopped if table.stop is not None]
+        stops = open_run.stops.values()
+        paused = tuple(table.id for table in open_run.paused)
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
     records = tuple(stop.record for stop in stops)
-    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records)
+    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records, paused)
     if stops:
         error = most_serious(stop.error for stop in stops)
         error.result = result
@@ -127,12 +131,10 @@ def run(
 
 def _copy(open_run: OpenRun, ends: Callable[[], bool]) -> bool:
     """Publish every table that can go on as of the written position; False when the run was to end before that."""
-    join(open_run)
-    for table in open_run.going_on:
-        with working_on(open_run.edges, table):
-            bootstrap(open_run.edges, open_run.binlog, table, ends)
-    if ends() or any(table.has_missing_chunks for table in open_run.going_on):
+    look(open_run)
+    if not copy_missing(open_run, ends):
         return False
+    look(open_run)
     catch_up(open_run)
     return True
 

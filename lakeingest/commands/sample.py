@@ -21,12 +21,12 @@ from lakeingest.mysql.schema_reader import list_tables, read_schema
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
 
-SHOWN = 40  # characters of a value
+VALUE_CHARACTERS = 40  # a longer value is cut
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sample(Report):
-    """The rows of one chunk as one read view saw them: all that is in `low`, nothing that is past `high`."""
+    """The rows of a chunk as a read view saw them: with all transactions in `low`, and none after `high`."""
 
     table: TableId
     rows: pa.Table
@@ -42,7 +42,7 @@ class Sample(Report):
         """The rows as text, long values cut."""
         for row in self.rows.to_pylist():
             texts = (None if value is None else str(value) for value in row.values())
-            yield [text if text is None or len(text) <= SHOWN else f"{text[: SHOWN - 1]}…" for text in texts]
+            yield [None if text is None else _cut(text) for text in texts]
 
     @property
     def note(self) -> str:
@@ -56,7 +56,7 @@ class Sample(Report):
 
 
 def sample(config: Config, table: str, rows: int) -> Sample:
-    """Read a chunk of the table's first rows; the source is only read, and the target is not looked at."""
+    """Read a chunk of the table's first rows. The source is only read, and the target is not used."""
     if rows < 1:
         raise UsageError(f"a sample of {table} has at least one row, not {rows}")
     with connect(config.source) as connection:
@@ -67,3 +67,7 @@ def sample(config: Config, table: str, rows: int) -> Sample:
     low = read.split.low
     assert low is not None  # noqa: S101 - it was read, not merged
     return Sample(chosen, read.rows.sort_by([(name, "ascending") for name in schema.key]), low, read.high)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[: VALUE_CHARACTERS - 1]}…"

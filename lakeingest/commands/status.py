@@ -1,4 +1,4 @@
-"""Status: where each table stands, from the target's own properties; no Spark, and no source where that is away."""
+"""Status: the state of each table, from the target's own properties. It needs no Spark, and no source."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.report import Report
+from lakeingest.commands.signal_status import OpenSignal, Paused, Retention, Signals
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position, bytes_between
 from lakeingest.core.schema import TableId
@@ -25,13 +26,14 @@ from lakeingest.state.stopped import Stopped, read_stopped
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's state; `lag_bytes` is the binlog between its position and the source's, None when unknown.
+    """A table's state. `lag_bytes` is the binlog between its position and the source's, None when unknown.
 
-    `nulled` counts values, of rows that were copied or changed, which are NULL only because the user chose so.
-    `gate` is what the gate of the last publish asked. `stopped` is why the last attempt failed, None where it did not.
-    `in_source` is None when the source was not asked for it. `cascades` counts the foreign keys whose changes the copy
-    lacks, because the user chose so. With `keeps_deleted` the rows are also those that are marked as deleted.
-    Not `included`: the pipeline has copied the table, and tables.include and exclude no longer choose it.
+    `nulled` counts values of copied or changed rows that are NULL only because the user chose so. `gate` is the result
+    of the gate at the last publish. `stopped` is why the last attempt failed, None if it did not. `in_source` is None
+    when the source was not asked for it. `cascades` counts the foreign keys whose changes the copy lacks, because the
+    user chose so. `signals` are those of the table that have not ended. `paused` says since when and by whom it is
+    paused, None if it is not. With `keeps_deleted` the rows are also those that are marked as deleted. Not `included`:
+    the pipeline has copied the table, and tables.include and exclude no longer choose it.
     """
 
     table: TableId
@@ -46,19 +48,21 @@ class TableStatus:
     stopped: Stopped | None = None
     in_source: bool | None = True
     cascades: int = 0
+    signals: tuple[OpenSignal, ...] = ()
+    paused: Paused | None = None
     keeps_deleted: bool = False
     included: bool = True
 
     @property
     def last_gate(self) -> str | None:
-        """What came of the last gate, of a publish or of a wave."""
+        """The result of the last gate, of a publish or of a wave."""
         if self.stopped is not None and self.stopped.error == GateFailed.__name__:
             return "failed"
         return None if self.gate is None else "passed"
 
 
 class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with attributes
-    """The states of some tables. `source_error` is why the source could not be asked, None where it was."""
+    """The states of several tables. `source_error` is why the source could not be asked, None if it was."""
 
     source_error: LakeIngestError | None = None
     last_run = ""
@@ -66,63 +70,79 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
     headers = ("table", "target", "state", "rows", "position", "lag, bytes", "made NULL", "last gate")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row a table."""
-        for one in self:
-            position = None if one.position is None else str(one.position.at)
-            state = one.state if one.stopped is None else f"{one.state}, {one.stopped.error}"
-            if not one.included:
+        """A row for each table."""
+        for table in self:
+            position = None if table.position is None else str(table.position.at)
+            state = table.state if table.stopped is None else f"{table.state}, {table.stopped.error}"
+            if table.paused is not None:
+                state += ", paused"
+            if not table.included:
                 state += ", no longer included"
-            elif one.in_source is False:
+            elif table.in_source is False:
                 state += ", gone from the source"
-            yield str(one.table), one.target, state, one.rows, position, one.lag_bytes, one.nulled, one.last_gate
+            yield (
+                str(table.table),
+                table.target,
+                state,
+                table.rows,
+                position,
+                table.lag_bytes,
+                table.nulled,
+                table.last_gate,
+            )
 
     @property
     def note(self) -> str:
-        """Why tables stopped, how the last run failed, and why the source cannot be asked; a line each."""
-        told = [f"{one.table}: {one.stopped}" for one in self if one.stopped is not None]
-        told += [
-            f"{one.table}: the source no longer has it, or the user may not see it; {one.target} stays as it is"
-            for one in self
-            if one.in_source is False and one.included
+        """Why tables stopped, what is asked of them, how the last run failed, why the source cannot be asked."""
+        notes = [f"{table.table}: {table.stopped}" for table in self if table.stopped is not None]
+        notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
+        notes += dict.fromkeys(str(signal) for table in self for signal in table.signals)
+        notes += [
+            f"{table.table}: no longer included; {table.target} is not changed, and the spool holds nothing of it"
+            for table in self
+            if not table.included
         ]
-        told += [
-            f"{one.table}: it is no longer included; {one.target} stays as it is, and the spool keeps nothing for it"
-            for one in self
-            if not one.included
+        notes += [
+            f"{table.table}: the source no longer has it, or the user may not see it; {table.target} is not changed"
+            for table in self
+            if table.in_source is False and table.included
         ]
-        told += [
-            f"{one.table}: changes by {one.cascades} foreign keys are missing, as tables.options → cascades has it"
-            for one in self
-            if one.cascades
+        notes += [
+            f"{table.table}: changes by {table.cascades} foreign keys are missing, as tables.options says (cascades)"
+            for table in self
+            if table.cascades
         ]
-        told += [
-            f"{one.table}: deleted rows stay in the copy and count as rows, as tables.options → deletes has it"
-            for one in self
-            if one.keeps_deleted
+        notes += [
+            f"{table.table}: deleted rows stay in the copy and count as rows, as tables.options says (deletes)"
+            for table in self
+            if table.keeps_deleted
         ]
-        told += [self.last_run] if self.last_run else []
+        notes += [self.last_run] if self.last_run else []
         if self.source_error is not None:
-            told.append(f"only what the lake says; lag and new tables are unknown: {self.source_error}")
-        return "\n".join(told)
+            notes.append(f"only the lake was read; lag and new tables are unknown: {self.source_error}")
+        return "\n".join(notes)
 
 
 def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
     """The state of the given tables, or of all that the config includes and all that this pipeline has copied.
 
-    Where the source cannot be asked, the states are what the lake alone says, and `source_error` says why; it is raised
-    where the lake has no copy either. With `offline` the source is not asked at all.
+    If the source cannot be asked, the states are from the lake alone, and `source_error` says why. That error is raised
+    if the lake has no copy. With `offline` the source is not asked.
     """
     target, source = open_target(config), _Source() if offline else _asked(config)
     copies_there = copied(target, config.target)
     included = config.tables.select(copies_there)
     excluded = {table for table in copies_there if table not in included and has_reports(config.state, table)}
-    kept = [table for table in included if _is_ours(target, table)]
-    if source.error is not None and not kept:
+    with_copy = [table for table in included if _is_ours(target, table)]
+    if source.error is not None and not with_copy:
         raise source.error
-    known = sorted({*kept, *source.tables, *(table for table in excluded if _is_ours(target, table))})
-    told = Statuses(
+    known = sorted({*with_copy, *source.tables, *(table for table in excluded if _is_ours(target, table))})
+    signals = Signals.read(config, source.retention)
+    statuses = Statuses(
         replace(
-            _status(target, table, config.target.name(table), source),
+            one,
+            signals=signals.of(table),
+            paused=signals.paused(config, table, one.position),
             stopped=read_stopped(config.state, table),
             in_source=None if offline or source.error or table in excluded else table in source.tables,
             cascades=source.cascades.get(table, 0),
@@ -130,25 +150,27 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             included=table not in excluded,
         )
         for table in config.tables.choose(known, tables)
+        for one in [_status(target, table, config.target.name(table), source)]
     )
-    told.source_error, told.last_run = source.error, failure(config.state)
-    return told
+    statuses.source_error, statuses.last_run = source.error, failure(config.state)
+    return statuses
 
 
 def _is_ours(target: Target, table: TableId) -> bool:
-    """Whether what has the table's name in the lake is no one else's."""
+    """Whether nobody else has made a table with the target's name."""
     return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What the source says, or the error why it does not: its included tables, the end of its binlog, the files."""
+    """The source's included tables, the end and the files of its binlog; or the error why the source did not answer."""
 
     error: LakeIngestError | None = None
     tables: Sequence[TableId] = ()
     written: FilePosition | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     cascades: Mapping[TableId, int] = field(default_factory=dict)
+    retention: Retention | None = None
 
 
 def _asked(config: Config) -> _Source:
@@ -157,7 +179,9 @@ def _asked(config: Config) -> _Source:
             tables = config.tables.select(list_tables(connection))
             chosen = [table for table in tables if config.tables.of(table).cascades == "missing"]
             cascades = cascading(Server.of(connection, chosen)) if chosen else {}
-            return _Source(None, tables, written_position(connection), file_sizes(connection), cascades)
+            sizes = file_sizes(connection)
+            retention = Retention.asked(connection, list(sizes))
+            return _Source(None, tables, written_position(connection), sizes, cascades, retention)
     except LakeIngestError as error:
         return _Source(error)
 

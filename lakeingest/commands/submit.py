@@ -1,4 +1,4 @@
-"""Submit: everything of a job on a cluster but the sending, for it cannot reach its lake before S3 is built."""
+"""Submit: prepare a job for a cluster. It is not sent yet, because a job cannot write its lake to S3 so far."""
 
 import re
 import uuid
@@ -16,7 +16,7 @@ from lakeingest.errors import ConfigError, OperatorNeeded
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file of this machine, and where the job reads it."""
+    """A local file, and the URI from which the job reads it."""
 
     path: Path
     uri: str
@@ -24,7 +24,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as it would be sent: `variables` are those it needs or is given, each with the secret it comes from."""
+    """A job as it would be sent. `variables` are all that it needs or gets, each with its secret."""
 
     region: str
     uploads: tuple[Upload, ...]
@@ -33,7 +33,7 @@ class Submission:
 
 
 class _Variables(Mapping[str, str]):
-    """An environment in which each variable without a default stands for itself, and is noted."""
+    """An environment that answers `${NAME}` for each variable without a default, and collects their names."""
 
     def __init__(self) -> None:
         self.noted: set[str] = set()
@@ -67,7 +67,7 @@ def submit(path: Path, overrides: Sequence[str] = ()) -> Submission:
     config = load_config(path, overrides, variables, cluster=True)
     service = config.submit.emr_serverless
     if service is None:
-        raise ConfigError(f"{path}: submit.emr-serverless is required for a job there")
+        raise ConfigError(f"{path}: submit.emr-serverless is required for a job of EMR Serverless")
     _assert_submittable(config)
     folder, pins = path.parent.resolve() / "build" / "submit", archive.requirements()
     with _building(folder):
@@ -101,8 +101,8 @@ def _building(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = error.strerror or error
-        raise OperatorNeeded(f"a job's files cannot be built in {folder}: {told}; make it writable") from error
+        reason = error.strerror or error
+        raise OperatorNeeded(f"a job's files cannot be built in {folder}: {reason}; make it writable") from error
 
 
 def _assert_submittable(config: Config) -> None:
@@ -128,10 +128,10 @@ def _jars(config: Config) -> dict[str, str]:
 
 
 def _settings(config: Config) -> dict[str, str]:
-    """What a session of our own has as well, wherever it runs; settings of pipeline.yml win."""
+    """The settings that every session of lakeingest has; settings of pipeline.yml win."""
     ours = {
         "spark.sql.session.timeZone": "UTC",
-        # a secret is a value of the driver's environment: none of them is shown
+        # secrets are values of the driver's environment: Spark's pages must not print them
         "spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{re.escape(DRIVER)}",
     }
     return ours | config.target.spark_properties() | config.spark.conf

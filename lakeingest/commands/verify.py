@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableVerification:
-    """What was compared of one table, and what differs."""
+    """The comparison of a table, and what differs."""
 
     table: TableId
     source: Checksum
@@ -50,24 +50,24 @@ class TableVerification:
 
 
 class Verifications(Report, tuple[TableVerification, ...]):
-    """What was compared of some tables."""
+    """The comparisons of several tables."""
 
     __slots__ = ()
 
     @property
     def equal(self) -> bool:
         """Whether source = target for all of them."""
-        return all(one.equal for one in self)
+        return all(result.equal for result in self)
 
     headers = ("table", "result", "source rows", "target rows", "keys that differ", "checksum", "chunks", "seconds")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row a table; the keys are in its `differences`."""
-        for one in self:
-            rows, differing = (one.source.rows, one.target.rows), len(one.differences)
-            checksum = str(one.source) if one.equal else f"{one.source} ≠ {one.target}"
-            result = "source = target" if one.equal else "source ≠ target"
-            yield str(one.table), result, *rows, differing, checksum, one.chunks, one.seconds
+        """A row for each table. The keys that differ are in its `differences`."""
+        for verified in self:
+            rows, differing = (verified.source.rows, verified.target.rows), len(verified.differences)
+            checksum = str(verified.source) if verified.equal else f"{verified.source} ≠ {verified.target}"
+            result = "source = target" if verified.equal else "source ≠ target"
+            yield str(verified.table), result, *rows, differing, checksum, verified.chunks, verified.seconds
 
 
 def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
@@ -117,7 +117,7 @@ def _verify_table(
 
 
 def _assert_quiet(source: Source, position: Position, schema: TableSchema) -> None:
-    """SourceMoved when the binlog after the position holds a change of the table, BinlogGone when it is another one."""
+    """SourceMoved when the binlog after the position has a change of the table, BinlogGone if it is another."""
     with connect(source) as connection:
         still_there(source, connection, position)
         stop = written_position(connection)

@@ -1,4 +1,4 @@
-"""pipeline.yml as frozen values: the one source of truth for the source, the catalog and the state."""
+"""pipeline.yml as frozen values: the single source of truth for the source, the catalog and the state."""
 
 from lakeingest.config.formats import CATALOG, FORMATS
 from lakeingest.config.load import SUITES, Config, Quality, Spark, load_config, parse_config

@@ -1,6 +1,6 @@
-"""pipeline.yml as frozen values: the one source of truth for the source, the catalog and the state.
+"""pipeline.yml as frozen values: the single source of truth for the source, the catalog and the state.
 
-Keys of the interface that this version does not act on are refused as not built yet, never accepted and ignored.
+A key of the interface that this version does not have yet is refused, never ignored.
 """
 
 import difflib
@@ -29,7 +29,7 @@ from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import Catalog, History, Target
 from lakeingest.errors import ConfigError, NotBuiltYet
 
-SUITES = Path("quality")  # where users' suites are looked for, unless a folder is named
+SUITES = Path("quality")  # the folder of users' suites, unless another folder is given
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
 _DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
 
@@ -48,14 +48,14 @@ _NOT_BUILT = (
 
 
 class Spark(Frozen):
-    """The engine: its jars, and settings that win over ours."""
+    """Spark: its jars, and settings that override those of lakeingest."""
 
     jars: Literal["auto", "provided"] | tuple[str, ...] = "auto"
     conf: dict[str, str] = Field(default={})
 
 
 class Quality(Frozen):
-    """The folder of the users' suites, None where there is none, and what becomes of rows that fail."""
+    """The folder of the users' suites, None if no such folder exists, and what happens to rows that fail."""
 
     suites: Place | None = None
     on_failure: Literal["stop", "quarantine"] = "stop"
@@ -92,7 +92,7 @@ class Config(Frozen):
         return self
 
     def below(self, folder: Path) -> Self:
-        """The same with relative paths taken from `folder`."""
+        """The same configuration, with relative paths taken from `folder`."""
         target = self.target.model_copy(update={"warehouse": below(folder, self.target.warehouse)})
         tls, spark = self.source.tls, self.spark
         if tls.ca is not None:
@@ -118,13 +118,13 @@ def load_config(
 ) -> Config:
     """Read pipeline.yml. `overrides` are `dotted.key=value`; ConfigError names the key, the variable or the file.
 
-    `cluster`: for a Spark that is not here, so that warehouse and state are URIs. `offline`: for a command that does
-    not ask the source, so that the variable of its password need not be set.
+    `cluster`: Spark runs on a cluster, so warehouse and state are URIs. `offline`: the command does not ask the source,
+    so the variable of the password need not be set.
     """
     try:
         doc = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; -c FILE names another one") from error
+        raise ConfigError(f"{path}: {error.strerror}; -c FILE names another file") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(doc, dict):
@@ -147,7 +147,7 @@ def parse_config(
     try:
         config = Config.model_validate(_without(filled, later), context=cluster)
     except ValidationError as error:
-        # what is wrong comes first: a key that is not built yet must not hide a typo
+        # mistakes come first: a key that is not built yet must not hide a typo
         if wrong := [_explain(detail) for detail in error.errors() if not _is_later(detail)]:
             raise ConfigError("; ".join([*wrong, *refused])) from None
         refused += [str(detail["ctx"]["error"]) for detail in error.errors()]
@@ -222,7 +222,7 @@ def _explain(detail: Any) -> str:
 
 
 def _names_beside(loc: tuple[Any, ...]) -> list[str]:
-    """The keys that are known where an unknown one stands."""
+    """The known keys at the place of an unknown key."""
     models: dict[str, type[BaseModel]] = {
         "": Config,
         "source": Source,

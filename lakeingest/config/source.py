@@ -30,7 +30,7 @@ class Tls(Frozen):
 
 
 class Source(Frozen):
-    """The server that tables are read from: one file, one server, one position."""
+    """The server that tables are read from; a pipeline.yml has exactly one server."""
 
     type: Literal["mysql"] = "mysql"
     host: str

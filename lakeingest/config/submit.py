@@ -16,12 +16,12 @@ class EmrServerless(BaseModel):
     max_minutes: int | None = Field(default=None, ge=5)
 
     def place(self, name: str) -> str:
-        """Where a file of this name is, once it is uploaded."""
+        """The URI of a file of this name, after its upload."""
         return f"{self.bucket.rstrip('/')}/{name}"
 
 
 class Submit(BaseModel):
-    """The services of one pipeline.yml."""
+    """The services of a pipeline.yml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -24,7 +24,7 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class Types(BaseModel):
-    """Forms of types that are not the usual ones, as `core.schema.Choices` has them; `zero_dates: null` is YAML's."""
+    """Other forms of types than the default, as in `core.schema.Choices`; `zero_dates: null` is a null of YAML."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +37,7 @@ class Types(BaseModel):
 
 
 class TableOptions(BaseModel):
-    """What can be set for a table."""
+    """The options of a table."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,7 +50,7 @@ class TableOptions(BaseModel):
 
     @property
     def choices(self) -> Choices:
-        """What of it decides how rows are mapped."""
+        """The options that decide how rows are mapped."""
         types = self.types
         return Choices(
             self.key,
@@ -76,7 +76,7 @@ class Tables(BaseModel):
     options: dict[Pattern, TableOptions] = {}
 
     def select(self, tables: Iterable[TableId]) -> list[TableId]:
-        """Of the source's tables those that are included and not excluded, sorted."""
+        """The tables of the source that are included and not excluded, sorted."""
         return sorted(
             table
             for table in tables
@@ -85,9 +85,9 @@ class Tables(BaseModel):
         )
 
     def choose(self, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
-        """Of the included tables those that are named as `database.table`; without names, all.
+        """The included tables that are named as `database.table`; without names, all.
 
-        UsageError for a name that is not among them; OperatorNeeded where no table is included.
+        UsageError for a name that is not among them; OperatorNeeded if no table is included.
         """
         if not known:
             raise OperatorNeeded(f"no table of the source matches tables.include {list(self.include)}")
@@ -102,9 +102,9 @@ class Tables(BaseModel):
         chosen: dict[str, Any] = {}
         for pattern, options in self.options.items():
             if _matches(pattern, table):
-                told = options.model_dump(exclude_unset=True)
-                types = {**chosen.get("types", {}), **told.get("types", {})}
-                chosen |= told | ({"types": types} if types else {})
+                given = options.model_dump(exclude_unset=True)
+                types = {**chosen.get("types", {}), **given.get("types", {})}
+                chosen |= given | ({"types": types} if types else {})
         return TableOptions(**chosen)
 
 

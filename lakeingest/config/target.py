@@ -22,9 +22,9 @@ class Catalog(Frozen):
 
 
 class History(Frozen):
-    """How long a published commit can still be read once a later one has replaced it.
+    """How long a published commit can still be read after a later commit has replaced it.
 
-    The last `least` published commits are kept whatever their age.
+    The last `least` published commits are never removed, whatever their age.
     """
 
     keep: Duration = timedelta(days=5)
@@ -32,7 +32,7 @@ class History(Frozen):
 
 
 class Target(Frozen):
-    """Where tables go, and how long their older states are kept."""
+    """Where tables go, and how long older commits can be read."""
 
     format: FormatName = "iceberg"
     catalog: Catalog = Catalog()
@@ -52,7 +52,7 @@ class Target(Frozen):
         return namespace.format(**named), name.format(**named)
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
-        """The table whose target has this identifier; None where it has a name that no target has."""
+        """The table whose target has this identifier; None if no table of a source can have it."""
         pattern = re.escape(self.table.replace(".", "\0", 1))
         for field in ("database", "table"):
             group = re.escape("{" + field + "}")
@@ -61,7 +61,7 @@ class Target(Frozen):
         return None if found is None else TableId(found["database"], found["table"])
 
     def folder(self, table: TableId) -> Path:
-        """Where a table is that is found by its folder; a sign that no file name may have is percent-encoded."""
+        """The folder of a table. A character that a file name must not have is percent-encoded."""
         return self.warehouse.joinpath(*(encode(part, safe=" ") for part in self.identifier(table)))
 
     def name(self, table: TableId) -> str:
@@ -69,7 +69,7 @@ class Target(Frozen):
         return FORMATS[self.format].table_name(self, table)
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """What PyIceberg's SqlCatalog is opened with."""
+        """The properties of PyIceberg's SqlCatalog."""
         return {"uri": f"sqlite:///{self.catalog_file}", "warehouse": self.warehouse.as_uri()}
 
     def spark_properties(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The super-changelog's one shape: a row, its kind, and where it came from."""
+"""The shape of change rows: a row, its kind, and its place in the binlog."""
 
 import enum
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from lakeingest.core.position import Place
 
 
 class RowKind(enum.IntEnum):
-    """What a change row does, in the order in which the halves of one change take effect."""
+    """What a change row does; the numbers are in the order in which the halves of a change take effect."""
 
     INSERT = 0  # +I
     UPDATE_BEFORE = 1  # -U
@@ -24,7 +24,7 @@ class RowKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """One half of a change. `ordinal` counts the halves of a transaction, -U before its +U."""
+    """Half of a change. `ordinal` counts the halves of a transaction, -U before its +U."""
 
     kind: RowKind
     key: Key
@@ -52,7 +52,9 @@ PLACE = (EPOCH, FILE, POS)
 ORDER = (*PLACE, ORDINAL)
 ORIGIN = (KIND, *ORDER, COMMITTED_AT, GTID)
 
-DELETED = "_lakeingest_deleted"  # what a collapsed change has instead: whether its key is gone
+REREAD = 2**63 - 1  # the ordinal of a row that was read again: it takes effect after every change that its low holds
+
+DELETED = "_lakeingest_deleted"  # the only such column of a collapsed change: whether its key is gone
 
 # Columns that a copy may have beside the source's, with DELETED and COMMITTED_AT
 OP, POSITION = "_lakeingest_op", "_lakeingest_position"

@@ -1,10 +1,9 @@
 """What both sides digest to prove that a chunk is equal, and how digests are compared.
 
-A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`; it is hashed with SHA-256, of which
-two 64-bit halves are kept. A chunk's checksum is the row count and the XOR of each half: it does not depend on the
-order of rows. A key of which only the server knows the order is in a bucket, by the CRC-32 of its own text. MySQL
-computes all of it in SQL, Spark in SQL, and `digest` and `bucket` here are the specification that both are tested
-against.
+A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`. It is hashed with SHA-256, and the first
+two 64-bit parts of the hash are used. A chunk's checksum is the row count and the XOR of each part: it does not depend
+on the order of rows. If only the server knows the order of keys, a key is in a bucket, by the CRC-32 of its text. MySQL
+and Spark compute all of it in SQL; `digest` and `bucket` here are the specification that both are tested against.
 """
 
 import hashlib
@@ -57,7 +56,7 @@ class Difference:
 
 
 def differences(source: Mapping[Key, Checksum], target: Iterable[tuple[Key, Checksum]]) -> list[Difference]:
-    """The keys that differ between the rows of a chunk on both sides, in key order. A key twice in the target does."""
+    """The keys whose rows differ between both sides, in key order. A key that is twice in the target differs too."""
     left = dict(source)
     found: list[Difference] = []
     seen: set[Key] = set()

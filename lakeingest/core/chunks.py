@@ -2,7 +2,7 @@
 
 Integer keys that are nearly all in use are cut by arithmetic, all others at boundaries that the server computes
 (Flink CDC 2.0, chunk splitting). Flink CDC cuts by arithmetic up to 1000 keys per row (its
-`chunk-key.even-distribution.factor.upper-bound`), so that one cluster of keys can put a thousand times the wanted rows
+`chunk-key.even-distribution.factor.upper-bound`), so that a cluster of keys can put a thousand times the wanted rows
 into a chunk. Here it is 2: a range of n integer keys holds at most n rows, whatever the estimate says.
 """
 
@@ -14,13 +14,13 @@ from lakeingest.core.schema import TableId
 
 EVEN_FACTOR = 2  # keys per row up to which arithmetic is bounded: a chunk has at most this many times its rows
 TARGET_SECONDS = 2.0  # of a chunk's read view, which holds a metadata lock and holds back purge: well under 5
-TARGET_BYTES = 32 << 20  # of a chunk's Arrow columns; its text, as Python objects and packets, is beside them
-SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server gives it up
-BYTES_MAX = 4 * TARGET_BYTES  # then its executor does: estimates of rows are wrong, and rows are not alike
+TARGET_BYTES = 32 << 20  # of a chunk's Arrow columns; packets and Python objects need memory too
+SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server ends it
+BYTES_MAX = 4 * TARGET_BYTES  # then the executor gives up the chunk: estimates may be wrong, and rows differ in size
 FIRST_ROWS = 50_000  # before anything is measured: a second at most where rows are narrow
 ROWS_MAX = 200_000
 GROWTH = 4  # per wave: what was measured holds for neighbours, not for the whole table
-SHRINK = 4  # after a chunk that was given up: each try costs a wave
+SHRINK = 4  # after a chunk was given up; each try costs a wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a chunk came to: its rows, their bytes in Arrow, the seconds that its read view was open."""
+    """The cost of a chunk: its rows, their bytes in Arrow, the seconds that its read view was open."""
 
     rows: int
     bytes: int
@@ -46,9 +46,9 @@ def first_rows(rows: int, size: int) -> int:
 
 
 def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
-    """Rows per chunk of the wave after one that was cut at `chunk_rows`; its slowest and its largest chunk decide.
+    """Rows per chunk of the next wave, after a wave of chunks of `chunk_rows`; its slowest and largest chunk decide.
 
-    It grows only from chunks that were full: a wave of nearly empty ones proves nothing of the next.
+    The number grows only after full chunks: a wave of nearly empty chunks proves nothing about the next.
     """
     seconds = max(cost.seconds for cost in wave)
     size = max(cost.bytes for cost in wave)
@@ -69,10 +69,9 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
 
 
 def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:
-    """Keys per chunk; of a table's last wave, of up to `count`, as many as make it whole rounds of `at_once` chunks.
+    """Keys per chunk. In a table's last wave, of up to `count` chunks, so many that chunks fill rounds of `at_once`.
 
-    They end together then: after them there is nothing to read for who is done first. `step` where a chunk or more
-    than a wave is left.
+    Then all executors end at about the same time. It is `step` if a single chunk, or more than a wave, is left.
     """
     keys = maximum - start + 1
     if not step < keys <= step * count:
@@ -90,9 +89,11 @@ def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[li
     return boundaries, len(boundaries) < count
 
 
-def chunks_between(table: TableId, lower: Key | None, boundaries: Sequence[Key], *, last: bool) -> list[Chunk]:
-    """The chunks from `lower` through each boundary; with `last`, one more without upper bound."""
+def chunks_between(
+    table: TableId, lower: Key | None, boundaries: Sequence[Key], *, last: bool, upper: Key | None = None
+) -> list[Chunk]:
+    """The chunks from `lower` through each boundary; with `last`, one more up to `upper` (None: without bound)."""
     bounds: list[Key | None] = [lower, *boundaries]
     if last:
-        bounds.append(None)
+        bounds.append(upper)
     return [Chunk(table, KeyRange(bounds[i], bounds[i + 1])) for i in range(len(bounds) - 1)]

@@ -1,4 +1,4 @@
-"""Collapse: of many change rows the last of each key. `spool.collapse` has the form for volume, held equal."""
+"""Collapse: the last change row of each key. `spool.collapse` is the fast form, which tests hold equal to this."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from lakeingest.core.keys import Key
 
 
 def collapse(changes: Iterable[ChangeRow]) -> dict[Key, ChangeRow]:
-    """Per key the last row in the order of the binlog: an upsert, or a delete where its kind says so."""
+    """The last row of each key in the order of the binlog: an upsert, or a delete if its kind says so."""
     last: dict[Key, ChangeRow] = {}
     for change in changes:
         seen = last.get(change.key)

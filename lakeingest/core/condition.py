@@ -1,11 +1,11 @@
-"""What came of a precondition, wherever it was looked at."""
+"""The result of a precondition, whichever edge checked it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One precondition by the name that users see; `finding` is what is wrong and its fix, None where it is met.
+    """A precondition by the name that users see. `finding` is what is wrong and its fix, None if the condition is met.
 
     A finding that is not `fatal` is a warning: a run may begin.
     """

@@ -1,4 +1,4 @@
-"""The history of a binlog: what tells it from another one with the same file names, lengths and GTIDs.
+"""The history of a binlog distinguishes it from another binlog with the same file names, lengths and GTIDs.
 
 A server whose binlog was reset, or that was restored from a backup, writes other transactions under the same names. A
 saved position says which history it belongs to, and that is proven before anyone reads on from it.
@@ -14,7 +14,7 @@ class Committed:
     """A transaction: where in which file it begins, its GTID (None without), and when it was committed.
 
     `committed_at` is in µs since 1970, of the server that the transaction is from (`original_commit_timestamp`); GTID
-    and time are the same on every server of the history. MariaDB tells only the second.
+    and time are the same on every server of the history. MariaDB stores only the second.
     """
 
     file: str
@@ -33,11 +33,11 @@ class LastEvent:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was seen of the binlog where a position stands. A part that is None is not known.
+    """What a reader saw of the binlog at a position. A part that is None is not known.
 
     `began` is the second (since 1970) in which the position's file was begun, from the header of its FORMAT_DESCRIPTION
     event. `event` is None at the start of a file. `last` is the last transaction that was read before the position, in
-    its file or in an earlier one.
+    its file or in an earlier file.
     """
 
     began: int | None = None
@@ -45,7 +45,7 @@ class History:
     last: Committed | None = None
 
     def after(self, before: "History | None") -> Self:
-        """Add what is known of a position before: its last transaction, where none was read since."""
+        """Add the last transaction of an earlier position's history, if no transaction was read since."""
         return self if self.last or before is None else replace(self, last=before.last)
 
     def to_json(self) -> dict[str, Any]:

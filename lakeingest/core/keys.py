@@ -1,7 +1,7 @@
-"""Keys and ranges of keys: the one place that knows key order, which end of a range is closed, and its SQL.
+"""Keys and ranges of keys. Only this module knows key order, which end of a range is closed, and its SQL.
 
-MySQL, Python and Spark agree on the order of integers. Of everything else, of collated strings above all, only the
-server knows it: such a part of a key is a literal of the server's own, which nobody here compares.
+MySQL, Python and Spark agree on the order of integers. Only the server knows the order of everything else, above all of
+collated strings: such a part of a key is a literal of MySQL, and it is never compared here.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Self
 
 Key = tuple[int | str, ...]  # integers, and literals of MySQL's
 # numbers; times, UUIDs and addresses; bytes, those of a text with its charset; and `n/m`, number n of an ENUM or SET
-# whose last one is m
+# whose last member is m
 _LITERAL = re.compile(r"-?\d+(\.\d+)?|'[-\da-f:. ]+'|(_\w+ )?x'[\dA-F]*'|(?P<number>\d+)/(?P<last>\d+)")
 
 
@@ -21,9 +21,9 @@ def quote(identifier: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The keys from `lower` (included) up to `upper` (not included); None is without bound on that side.
+    """The keys from `lower` (included) up to `upper` (not included); None means no bound on that side.
 
-    It is `ordered` where its bounds are integers; of another one only the server can tell which keys are in it.
+    A range whose bounds are integers is `ordered`. For other ranges only the server can tell which keys are in them.
     """
 
     lower: Key | None = None
@@ -53,8 +53,36 @@ class KeyRange:
         return (self.lower is None or key >= self.lower) and (self.upper is None or key < self.upper)
 
     def touches(self, after: Self) -> bool:
-        """Whether the other range begins exactly where this one ends."""
+        """Whether the other range begins exactly where this range ends."""
         return self.upper is not None and self.upper == after.lower
+
+    def covers(self, other: Self) -> bool:
+        """Whether it is known here that every key of the other range is in this one."""
+        if self in {other, KeyRange()}:
+            return True
+        if not (self.ordered and other.ordered):
+            return False
+        above = self.lower is None or (other.lower is not None and other.lower >= self.lower)
+        return above and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
+
+    def parted(self, by: Self) -> tuple[Self | None, Self | None, Self | None]:
+        """The keys of this range before those of `by`, in `by`, and after them; None where there are none.
+
+        ValueError where only the server knows the order, unless `by` has every key.
+        """
+        if by == KeyRange():
+            return None, self, None
+        if not (self.ordered and by.ordered):
+            raise ValueError(f"only the server knows which keys of {self} are in {by}")
+        lower = self.lower if by.lower is None else _greater(self.lower, by.lower)
+        upper = self.upper if by.upper is None else _lesser(self.upper, by.upper)
+        before = None if by.lower is None else self._between(self.lower, _lesser(self.upper, by.lower))
+        after = None if by.upper is None else self._between(_greater(self.lower, by.upper), self.upper)
+        return before, self._between(lower, upper), after
+
+    def _between(self, lower: Key | None, upper: Key | None) -> Self | None:
+        empty = lower is not None and upper is not None and lower >= upper
+        return None if empty else type(self)(lower, upper)
 
     def predicate(self, columns: tuple[str, ...]) -> str:
         """The condition on `columns` that holds for exactly the keys of this range, in MySQL; if ordered, in Spark too.
@@ -67,6 +95,17 @@ class KeyRange:
         if self.upper is not None:
             terms.append(_before(columns, self.upper))
         return " AND ".join(terms) or "TRUE"
+
+
+EVERY_KEY = KeyRange()
+
+
+def _lesser(upper: Key | None, other: Key) -> Key:
+    return other if upper is None else min(upper, other)
+
+
+def _greater(lower: Key | None, other: Key) -> Key:
+    return other if lower is None else max(lower, other)
 
 
 def _from(columns: tuple[str, ...], key: Key) -> str:

@@ -1,12 +1,13 @@
-"""Places and positions in a binlog, and GTID sets. Nobody else takes a position apart.
+"""Places and positions in a binlog, and GTID sets. Only this module compares the parts of a position.
 
 A transaction is *written* before it is *visible* before it is *executed*: written ⊇ visible ⊇ executed. So a low
 watermark is a GTID set read from `gtid_executed`, a high watermark a place read from the written position.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Self
 
 from lakeingest.core.history import History
@@ -19,7 +20,7 @@ _FILE = re.compile(r"(?P<base>.+)\.(?P<number>\d+)")
 FILE_START = 4  # a binlog file begins with four bytes that name its format
 FIRST_EPOCH = 1  # of a pipeline; it grows when the server, or the history of its binlog, changes
 
-Source = tuple[str, str]  # (server uuid, tag); the tag is '' for a GTID without one
+GtidOrigin = tuple[str, str]  # (server uuid, tag); the tag is '' for a GTID without a tag
 Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between any two
 
 
@@ -27,8 +28,8 @@ Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between
 class Place:
     """Where a transaction ends in the binlog of one epoch; places are totally ordered.
 
-    Where its end is not known from its beginning (MariaDB) it is the first byte of the transaction: marks stand between
-    transactions, so that is after the same marks, and before the same.
+    MariaDB does not say at the beginning of a transaction where it ends. So its place is the transaction's first byte:
+    watermarks are between transactions, so the first byte compares with them as the end does.
 
     `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`).
     """
@@ -86,9 +87,9 @@ class FilePosition:
         return cls(file, int(pos))
 
 
-def is_before(one: FilePosition, other: FilePosition) -> bool:
-    """Whether `one` comes before `other` in the binlog."""
-    return one.place(FIRST_EPOCH) < other.place(FIRST_EPOCH)
+def is_before(position: FilePosition, other: FilePosition) -> bool:
+    """Whether `position` comes before `other` in the binlog."""
+    return position.place(FIRST_EPOCH) < other.place(FIRST_EPOCH)
 
 
 def latest(positions: Iterable[FilePosition]) -> FilePosition:
@@ -96,14 +97,19 @@ def latest(positions: Iterable[FilePosition]) -> FilePosition:
     return max(positions, key=lambda at: at.place(FIRST_EPOCH))
 
 
-def in_same_file(one: FilePosition, other: FilePosition) -> bool:
+def in_same_file(position: FilePosition, other: FilePosition) -> bool:
     """Whether both positions are in the same binlog file."""
-    return one.file == other.file
+    return position.file == other.file
 
 
 def file_start(file: str) -> FilePosition:
     """Where the first event of a binlog file starts."""
     return FilePosition(file, FILE_START)
+
+
+def is_within(at: FilePosition, sizes: Mapping[str, int]) -> bool:
+    """Whether binlog files of these sizes have the position."""
+    return at.pos <= sizes.get(at.file, -1)
 
 
 def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
@@ -113,6 +119,13 @@ def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, i
     """
     ended = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
     return ended - start.pos + stop.pos
+
+
+def offsets(sizes: Mapping[str, int]) -> Callable[[FilePosition], int]:
+    """A function that counts the bytes of these binlog files before a position."""
+    files = sorted(sizes, key=file_number)
+    before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
+    return lambda at: before[at.file] + at.pos
 
 
 def file_number(file: str) -> int:
@@ -137,7 +150,7 @@ class Gtid:
 
 @dataclass(frozen=True, slots=True)
 class DomainGtid:
-    """The name of one transaction of MariaDB's. No mark: MariaDB does not tell which of them are visible."""
+    """The name of one transaction of MariaDB's. It is never a watermark: MariaDB does not say which are visible."""
 
     domain: int
     server: int
@@ -149,15 +162,15 @@ class DomainGtid:
 
 @dataclass(frozen=True, slots=True)
 class GtidSet:
-    """A set of GTIDs. Gaps are kept as they are: closing one loses a transaction.
+    """A set of GTIDs. A gap is never closed: that would lose a transaction.
 
     Text form and tags: MySQL manual, "GTID Sets".
     """
 
-    members: tuple[tuple[Source, Intervals], ...] = ()
+    members: tuple[tuple[GtidOrigin, Intervals], ...] = ()
 
     def __post_init__(self) -> None:
-        last: Source | None = None
+        last: GtidOrigin | None = None
         for source, intervals in self.members:
             if last is not None and source <= last:
                 raise ValueError("the sources of a GTID set are sorted and distinct")
@@ -170,7 +183,7 @@ class GtidSet:
                 end = high + 1
 
     @classmethod
-    def of(cls, intervals: Mapping[Source, Iterable[tuple[int, int]]]) -> Self:
+    def of(cls, intervals: Mapping[GtidOrigin, Iterable[tuple[int, int]]]) -> Self:
         """The set of the given closed intervals, in any order, touching or overlapping."""
         members = ((source, _normal(ranges)) for source, ranges in sorted(intervals.items()))
         return cls(tuple((source, ranges) for source, ranges in members if ranges))
@@ -178,7 +191,7 @@ class GtidSet:
     @classmethod
     def of_gtids(cls, gtids: Iterable[Gtid]) -> Self:
         """The set of these GTIDs."""
-        by_source: dict[Source, list[tuple[int, int]]] = {}
+        by_source: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for gtid in gtids:
             by_source.setdefault((gtid.uuid, gtid.tag), []).append((gtid.number, gtid.number))
         return cls.of(by_source)
@@ -186,7 +199,7 @@ class GtidSet:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read MySQL's text form, with or without line feeds and tags; StateUnreadable when it is none."""
-        found: dict[Source, list[tuple[int, int]]] = {}
+        found: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for entry in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
             uuid, *parts = (part.strip() for part in entry.split(":"))
             if not _UUID.fullmatch(uuid) or not parts:
@@ -219,7 +232,7 @@ class GtidSet:
 
     @property
     def count(self) -> int:
-        """How many GTIDs there are."""
+        """How many GTIDs are in the set."""
         return sum(high - low + 1 for _, intervals in self.members for low, high in intervals)
 
     def __le__(self, other: Self) -> bool:
@@ -228,7 +241,7 @@ class GtidSet:
 
     def __or__(self, other: Self) -> Self:
         """The GTIDs of either set."""
-        merged: dict[Source, list[tuple[int, int]]] = {}
+        merged: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for source, intervals in (*self.members, *other.members):
             merged.setdefault(source, []).extend(intervals)
         return type(self).of(merged)
@@ -267,8 +280,9 @@ def _minus(ours: Intervals, theirs: Intervals) -> list[tuple[int, int]]:
 class Position:
     """A saved position: the end of a batch on one server.
 
-    `gtids` is every transaction up to here, or None where the source has no GTIDs. `place` is valid only on the server
-    `server_uuid`, within its epoch, and in the binlog of this `history`; None: saved by a version that did not note it.
+    `gtids` has every transaction up to the position; None where the source has no GTIDs. `place` is valid only on the
+    server `server_uuid`, in its epoch, and in the binlog of this `history`. `history` is None if an earlier version,
+    which did not store it, saved the position.
     """
 
     server_uuid: str
@@ -283,7 +297,7 @@ class Position:
         return self.at.place(self.epoch)
 
     def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
-        """The position after one more segment: its stop, its GTIDs, what was seen of the binlog at its stop."""
+        """The position after the next segment, given its stop, its GTIDs, and the history of the binlog at its stop."""
         united = None if self.gtids is None else self.gtids | gtids
         known = (history or History()).after(self.history)
         return replace(self, at=stop, gtids=united, history=None if known == History() else known)
@@ -306,3 +320,13 @@ class Position:
 
 
 Low = GtidSet | Place  # a low watermark: executed GTIDs, or without GTIDs the start of the file current at that time
+
+
+def low_to_json(low: Low) -> dict[str, str]:
+    """A JSON document that `low_from_json` reads back."""
+    return {"gtids": str(low)} if isinstance(low, GtidSet) else {"place": str(low)}
+
+
+def low_from_json(doc: Mapping[str, str]) -> Low:
+    """The inverse of `low_to_json`; KeyError, TypeError, AttributeError or StateUnreadable for anything else."""
+    return GtidSet.parse(doc["gtids"]) if "gtids" in doc else Place.parse(doc["place"])

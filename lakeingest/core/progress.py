@@ -3,22 +3,29 @@
     NEW -created-> COPYING -wave-> COPYING -last wave-> COPIED -merge-> LEVEL -gates-> AUDITED -publish-> PUBLISHED
                                      ^ partial merge |  ^ partial |     ^ merge |    ^-------- merge --------|
 
-COPYING: some chunks are read. COPIED: all are, splits stand at different marks. LEVEL: all stand at one stop, so the
-staged rows are the source's table there. Only an AUDITED table may be shown to readers.
+COPYING: some chunks are read. COPIED: all are, splits stand at different marks or a patch waits. LEVEL: all stand at
+one stop, so the staged rows are the source's table there. Only an AUDITED table may be shown to readers.
+
+Two steps lead back to COPIED from every later phase: a range is replaced, a patch waits. Each merge levels the table
+again, so it may be published before the re-snapshot has come to its end. One leads back to COPYING: the copy is started
+over, and nothing is published before all of it is read again.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from lakeingest.core.keys import Key
 from lakeingest.core.position import Place, Position
+from lakeingest.core.rereads import Patch, Reread, united
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import SpoolGap, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer one
+REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only the first would lose its parts
 
 
 class Phase(enum.StrEnum):
@@ -42,6 +49,9 @@ class Step(enum.StrEnum):
     MERGE = "merge"
     GATES = "gates"
     PUBLISH = "publish"
+    RANGE = "range replaced"
+    PATCH = "patch"
+    RESTART = "started over"
 
 
 TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
@@ -56,6 +66,12 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
     (Phase.AUDITED, Step.MERGE): Phase.LEVEL,
     (Phase.AUDITED, Step.PUBLISH): Phase.PUBLISHED,
     (Phase.PUBLISHED, Step.MERGE): Phase.LEVEL,
+    **{
+        (phase, step): Phase.COPIED
+        for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)
+        for step in (Step.RANGE, Step.PATCH)
+    },
+    **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},
 }
 
 
@@ -71,6 +87,12 @@ class Progress:
     so far must have left them. `position` is the stop of the last merge. `nulled` counts values that are NULL only
     because the user chose so, of all rows that were copied or changed. `read_to` is the greatest high watermark of the
     chunks, with the history of the binlog that it stands in; None where that was not noted.
+
+    `patches` wait for the next merge. `reread_since` is a place that the lows of all that was read again contain, until
+    a merge levels the table. `reread` is the re-snapshot that runs; `answered` are the signals whose rows are all on
+    staging: they are done once readers see such progress. `uncounted`: rows were read again, so that `rows` counts also
+    what the target had lost or doubled; the gates count anew. `leftover`: the copy was started over, and the keys that
+    are in no finished split still have their old rows, which the wave that reads them takes out.
     """
 
     table: TableId
@@ -85,20 +107,36 @@ class Progress:
     position: Position | None = None
     nulled: int = 0
     read_to: Position | None = None
+    patches: tuple[Patch, ...] = ()
+    reread_since: Place | None = None
+    reread: Reread | None = None
+    answered: tuple[int, ...] = ()
+    uncounted: bool = False
+    leftover: bool = False
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
-            if self.position is None or self.splits.stop != self.position.place:
+            if self.position is None or self.stop != self.position.place:
                 raise ValueError(f"{self.table} is {self.phase} but its splits do not stand at its position")
+            if self.uncounted and self.phase is not Phase.LEVEL:
+                raise ValueError(f"{self.table} is {self.phase} but its rows were not counted")
         elif self.phase is Phase.COPIED and not self.splits.complete:
             raise ValueError(f"{self.table} is copied but chunks are missing")
         if self.rows < 0 or self.wave < 0:
             raise ValueError(f"{self.table}: negative counts")
 
     @property
+    def stop(self) -> Place | None:
+        """The place that the staged rows stand at as one table, or None: a merge there would have nothing to do."""
+        return None if self.patches else self.splits.stop
+
+    @property
     def needed_from(self) -> Place:
-        """The table's next merge needs no change at or before this place: its stop, or where it was first watched."""
-        return self.splits.stop or self.covered_from
+        """The table's next merge needs no change at or before this place.
+
+        That is its stop; else a place that all lows of what was read again contain; else where it was first watched.
+        """
+        return self.stop or self.reread_since or self.covered_from
 
     def _after(self, step: Step, **changes: Any) -> Self:
         following = TRANSITIONS.get((self.phase, step))
@@ -111,36 +149,153 @@ class Progress:
         return self._after(Step.CREATED)
 
     def wave_committed(
-        self, wave: tuple[Split, ...], rows: int, nulled: int = 0, read_to: Position | None = None
+        self,
+        wave: tuple[Split, ...],
+        rows: int,
+        nulled: int = 0,
+        read_to: Position | None = None,
+        *,
+        removed: int = 0,
     ) -> Self:
         """One more wave is on staging: these splits, `rows` rows in all, with so many values made NULL.
 
-        `read_to` is the greatest high watermark of the wave.
+        `read_to` is the greatest high watermark of the wave. Where rows are `leftover` the same commit takes out those
+        of the wave's range; it `removed` so many.
         """
         splits = self.splits.finish(wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
-        marks = [position for position in (self.read_to, read_to) if position is not None]
-        return self._after(
+        following = self._after(
             step,
             splits=splits,
             wave=self.wave + 1,
-            rows=self.rows + rows,
+            rows=self.rows + rows - removed,
             nulled=self.nulled + nulled,
-            read_to=max(marks, key=lambda position: position.place, default=None),
+            read_to=_later(self.read_to, read_to),
+        )
+        if not splits.complete:
+            return following
+        answered = united(self.answered, self.reread.signals if self.reread else (), ())
+        return replace(following, leftover=False, reread=None, answered=answered)
+
+    def range_replaced(
+        self,
+        wave: tuple[Split, ...],
+        since: Place,
+        *,
+        removed: int,
+        added: int,
+        signals: Collection[int] = (),
+        last: bool = False,
+        settled: Collection[int] = (),
+        nulled: int = 0,
+        read_to: Position | None = None,
+    ) -> Self:
+        """One commit on staging took `removed` rows of the range of `wave` out, and put its rows in, `added` in all.
+
+        `since` is where the spool ended before the first low of the wave was read. `signals` are those that the
+        re-snapshot answers, and with the `last` wave of its range has answered; the documents of the `settled` say
+        that they are done. The merge that was planned before is void: its rows must not be committed, nor recorded.
+        """
+        splits = self.splits.replace_range(wave)
+        return self._reread(
+            Step.RANGE,
+            since,
+            Reread(tuple(signals), wave[-1].range.upper),
+            last=last,
+            settled=settled,
+            splits=splits,
+            rows=self.rows + added - removed,
+            nulled=self.nulled + nulled,
+            read_to=_later(self.read_to, read_to),
+        )
+
+    def patch_added(
+        self,
+        patch: Patch,
+        since: Place,
+        *,
+        signals: Collection[int] = (),
+        up_to: Key | None = None,
+        last: bool = False,
+        settled: Collection[int] = (),
+        nulled: int = 0,
+        read_to: Position | None = None,
+    ) -> Self:
+        """Rows that were read again wait for the next merge; their files are durable, and no staged row has changed.
+
+        The parameters are those of `range_replaced`; `up_to` is the key before which all that was asked for is read.
+        """
+        if any(patch.name == waiting.name for waiting in self.patches):
+            raise ValueError(f"{self.table}: two patches with the name {patch.name}")
+        return self._reread(
+            Step.PATCH,
+            since,
+            Reread(tuple(signals), up_to),
+            last=last,
+            settled=settled,
+            patches=(*self.patches, patch),
+            nulled=self.nulled + nulled,
+            read_to=_later(self.read_to, read_to),
+        )
+
+    def _reread(
+        self, step: Step, since: Place, reread: Reread, *, last: bool, settled: Collection[int], **changes: Any
+    ) -> Self:
+        if since < self.covered_from:
+            raise SpoolGap(f"the spool begins at {self.covered_from}, what was read again needs it from {since}")
+        # until the first merge of all splits every change is needed that was spooled
+        before = self.stop or self.reread_since
+        return self._after(
+            step,
+            reread_since=None if before is None else min(before, since),
+            reread=reread if reread.signals and not last else None,
+            answered=united(self.answered, reread.signals if last else (), settled),
+            uncounted=True,
+            **changes,
+        )
+
+    def started_over(self, new: Self, *, signals: Collection[int] = (), rows: int = 0) -> Self:
+        """The copy begins again as `new` progress does, because the changes since are lost or do not tell all.
+
+        `rows` old ones stay on staging until their chunks are read again; 0: the same commit emptied it. All `signals`
+        that were to read rows of the table again are answered with the last wave.
+        """
+        if new.table != self.table or new.phase is not Phase.NEW:
+            raise ValueError(f"{self.table} starts over as it was created, not as {new.table}, {new.phase}")
+        return replace(
+            new,
+            phase=self._after(Step.RESTART).phase,
+            rows=rows,
+            leftover=rows > 0,
+            uncounted=rows > 0,
+            reread=Reread(tuple(signals)) if signals else None,
+            answered=self.answered,
         )
 
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
         """A merge to `position` is on staging; it inserted and deleted this many keys, and made values NULL."""
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")
-        splits = self.splits.lift(plan.splits, plan.stop)
-        step = Step.PARTIAL_MERGE if splits.stop is None else Step.MERGE
-        rows = self.rows + inserted - deleted
-        return self._after(step, splits=splits, position=position, rows=rows, nulled=self.nulled + nulled)
+        splits, merged = self.splits.lift(plan.splits, plan.stop), {patch for patch, _ in plan.patches}
+        if not merged <= set(self.patches):
+            raise ValueError(f"{self.table}: the merge was planned on other patches")
+        patches = tuple(patch for patch in self.patches if patch not in merged)
+        step = Step.PARTIAL_MERGE if patches or splits.stop is None else Step.MERGE
+        return self._after(
+            step,
+            splits=splits,
+            position=position,
+            rows=self.rows + inserted - deleted,
+            nulled=self.nulled + nulled,
+            patches=patches,
+            reread_since=None if step is Step.MERGE else self.reread_since,
+        )
 
-    def audited(self) -> Self:
-        """Every gate passed on the staged rows."""
-        return self._after(Step.GATES)
+    def audited(self, rows: int | None = None) -> Self:
+        """Every gate passed on the staged rows, of which a gate counted `rows`; to be counted where `uncounted`."""
+        if rows is None:
+            return self._after(Step.GATES)
+        return self._after(Step.GATES, rows=rows, uncounted=False)
 
     def published(self) -> Self:
         """Readers see the audited rows."""
@@ -149,7 +304,7 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         doc = {
-            "format": FORMAT,
+            "format": REREAD_FORMAT if self.patches or self.uncounted or self.leftover else FORMAT,
             "table": str(self.table),
             "fingerprint": self.fingerprint,
             "server_uuid": self.server_uuid,
@@ -162,14 +317,23 @@ class Progress:
             "splits": self.splits.to_json(),
             "position": None if self.position is None else self.position.to_json(),
         }
-        return doc if self.read_to is None else doc | {"read_to": self.read_to.to_json()}
+        parts = {
+            "read_to": self.read_to and self.read_to.to_json(),
+            "patches": [patch.to_json() for patch in self.patches],
+            "reread_since": self.reread_since and str(self.reread_since),
+            "reread": self.reread and self.reread.to_json(),
+            "answered": list(self.answered),
+            "uncounted": self.uncounted,
+            "leftover": self.leftover,
+        }
+        return doc | {name: part for name, part in parts.items() if part}
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
         try:
-            if doc["format"] != FORMAT:
-                raise StateUnreadable(f"progress of format {doc['format']}, this version reads {FORMAT}")
+            if doc["format"] not in {FORMAT, REREAD_FORMAT}:
+                raise StateUnreadable(f"progress of format {doc['format']}, this version reads {REREAD_FORMAT}")
             return cls(
                 table=TableId.parse(doc["table"]),
                 fingerprint=str(doc["fingerprint"]),
@@ -183,6 +347,27 @@ class Progress:
                 position=None if doc["position"] is None else Position.from_json(doc["position"]),
                 nulled=int(doc.get("nulled", 0)),
                 read_to=None if doc.get("read_to") is None else Position.from_json(doc["read_to"]),
+                patches=tuple(Patch.from_json(patch) for patch in doc.get("patches", ())),
+                reread_since=None if doc.get("reread_since") is None else Place.parse(doc["reread_since"]),
+                reread=None if doc.get("reread") is None else Reread.from_json(doc["reread"]),
+                answered=tuple(int(number) for number in doc.get("answered", ())),
+                uncounted=doc.get("uncounted", False) is True,
+                leftover=doc.get("leftover", False) is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's progress: {error}") from error
+
+
+def _later(one: Position | None, other: Position | None) -> Position | None:
+    marks = [position for position in (one, other) if position is not None]
+    return max(marks, key=lambda position: position.place, default=None)
+
+
+def needed_by(staged: Progress, shown: Progress | None, reads: Iterable[Place] = ()) -> Place:
+    """The spool may forget the table's changes up to this place, and no others.
+
+    `shown` is the progress that readers see: staging may be branched from it again, and merged from its position.
+    `reads` are the places where the spool ended before each read that still runs, or is not committed yet, took its
+    first low.
+    """
+    return min([staged.needed_from, *([] if shown is None else [shown.needed_from]), *reads])

@@ -84,7 +84,7 @@ PRIMARY = "PRIMARY"  # the index of a primary key
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the user chose for a table: a key where no index is one, and forms of types that are not the usual ones.
+    """What the user chose for a table: a key that is not an index, and other forms of types than the default.
 
     `zero_dates`, and partial ones: error | null (counted) | string. `tinyint1`: int | boolean. `time`: text | micros.
     `geometry`: wkb | ewkb. `virtual`, of generated columns that are not stored, and `generated`, of all generated
@@ -108,11 +108,11 @@ USUAL = Choices()
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its kind, and what of MySQL's type the readers need.
+    """A column: its kind, and the parts of MySQL's type that the readers need.
 
-    `precision` and `scale` are a decimal's, as a number or as text; `length` is that of a BINARY(n), whose zero
-    padding the binlog leaves out, and 0 otherwise; `fraction` are the digits of a second. `choice` is what the user
-    chose of it that its kind does not say: NULL_DATES or EWKB.
+    `precision` and `scale` are those of a decimal, stored as a number or as text. `length` is that of a BINARY(n),
+    whose zero padding the binlog leaves out, and 0 otherwise. `fraction` is the digits of a second. `choice` is a
+    choice of the user that the kind does not express: NULL_DATES or EWKB.
     """
 
     name: str
@@ -127,15 +127,17 @@ class Column:
 
     @property
     def is_geometry(self) -> bool:
-        """Whether MySQL's bytes begin with an SRID, which the value in the lake does not."""
+        """Whether MySQL's bytes begin with an SRID, which the value in the lake does not have."""
         return self.source_type in GEOMETRIES
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Those of an ENUM or a SET, which MySQL numbers; none of another type."""
+        """The members of an ENUM or a SET, which MySQL numbers; empty for another type."""
         if not self.source_type.startswith(("enum(", "set(")):
             return ()
-        return tuple(_ESCAPED.sub(lambda found: _UNESCAPED[found[0]], one) for one in _MEMBER.findall(self.source_type))
+        return tuple(
+            _ESCAPED.sub(lambda found: _UNESCAPED[found[0]], member) for member in _MEMBER.findall(self.source_type)
+        )
 
 
 _METADATA = (  # after the source's columns, where the user asks for them
@@ -150,9 +152,9 @@ _METADATA = (  # after the source's columns, where the user asks for them
 class TableSchema:
     """A table's columns in MySQL's order, and the names of its key columns in key order.
 
-    `skipped` are the names of generated columns that the user left out: rows in the binlog may have them, too.
-    `generated` are the names of those that are copied. `index` is the name of the unique index that is the key, ''
-    where it is not known or the user named the columns.
+    `skipped` are the names of generated columns that the user left out; rows in the binlog may have them.
+    `generated` are the names of generated columns that are copied. `index` is the name of the unique index that is the
+    key, '' if it is not known or the user named the columns.
     """
 
     table: TableId
@@ -166,7 +168,7 @@ class TableSchema:
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
         if len(set(names)) != len(names):
-            raise ValueError(f"{self.table}: two columns of one name")
+            raise ValueError(f"{self.table}: two columns of the same name")
         if not self.key or not set(self.key) <= set(names):
             raise ValueError(f"{self.table}: the key {self.key} is not among the columns")
 
@@ -201,25 +203,25 @@ class TableSchema:
 
     @property
     def declared(self) -> bool:
-        """Whether the key is the user's word, and no index of the server keeps it."""
+        """Whether the user declared the key, and no index of the server keeps it unique."""
         return bool(self.choices.key)
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of its keys is known outside the server: all of their columns are integers."""
+        """Whether the order of keys is known outside the server: all key columns are integers."""
         return all(column.kind in INTEGERS for column in self.key_columns)
 
     @property
     def countable(self) -> bool:
-        """Whether its keys are cut by arithmetic: one integer, but no YEAR, of which MySQL takes 70 for 1970."""
+        """Whether arithmetic can cut the keys: a single integer, but not a YEAR, because MySQL takes 70 for 1970."""
         return self.ordered and len(self.key) == 1 and not self.key_columns[0].source_type.startswith("year")
 
     @property
     def fingerprint(self) -> str:
-        """A short digest of all that decides how a row is mapped; rows of one table carry one fingerprint."""
+        """A short digest of all that decides how a row is mapped; all rows of a table have the same fingerprint."""
         columns = [asdict(column) for column in self.columns]
         for column in columns:
-            if not column["choice"]:  # copies from before there was one stay as they are
+            if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
                 del column["choice"]
         mapped: list[object] = [str(self.table), columns, self.key]
         if self.metadata:

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Self
 
 from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, GtidSet, Position, file_number
+from lakeingest.core.position import FilePosition, GtidSet, Position, is_before, is_within, offsets
 
-LEAST_BYTES = 16 << 20  # worth a reader of their own: fewer are decoded within 0.3 s, and a job of Spark takes longer
+LEAST_BYTES = 16 << 20  # less is decoded within 0.3 s, and starting a job of Spark takes longer
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The transactions after `start`, up to and with the one that ends at `stop`; both are transaction boundaries.
+    """The transactions after `start` that end at or before `stop`; both are transaction boundaries.
 
-    Transactions in `skip` are passed over undecoded: they were executed before the spool opened. Where `history` is
+    Transactions in `skip` are not decoded: they were executed before the spool opened. Where `history` is
     given, it is that of `start`, and is proven while the segment is read.
     """
 
@@ -27,7 +27,7 @@ class Segment:
     history: History | None = None
 
     def __post_init__(self) -> None:
-        if (self.stop.number, self.stop.pos) < (self.start.number, self.start.pos):
+        if is_before(self.stop, self.start):
             raise ValueError(f"a segment ends before it begins: {self.start} to {self.stop}")
 
     @classmethod
@@ -38,7 +38,7 @@ class Segment:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Whether no transaction is in the segment."""
         return self.start == self.stop
 
 
@@ -47,21 +47,15 @@ def cut(
 ) -> list[Segment]:
     """Cut a segment at transaction boundaries into at most `pieces` segments of about as many bytes, in order.
 
-    `boundaries` are known ends of transactions, in any order; those outside the segment, and behind the end of their
-    file, are ignored. `sizes` are the bytes of files, all that the segment is in among them. No piece of several is
-    shorter than `least`; each is as long as its share, but for the gap between boundaries and for `least` at either
-    end.
+    `boundaries` are known ends of transactions, in any order. A boundary outside the segment, or behind the end of its
+    file, is ignored. `sizes` are the bytes of binlog files, and has all files of the segment. If the segment is cut, no
+    piece is shorter than `least`. Pieces differ from an equal share only as far as boundaries and `least` require.
     """
     if whole.empty:
         return []
-    files = sorted(sizes, key=file_number)
-    before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
-
-    def offset(at: FilePosition) -> int:
-        return before[at.file] + at.pos
-
+    offset = offsets(sizes)
     first, last = offset(whole.start), offset(whole.stop)
-    known = [at for at in boundaries if at.pos <= sizes.get(at.file, -1)]
+    known = [at for at in boundaries if is_within(at, sizes)]
     inside = {at: offset(at) for at in known if first < offset(at) < last}
     wanted = min(pieces, (last - first) // least) if inside else 1
     ends = [whole.start]

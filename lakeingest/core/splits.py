@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import GtidSet, Low, Place
+from lakeingest.core.position import GtidSet, Low, Place, low_from_json, low_to_json
 from lakeingest.errors import StateUnreadable
 
 
@@ -40,19 +40,17 @@ class Split:
         doc: dict[str, Any] = {"lower": self.range.lower, "upper": self.range.upper}
         if self.merged_at is not None:
             return doc | {"at": str(self.merged_at)}
-        low = {"gtids": str(self.low)} if isinstance(self.low, GtidSet) else {"place": str(self.low)}
-        return doc | {"low": low, "high": str(self.high)}
+        assert self.low is not None  # noqa: S101 - held by __post_init__
+        return doc | {"low": low_to_json(self.low), "high": str(self.high)}
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
         try:
-            bounds = KeyRange(*(_key(doc[end]) for end in ("lower", "upper")))
+            bounds = range_from_json(doc)
             if "at" in doc:
                 return cls(bounds, merged_at=Place.parse(doc["at"]))
-            mark = doc["low"]
-            low = GtidSet.parse(mark["gtids"]) if "gtids" in mark else Place.parse(mark["place"])
-            return cls(bounds, low, Place.parse(doc["high"]))
+            return cls(bounds, low_from_json(doc["low"]), Place.parse(doc["high"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a split: {doc!r}") from error
 
@@ -104,6 +102,26 @@ class Splits:
         finished = type(self)(self.all + _joined(wave))
         return finished if finished.ordered else type(self)((_as_one(finished.all),))
 
+    def replace_range(self, wave: Iterable[Split]) -> Self:
+        """These splits without the keys of `wave`, and instead its splits, which were read again.
+
+        A split that is cut by the range keeps its mark on both sides. ValueError where the wave has no split, a gap, or
+        one that is merged; where some of its keys are in no finished split; and where only the server knows the order,
+        unless the wave has every key: which rows would go, nobody here can tell, so they are read again as a `Patch`.
+        """
+        new = tuple(wave)
+        if not new or any(split.merged_at is not None for split in new):
+            raise ValueError(f"a range is replaced by splits that were read: {new}")
+        whole = KeyRange(new[0].range.lower, new[-1].range.upper)
+        if not self.all or not KeyRange(None, self.copied_up_to).covers(whole):
+            raise ValueError(f"{whole} has keys whose chunks are still to be read")
+        if not all(split.range.ordered for split in new):
+            new = (_as_one(new),)
+        parts = [(split, split.range.parted(whole)) for split in self.all]
+        before = [replace(split, range=keys) for split, (keys, _, _) in parts if keys is not None]
+        after = [replace(split, range=keys) for split, (_, _, keys) in parts if keys is not None]
+        return type(self)(_joined([*before, *new, *after]))
+
     @property
     def ordered(self) -> bool:
         """Whether it is known here which split a key is in."""
@@ -134,10 +152,16 @@ class Splits:
             raise StateUnreadable(f"not the splits of a table: {error}") from error
 
 
-def _key(bound: list[int | str] | None) -> Key | None:
-    if not (bound is None or (isinstance(bound, list) and all(isinstance(part, int | str) for part in bound))):
-        raise ValueError(f"not a key: {bound!r}")
-    return None if bound is None else tuple(bound)
+def range_from_json(doc: Mapping[str, Any]) -> KeyRange:
+    """The range with the bounds `lower` and `upper` of a JSON document; KeyError or ValueError when it has none."""
+    return KeyRange(*(None if doc[end] is None else key_from_json(doc[end]) for end in ("lower", "upper")))
+
+
+def key_from_json(doc: object) -> Key:
+    """A key that JSON has made a list; ValueError when it is something else."""
+    if not (isinstance(doc, list) and all(isinstance(part, int | str) for part in doc)):
+        raise ValueError(f"not a key: {doc!r}")
+    return tuple(doc)
 
 
 def _as_one(splits: Sequence[Split]) -> Split:

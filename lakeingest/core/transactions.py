@@ -1,4 +1,4 @@
-"""The spooled transactions in binlog order: what low watermarks, GTID sets, are resolved against."""
+"""The spooled transactions in binlog order: low watermarks, which are GTID sets, become places by them."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -22,10 +22,10 @@ class LoggedSegment:
 
 
 class TransactionLog:
-    """The transactions of a spool's segments, in binlog order; `before` is what was executed where it begins.
+    """The transactions of a spool's segments, in binlog order. `before` has the transactions executed before the spool.
 
-    Its memory does not grow with the transactions: only a segment within which a low ends is read, as a stream, and
-    only up to there.
+    Its memory does not grow with the transactions. Only a segment within which a low ends is read, as a stream, and
+    only up to that end.
     """
 
     def __init__(self, segments: Iterable[LoggedSegment], before: GtidSet) -> None:
@@ -37,11 +37,11 @@ class TransactionLog:
         self._counts = [gtids.count for gtids in self._sets]
 
     def places(self, lows: Iterable[Low], covered_from: Place) -> dict[Low, Place]:
-        """Of each low the place up to which the transactions are in it; `covered_from` when none after it is.
+        """For each low, the place up to which it has all transactions; `covered_from` if it has none after that place.
 
-        With binlog_order_commits=ON those in a low are a prefix. A hole means that order was given up, and judging by
-        place would lose or repeat rows: StateUnreadable. SpoolGap when a low lacks a transaction at or before
-        `covered_from`, so that changes which it needs are not in the spool.
+        With binlog_order_commits=ON the transactions of a low are a prefix of the binlog. A hole means that the server
+        did not keep this order; then places would lose or repeat rows: StateUnreadable. SpoolGap when a low lacks a
+        transaction at or before `covered_from`, so that changes which it needs are not in the spool.
         """
         found: dict[Low, Place] = {}
         endings: dict[int, list[Ending]] = {}
@@ -63,9 +63,9 @@ class TransactionLog:
         return found
 
     def _prefix(self, low: GtidSet) -> tuple[int, int]:
-        """How many segments are in `low`, and how many transactions of the one after them, if it is a prefix.
+        """How many segments are in `low`, and how many transactions of the next segment, if `low` is a prefix.
 
-        It is one iff as many transactions from the beginning are in it as it has in all.
+        It is a prefix iff it has as many of the first transactions as it has transactions in all.
         """
         inside = self._counts[-1] - (self._sets[-1] - low).count
         whole = bisect_right(self._counts, inside) - 1

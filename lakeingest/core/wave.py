@@ -6,10 +6,13 @@ as of high; each later change then applies once. (DBLog, section 4; Flink CDC 2.
 changes are upserted by the next merge, so one rule covers both.)
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from lakeingest.core.change import REREAD, ChangeRow
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
+from lakeingest.core.rereads import Patch
 from lakeingest.core.splits import Splits
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.errors import SpoolGap
@@ -23,11 +26,16 @@ class MergePlan:
 
     A merge reads the spool from the *least* mark, never simply from the previous stop: splits of a later wave need
     changes that earlier merges dropped.
+
+    `patches` are the rows that were read again, each with the place of its low. Of a key that is in a patch the rows in
+    order are: its changes up to that place, its row of the patch, its changes after that place. So `marks` are not
+    above the low of a patch for the keys that it is within, though their splits may be merged further than that.
     """
 
     splits: Splits
     marks: tuple[Mark, ...]
     stop: Place
+    patches: tuple[tuple[Patch, Place], ...] = ()
 
     @property
     def start(self) -> Place:
@@ -41,6 +49,13 @@ class MergePlan:
         its last merge. In no finished split: never, its chunk will see it.
         """
         return any(key in keys and mark < place for keys, mark in self.marks) and place <= self.stop
+
+    def patched(self, rows: Mapping[str, Iterable[ChangeRow]]) -> list[ChangeRow]:
+        """The rows of the patches, which `rows` has by name, in their place in the order; `collapse` takes them all.
+
+        They are not asked for by `should_apply`. KeyError where a patch has no rows: it is lost.
+        """
+        return [replace(row, place=low, ordinal=REREAD) for patch, low in self.patches for row in rows[patch.name]]
 
 
 def marks_of(splits: Splits, log: TransactionLog, covered_from: Place) -> list[Place]:
@@ -58,25 +73,50 @@ def marks_of(splits: Splits, log: TransactionLog, covered_from: Place) -> list[P
     return marks
 
 
-def plan_merge(splits: Splits, stop: Place, log: TransactionLog, covered_from: Place) -> MergePlan:
-    """Plan the merge of all finished splits to `stop`.
+def plan_merge(
+    splits: Splits, stop: Place, log: TransactionLog, covered_from: Place, patches: Sequence[Patch] = ()
+) -> MergePlan:
+    """Plan the merge of all finished splits, and of all patches, to `stop`.
 
     The spool holds every change of the table from `covered_from` to `stop`, and `log` its transactions. ValueError when
-    `stop` is before a split's high watermark or last stop, or when chunks are missing and only the server knows of
-    which keys; SpoolGap when a mark is older than the spool, so that
-    changes would be missing.
+    `stop` is before the high watermark of a split or a patch or before a split's last stop, or when chunks are missing
+    and only the server knows of which keys, or there are patches; SpoolGap when a mark or the low of a patch is older
+    than the spool, so that changes would be missing.
     """
     if not splits.all:
         raise ValueError("nothing to merge: no split is finished")
     if not splits.ordered:
         raise ValueError("a merge before the last chunk, of keys whose order only the server knows")
-    late = max(split.floor for split in splits.all)
+    if patches and not splits.complete:
+        raise ValueError("a patch before the last chunk, which would bring its rows once more")
+    late = max([*(split.floor for split in splits.all), *(patch.high for patch in patches)])
     if stop < late:
         raise ValueError(f"a merge to {stop} would end before {late}, which a split has already seen")
-    marks: list[Mark] = []
-    for split, mark in zip(splits.all, marks_of(splits, log, covered_from), strict=True):
-        if marks and marks[-1][1] == mark:
-            marks[-1] = (KeyRange(marks[-1][0].lower, split.range.upper), mark)
+    places = log.places({patch.low for patch in patches}, covered_from)
+    marks: Iterable[Mark] = zip((split.range for split in splits.all), marks_of(splits, log, covered_from), strict=True)
+    for patch in patches:
+        marks = _lowered(list(marks), patch.within, places[patch.low])
+    return MergePlan(splits, _joined(marks), stop, tuple((patch, places[patch.low]) for patch in patches))
+
+
+def _lowered(marks: Iterable[Mark], within: KeyRange, low: Place) -> Iterator[Mark]:
+    """The marks, of the keys in `within` none above `low`."""
+    for keys, mark in marks:
+        before, inside, after = keys.parted(within)
+        if before is not None:
+            yield before, mark
+        if inside is not None:
+            yield inside, min(mark, low)
+        if after is not None:
+            yield after, mark
+
+
+def _joined(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    """Neighbours with one mark as one."""
+    joined: list[Mark] = []
+    for keys, mark in marks:
+        if joined and joined[-1][1] == mark:
+            joined[-1] = (KeyRange(joined[-1][0].lower, keys.upper), mark)
         else:
-            marks.append((split.range, mark))
-    return MergePlan(splits, tuple(marks), stop)
+            joined.append((keys, mark))
+    return tuple(joined)

@@ -16,7 +16,7 @@ def answering_docker() -> str:
     """The docker program, if a daemon on this machine answers it; OperatorNeeded says why not."""
     docker = shutil.which("docker")
     if docker is None:
-        raise OperatorNeeded("there is no docker on PATH")
+        raise OperatorNeeded("docker is not on PATH")
     daemon = os.environ.get("DOCKER_HOST", "")
     if daemon.startswith(("tcp:", "ssh:")):
         raise OperatorNeeded("DOCKER_HOST is another machine, whose loopback is not ours")
@@ -25,7 +25,7 @@ def answering_docker() -> str:
 
 
 def fetch_image(docker: str, image: str, say: Callable[[str], None]) -> None:
-    """Have the image on this machine."""
+    """Fetch the image unless this machine has it."""
     try:
         _docker([docker, "image", "inspect", "--format", "{{.Id}}", image], _ANSWER_SECONDS)
     except OperatorNeeded:
@@ -34,16 +34,16 @@ def fetch_image(docker: str, image: str, say: Callable[[str], None]) -> None:
 
 
 def run_command(docker: str, flavor: Flavor, name: str, address: str, options: list[str]) -> list[str]:
-    """The command that runs a server at `address` until it ends, and then leaves nothing behind.
+    """The command that runs a server at `address` and leaves nothing behind when it ends.
 
-    `--init`: a signal also ends the image's set-up script, which as process 1 would ignore it.
+    `--init`: a signal also ends the image's set-up script, which would ignore it as process 1.
     """
     place = ["--name", name, "--publish", f"{address}:3306", "--env", flavor.password_variable]
     return [docker, "run", "--rm", "--init", "--pull", "never", *place, flavor.image, *options]
 
 
 def remove(docker: str, name: str) -> None:
-    """Remove a container and its data; one that is gone already is fine."""
+    """Remove a container and its data; it may be gone already."""
     subprocess.run(
         [docker, "rm", "--force", "--volumes", name],
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""A real server from Debian's packages, unpacked into a cache folder: no root, the system stays untouched.
+"""A real server from Debian's packages, unpacked into a cache folder; it needs no root and does not touch the system.
 
-It is of another suite than the machine may be, and built for that one's C library. So its libraries come along, and
-their own loader runs it: the machine's C library does not matter. apt checks signatures as ever; its state is private.
+Its suite may differ from the machine's, and so may its C library. Its libraries are unpacked, too, and their loader
+runs it: the machine's C library does not matter. apt checks signatures as usual; its state is private.
 """
 
 import fcntl
@@ -79,7 +79,7 @@ def require(flavor: Flavor, command: list[str]) -> None:
 def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:
     """The command of the server in the cache. An empty cache is filled by one process, others wait.
 
-    The cache is in the user's cache folder, or under `folder` where that cannot be written.
+    The cache is in the user's cache folder, or under `folder` if that is not writable.
     """
     kind = flavor.name.lower().replace(" ", "-")
     places = [cache / f"{kind}-{platform.machine()}" for cache in caches(folder)]
@@ -100,7 +100,7 @@ def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[s
 
 
 def caches(folder: Path) -> list[Path]:
-    """The folders that may hold the cache, the best first. A HOME that we cannot enter is none."""
+    """The folders that may hold the cache, the best first. A HOME that we cannot enter is left out."""
     fallback = folder / "cache"
     if own := os.environ.get("LAKEINGEST_CACHE"):
         return [Path(own).absolute(), fallback]
@@ -115,14 +115,14 @@ def caches(folder: Path) -> list[Path]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock among processes; it is free again when its holder dies."""
+    """Hold a lock among processes; the kernel releases it when its holder dies."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _command(flavor: Flavor, root: Path) -> list[str]:
-    """The command of the server that is unpacked in `root`; OperatorNeeded if none is."""
+    """The command of the server that is unpacked in `root`; OperatorNeeded if there is none."""
     usr = root / "usr"
     program = str(usr / "sbin" / flavor.program)
     loaders = sorted(found for top in (root, usr) for found in top.glob("lib/*/ld-linux*.so.*"))
@@ -143,21 +143,21 @@ def _runs(flavor: Flavor, place: Path) -> bool:
 
 
 def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
-    """Fetch and unpack the server; `place` has all of it or is not touched. The caller holds the lock."""
+    """Fetch and unpack the server; `place` is complete afterwards or not touched. The caller holds the lock."""
     for left in place.parent.glob(f"{_PARTIAL}*"):
-        shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)  # left by a killed process
     with tempfile.TemporaryDirectory(prefix=_PARTIAL, dir=place.parent) as name:
         work = Path(name)
         root = work / "root"
         for package in _fetch(flavor, work, say):
             _run(["dpkg-deb", "--extract", str(package), str(root)], work)
-        shutil.rmtree(root / "usr" / "bin", ignore_errors=True)  # tools that nobody calls, a third of the size
+        shutil.rmtree(root / "usr" / "bin", ignore_errors=True)  # unused tools, a third of the size
         try:
             require(flavor, _command(flavor, root))
         except OperatorNeeded as reason:
             raise OperatorNeeded(f"the unpacked server {reason}") from reason
         if place.exists():
-            shutil.rmtree(place)  # it does not run, or nothing would have been fetched
+            shutil.rmtree(place)  # a server that does not run: otherwise nothing would be fetched
         root.rename(place)
 
 

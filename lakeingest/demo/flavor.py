@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-# What lakeingest asks of a source, durable as in production; sizes that suit a laptop.
+# What lakeingest needs of a source, as durable as in production, with sizes for a laptop.
 _SETTINGS = {
     "server_id": "1",
     "log_bin": "binlog",
@@ -24,11 +24,11 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A server program: its versions that will do, where it comes from, and its own settings.
+    """A server program: its supported versions, where it comes from, and its settings.
 
-    `before` is the first version that is too new, if any is. `package` is that of a Debian `suite`. `image` is the
-    official one, and `password_variable` of the environment tells it its administrator's password: an argument list is
-    readable by every user of the machine.
+    `before` is the first version that is too new, if any. `package` is a package of a Debian `suite`. `image` is the
+    official container image, which takes the administrator's password from the environment variable
+    `password_variable`: every user of the machine can read an argument list.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Flavor:
 
     @property
     def is_mariadb(self) -> bool:
-        """Whether it is, which is set up in another way."""
+        """Whether it is MariaDB, whose set-up differs."""
         return self.program == "mariadbd"
 
     @property
     def wanted(self) -> str:
-        """What may be installed to have it."""
+        """The versions that a user may install."""
         wanted = f"{'MariaDB' if self.is_mariadb else 'MySQL'} {_version(self.oldest)} or newer"
         return wanted if self.before is None else f"{wanted}, before {_version(self.before)}"
 
@@ -63,7 +63,7 @@ MYSQL = Flavor(
     oldest=(8, 4),
     before=None,
     package="mysql-server-core",
-    suite="sid",  # the only suite that has it
+    suite="sid",  # the only suite with this package
     image="mysql:8.4",
     password_variable="MYSQL_ROOT_PASSWORD",  # noqa: S106 - the name of a variable
     settings=_SETTINGS
@@ -72,7 +72,7 @@ MYSQL = Flavor(
         "enforce_gtid_consistency": "ON",
         "mysqlx": "OFF",
         "secure_file_priv": "NULL",
-        "innodb_use_native_aio": "OFF",  # else about 20 servers use up what Linux allows a machine (fs.aio-max-nr)
+        "innodb_use_native_aio": "OFF",  # with it, about 20 servers reach the limit of the machine (fs.aio-max-nr)
     },
 )
 

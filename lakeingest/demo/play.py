@@ -21,9 +21,9 @@ from lakeingest.errors import OperatorNeeded, VerificationFailed
 from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, WaveCommitted
 from lakeingest.pipeline.queries import queries
 
-CHANGES = 20_000  # what the reference decoder takes in its stride
+CHANGES = 20_000  # few enough for the reference decoder
 MARKER = ".lakeingest-demo"
-CHUNKS = 100  # about so many in all, so that a small shop takes several waves too
+CHUNKS = 100  # about so many in all, so that also a small shop takes several waves
 LEAST_CHUNK_ROWS = 200
 
 
@@ -82,7 +82,7 @@ def play(folder: Path, target: str, rows: int, seed: int, out: Console) -> None:
 
 
 def _observer(tally: Tally, workload: Workload, size: Sizes, draw: Observer) -> Observer:
-    """Count and draw; let the writers go on as the copy does, and end them before the last stop is read."""
+    """Count and draw events; pace the writers by the copy, and end them before the last stop is read."""
 
     def observe(event: Event) -> None:
         tally.count(event)
@@ -116,7 +116,7 @@ def _report(
 
 
 def _config(folder: Path, target: str, server: LocalServer, rows: int) -> Config:
-    """The demo's pipeline.yml, left in the folder to be read; its password is a variable, as it should be."""
+    """Write the demo's pipeline.yml into the folder; its password is a variable, as in production."""
     doc = {
         "version": 1,
         "name": "demo",
@@ -143,7 +143,9 @@ def _clear(folder: Path) -> None:
     try:
         if folder.exists() and any(folder.iterdir()):
             if not (folder / MARKER).exists():
-                raise OperatorNeeded(f"{folder} is not empty and not a demo's; choose another one with --dir")
+                raise OperatorNeeded(
+                    f"{folder} is not empty and not a folder of the demo; choose another one with --dir"
+                )
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARKER).touch()

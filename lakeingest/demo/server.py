@@ -1,6 +1,6 @@
-"""A server of our own, for the demo and the tests: on loopback, throw-away data, gone with its context.
+"""A local server for the demo and the tests: on loopback, with temporary data, removed at the end of its context.
 
-Three ways to get one are tried in order: a program of this machine, a container, Debian's packages.
+Three sources are tried in order: a program of this machine, a container, Debian's packages.
 """
 
 import os
@@ -27,7 +27,7 @@ from lakeingest.errors import OperatorNeeded
 
 HOST = "127.0.0.1"
 USER = "root"
-# Where distributions put servers; for plain users this folder is often not on PATH.
+# Where distributions install servers; this folder is often not on the PATH of plain users.
 SYSTEM_PROGRAMS = Path("/usr/sbin")
 START_SECONDS = 120.0
 
@@ -37,7 +37,7 @@ _DIE_WITH_PARENT = """
 import ctypes, os, sys
 PR_SET_PDEATHSIG = 1
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(sys.argv[1]))
-if os.getppid() == int(sys.argv[2]):  # else the parent died before the line above
+if os.getppid() == int(sys.argv[2]):  # otherwise the parent died before the line above
     os.execv(sys.argv[3], sys.argv[3:])
 """
 
@@ -67,16 +67,16 @@ def local_server(
     flavor: Flavor = MYSQL,
     program: Path | None = None,
 ) -> Iterator[LocalServer]:
-    """A fresh server with a binlog, its data under `folder`; at the end both are gone.
+    """A new server with a binlog and its data under `folder`; at the end both are removed.
 
-    It is `program` where that is given, a server with its own folder; else one is looked for.
+    `program` is a server in its own folder; without it one is looked for.
 
     `settings` add to the flavor's or replace them; an empty value is an option without one (`skip_log_bin`).
-    `say` gets a line before anything slow. The server dies with the thread that entered the context, however
-    that ends. OperatorNeeded if no way leads to a server; the message has the reason of each.
+    `say` gets a line before each slow step. The server dies with the thread that entered the context, however
+    that ends. OperatorNeeded if no source has a server; the message has the reason of each.
     """
     with _reserved_port(port):
-        pass  # a port that is taken is no reason to try another way
+        pass  # another source would not help if the port is taken
     folder = folder.absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def _installed(flavor: Flavor) -> list[str]:
             reasons.append(f"{program} {reason}")
         else:
             return command
-    raise OperatorNeeded("; ".join(reasons) or "there is none")
+    raise OperatorNeeded("; ".join(reasons) or "none is installed")
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def _container(
     password = secrets.token_urlsafe(16)
     name = f"lakeingest-mysql-{secrets.token_hex(6)}"
     with _reserved_port(port) as chosen:
-        pass  # only looked up: Docker wants to bind it itself
+        pass  # only looked up: Docker binds it itself
     with _home(folder) as home, ExitStack() as last:
         last.callback(container.remove, docker, name)
         log = home / "server.log"
@@ -214,9 +214,9 @@ def _home(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _reserved_port(port: int | None) -> Iterator[int]:
-    """A free loopback port, the wanted one or any; inside the block it is kept for a server that we start.
+    """A free loopback port, the wanted one or any; inside the block it is reserved for a server that we start.
 
-    Linux lets one socket listen on a port that another has bound, if both ask for address reuse.
+    Linux lets a socket listen on a port that another socket has bound, if both ask for address reuse.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -238,9 +238,9 @@ def _child(
     environment: Mapping[str, str] | None = None,
     stdin: TextIO | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program that does not outlive us; it is killed at the end of the block.
+    """Run a program that ends with this process at the latest; it is killed at the end of the block.
 
-    Killed, not shut down: its data are thrown away, so a clean end would only cost time.
+    A clean shutdown would only take time, because its data is removed.
     """
     if sys.platform == "linux":
         launch = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT]

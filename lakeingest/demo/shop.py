@@ -54,7 +54,7 @@ def sizes(rows: int) -> Sizes:
 
 
 def build(connection: pymysql.Connection, rows: int, seed: int) -> Sizes:
-    """Create the shop and fill it with `rows` rows, the same for the same seed. The server makes up the values."""
+    """Create the shop and fill it with `rows` rows, the same for the same seed. The server generates the values."""
     size = sizes(rows)
     statements = (
         f"CREATE DATABASE {DATABASE}",

@@ -21,10 +21,10 @@ Change = tuple[str, tuple[object, ...]]
 
 
 class Workload:
-    """Writers on threads of their own; a context manager that ends them.
+    """Writers on separate threads; a context manager that ends them.
 
-    They make `changes` row changes in all, but never more than the share of them that was allowed so far, so that the
-    changes spread over the whole of a copy.
+    They make `changes` row changes in all, but never more than the share that was allowed so far, so that the changes
+    are spread over the whole copy.
     """
 
     def __init__(self, server: LocalServer, size: Sizes, changes: int, seed: int) -> None:
@@ -47,11 +47,11 @@ class Workload:
             thread.join()
 
     def allow(self, share: float) -> None:
-        """From now on this share of all changes may have been made."""
+        """Allow the writers this share of all changes from now on."""
         self._allowed = max(self._allowed, min(self._quota, round(self._quota * share)))
 
     def finish(self) -> None:
-        """Let the writers make what is left, and wait for them; raises what ended one of them."""
+        """Let the writers make the remaining changes, and wait for them; raises the error of a writer."""
         self.allow(1)
         for thread in self._threads:
             thread.join()
@@ -89,10 +89,10 @@ class Workload:
                 raise
             connection.rollback()
             return
-        kept = chance.random() >= _ROLLED_BACK
-        (connection.commit if kept else connection.rollback)()
+        commits = chance.random() >= _ROLLED_BACK
+        (connection.commit if commits else connection.rollback)()
         with self._lock:
-            if kept:
+            if commits:
                 self.made += rows
             else:
                 self.rolled_back += 1

@@ -1,1 +1,1 @@
-"""The target edge: tables of the lake that hold their own progress."""
+"""The target edge: tables of the lake, which carry their own progress."""

@@ -1,4 +1,4 @@
-"""What the lake is kept on can fail: errors of files, SQLite, PyArrow, PyIceberg and the JVM get one of our names."""
+"""Failures of the lake's storage: errors of files, SQLite, PyArrow, PyIceberg and the JVM under our names."""
 
 import functools
 import re
@@ -20,7 +20,7 @@ from lakeingest.lake.target import Target
 _ICEBERG = "org.apache.iceberg.exceptions."
 _REFUSED = {
     *(_ICEBERG + name for name in ("CommitFailedException", "CommitStateUnknownException", "ValidationException")),
-    "java.nio.channels.OverlappingFileLockException",  # by another thread of this process
+    "java.nio.channels.OverlappingFileLockException",  # held by another thread of this process
 }
 
 
@@ -32,7 +32,7 @@ Format = TypeVar("Format", bound=Target)
 def names_storage_errors(
     method: Callable[Concatenate[Format, Given], Answer],
 ) -> Callable[Concatenate[Format, Given], Answer]:
-    """A method of a target with what fails in its storage under our names."""
+    """Decorate a method of a target: a failure of its storage is raised under one of our names."""
 
     @functools.wraps(method)
     def named(self: Format, /, *given: Given.args, **options: Given.kwargs) -> Answer:
@@ -44,11 +44,11 @@ def names_storage_errors(
 
 @contextmanager
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
-    """Name what fails while the files in `where` and the `catalog` of them are read and written.
+    """Name a failure of the block, which reads and writes the files in `where` and their `catalog`.
 
     StorageFailed: no space, no permission, a broken disk or database. StateUnreadable: a file is gone or damaged.
-    Retryable: another process holds the catalog, or commits to the same table, or memory is short. Everything else
-    passes as it is.
+    Retryable: another process holds the catalog, or memory is short. StaleWriter: another writer commits to the same
+    table. Every other error passes unchanged.
     """
     try:
         yield
@@ -69,7 +69,7 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
     except Exception as error:
         if _is_of_avro(error):
             raise unreadable(where, f"a manifest: {type(error).__name__}: {error}") from error
-        # what PySpark did not translate, and what it did
+        # the first is an exception that PySpark did not translate, the second one that it did
         java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         named = None if java is None else _of_jvm(_causes(java), where, catalog)
         if named is None:
@@ -79,9 +79,9 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
 
 @contextmanager
 def parsed(path: str) -> Iterator[None]:
-    """Name what PyArrow says of the contents of a file of the lake, which it reads within the block: StateUnreadable.
+    """StateUnreadable when PyArrow cannot make sense of the file of the lake that the block reads.
 
-    What the file system says of it, and a lack of memory, is for `storage_errors`.
+    Errors of the file system, and a lack of memory, are left to `storage_errors`.
     """
     try:
         yield
@@ -90,13 +90,13 @@ def parsed(path: str) -> Iterator[None]:
     except (pa.ArrowException, NotProjectable) as error:
         raise unreadable(path, str(error)) from error
     except OSError as error:
-        if error.errno is not None:  # without a number it is PyArrow's: the contents make no sense
+        if error.errno is not None:  # an error of PyArrow about the contents has no number
             raise
         raise unreadable(path, str(error)) from error
 
 
 def _is_of_avro(error: Exception) -> bool:
-    """Whether PyIceberg was reading a manifest, or a list of them: a damaged one makes it raise almost anything."""
+    """Whether PyIceberg was reading a manifest or a manifest list; of a damaged file it raises almost any error."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(
         frame.f_globals.get("__name__") == AvroFile.__module__
@@ -107,30 +107,30 @@ def _is_of_avro(error: Exception) -> bool:
 
 
 def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str) -> LakeIngestError | None:
-    """The name of a chain of causes, None when it is no matter of storage: the outermost that is one decides."""
+    """Our error for a chain of causes; None if no cause is a failure of storage. The outermost one counts."""
     iceberg = None
-    for kinds, told in causes:
+    for kinds, message in causes:
         if kinds & _REFUSED:
             return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")
-        unpacked = re.search(r"Cannot unpack [^[]*", told)
+        unpacked = re.search(r"Cannot unpack [^[]*", message)
         if "java.lang.UnsatisfiedLinkError" in kinds or unpacked:
-            reason = unpacked[0].strip() if unpacked else told
+            reason = unpacked[0].strip() if unpacked else message
             return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", reason)
         if "java.sql.SQLException" in kinds:
-            return _of_database(catalog, told)
-        if "java.io.FileNotFoundException" in kinds and ("does not exist" in told or "No such file" in told):
-            return unreadable(where, told)
+            return _of_database(catalog, message)
+        if "java.io.FileNotFoundException" in kinds and ("does not exist" in message or "No such file" in message):
+            return unreadable(where, message)
         if any(kind.startswith(_ICEBERG) for kind in kinds):
-            iceberg = told
+            iceberg = message
         if any(kind.endswith("EOFException") for kind in kinds):
-            return None if iceberg is None else unreadable(where, iceberg)  # None: a Python worker has died
+            return None if iceberg is None else unreadable(where, iceberg)  # None: a Python worker died
         if "java.io.IOException" in kinds and not any(kind.startswith("java.net.") for kind in kinds):
-            return _failed(f"{where}, or a folder that Spark works in,", told)
+            return _failed(f"{where}, or a folder that Spark works in,", message)
     return None
 
 
 def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
-    """Of a Java exception and its causes: the names of its class and those above it, and its message's first line."""
+    """For a Java exception and each of its causes: the names of its classes, and the first line of its message."""
     while java is not None:
         kinds, kind = set(), java.getClass()
         while kind is not None:
@@ -140,23 +140,24 @@ def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
         java = java.getCause()
 
 
-def _of_database(catalog: Path | str, told: str) -> LakeIngestError:
-    # two processes that open a new catalog both make its tables
-    return _held(catalog) if "locked" in told or "already exists" in told else _failed(catalog, told)
+def _of_database(catalog: Path | str, message: str) -> LakeIngestError:
+    # two processes that open a new catalog at the same time both create its tables
+    return _held(catalog) if "locked" in message or "already exists" in message else _failed(catalog, message)
 
 
 def _held(catalog: Path | str) -> Retryable:
     return Retryable(f"{catalog} is held by another process; run the same command again")
 
 
-def _failed(what: Path | str, told: str) -> StorageFailed:
+def _failed(what: Path | str, message: str) -> StorageFailed:
     return StorageFailed(
-        f"{what} cannot be read or written: {told}; make room or repair it, then run the same command again"
+        f"{what} cannot be read or written: {message}; make room or repair it, then run the same command again"
     )
 
 
-def unreadable(where: Path | str, told: str) -> StateUnreadable:
-    """The error for a file that is gone, or that does not hold what it should."""
+def unreadable(where: Path | str, message: str) -> StateUnreadable:
+    """The error for a file that is gone or damaged."""
     return StateUnreadable(
-        f"{where}: a file is gone or damaged: {' '.join(told.split())}; restore it, or drop the table to copy it again"
+        f"{where}: a file is gone or damaged: {' '.join(message.split())}; restore it, or drop the table to copy it"
+        " again"
     )

@@ -1,4 +1,4 @@
-"""Preflight of the target: what it already holds under our tables' names. Nothing is made or changed."""
+"""Preflight of the target: what it already holds under the names of our tables. It changes nothing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from lakeingest.lake.target import Staged, Target
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies that are there, and by table why what is there cannot be gone on with.
+    """The copies that the lake has, and by table why a run cannot continue with what it found.
 
-    `unopened` is why the catalog cannot tell, None when it can.
+    `unopened` is why the catalog cannot be opened, None when it can.
     """
 
-    there: Mapping[TableId, Staged] = field(default_factory=dict)
+    staged: Mapping[TableId, Staged] = field(default_factory=dict)
     refused: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
     unopened: LakeIngestError | None = None
 
 
 def copied(target: Target, settings: config.Target) -> list[TableId]:
-    """The tables that a name in the lake is the target of, whether the source still has them or not."""
+    """The source tables whose copies the lake names, whether the source still has them or not."""
     if not target.exists():
         return []
     found = (settings.source_of(namespace, name) for namespace, name in target.names())
@@ -30,13 +30,13 @@ def copied(target: Target, settings: config.Target) -> list[TableId]:
 
 
 def copies(target: Target, tables: Iterable[TableId]) -> Copies:
-    """What the lake holds of the tables; one that is not there yet holds nothing."""
+    """What the lake holds of the tables; nothing if the lake does not exist yet."""
     try:
         if not target.exists():
             return Copies()
     except LakeIngestError as error:
         return Copies(unopened=error)
-    there: dict[TableId, Staged] = {}
+    found: dict[TableId, Staged] = {}
     refused: dict[TableId, LakeIngestError] = {}
     for table in tables:
         try:
@@ -45,5 +45,5 @@ def copies(target: Target, tables: Iterable[TableId]) -> Copies:
             refused[table] = error
         else:
             if staged is not None:
-                there[table] = staged
-    return Copies(there, refused)
+                found[table] = staged
+    return Copies(found, refused)

@@ -1,8 +1,9 @@
-"""What the pipeline asks of a lake format; one file implements it for each, its functions in this order."""
+"""What the pipeline asks of a lake format. Each format implements it in one file, its functions in this order."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 class Staged:
     """A table of the lake as its last marked staging commit left it.
 
-    `version` names that commit; `published` is the version that readers see, None before the first publish. Where
-    someone's compaction is what readers see, and staging was not yet built on it, `version` is that. `lost` says which
-    file was gone or damaged where `recover` went back to an older commit, whose files are whole.
+    `version` names that commit; `published` is the version that readers see, None before the first publish. If readers
+    see someone else's compaction, and staging is not yet built on it, `version` is that compaction. `lost` names the
+    file that was gone or damaged, if `recover` went back to an older commit for it.
     """
 
     progress: Progress
@@ -43,28 +44,38 @@ class Effects:
     deleted: int
 
 
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a table consists of: the files of rows and of deletes that readers open, their bytes, and its snapshots."""
+
+    files: int
+    deletes: int
+    bytes: int
+    snapshots: int
+
+
 class Writer(Protocol):
-    """Writes rows as data files, on an executor; pickled to get there. Files are part of no table until committed."""
+    """Writes rows as data files on an executor, to which it is pickled. Files are part of no table until committed."""
 
     def write(self, rows: pa.Table) -> bytes:
-        """Write the rows to files of their own names; what comes back is for `commit_wave`."""
+        """Write the rows to new files; the answer is for `commit_wave`."""
 
 
-Bounds = tuple[Any, Any]  # the least and the greatest value of a column, as Arrow gives them and orders them
+Bounds = tuple[Any, Any]  # the least and the greatest value of a column, in Arrow's order
 
 
 class Merger(Protocol):
-    """Turns collapsed changes into files, on executors; pickled to get there.
+    """Turns collapsed changes into files on executors, to which it is pickled.
 
-    The changes are cut into ranges of the key; each is asked for what it replaces, then its new rows are written.
+    The changes are cut into ranges of the key: for each range, `replace` comes first, then `write`.
     """
 
     @property
     def keeps_deletes(self) -> bool:
-        """Whether the rows of keys that are gone are written too, with `core.change.DELETED`."""
+        """Whether deleted keys are written as rows, too, marked in `core.change.DELETED`."""
 
     def replace(self, changes: pa.Table) -> bytes:
-        """Take away the rows that these changes replace; they have the key's columns and `core.change.DELETED`."""
+        """Delete the rows that these changes replace; the changes have the key's columns and `core.change.DELETED`."""
 
     def write(self, rows: pa.Table) -> bytes:
         """Write new rows; with `keeps_deletes` they have `core.change.DELETED`.
@@ -74,35 +85,43 @@ class Merger(Protocol):
         """
 
 
+class KeyReader(Protocol):
+    """Reads keys of a commit's rows, on an executor; pickled to get there."""
+
+    def read(self) -> pa.Table:
+        """The key columns of the rows, with the types of the format."""
+
+
 class Target(Protocol):
     """Tables that carry their own progress.
 
     Every commit asserts that staging is where the given `Staged` left it and
     carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then.
-    A process may die anywhere: `recover` finds each step done or not begun. What fails where tables are kept is a
-    StorageFailed, a file that is gone a StateUnreadable. Opening one makes nothing.
+    A process may die anywhere: `recover` finds each step done or not begun. A failure of the storage is StorageFailed,
+    a missing file StateUnreadable. To open a target creates nothing.
     """
 
     def exists(self) -> bool:
-        """Whether there is anything yet to look for tables in; it is opened then."""
+        """Whether the lake exists; it is opened then."""
 
     def names(self) -> Collection[tuple[str, str]]:
-        """The namespace and name of every table that is there, whoever made it; of ours also before they are shown."""
+        """The namespace and name of every table, whoever made it; of ours also before their first publish."""
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Names what fails in the storage of the tables within the block: rows are read late."""
+        """Names a failure of the tables' storage within the block; Spark reads rows only when they are used."""
 
     def recover(self, table: TableId) -> Staged | None:
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
 
-        What readers see is in its history: where someone compacted that, or removed staging, staging is built on it
-        anew, with the progress that it had; a table that nobody has seen is dropped then. Where files of the last
-        commits are gone or damaged, staging, and main if it must, go back to the newest commit that is whole.
-        NotOurTable and ForeignWrite when someone else made the table, or changed its rows, columns or partitions.
+        The commit's history contains what readers see. If someone compacted that or removed staging, staging is built
+        on it again, with the same progress; a table without a published commit is dropped instead. If files of the last
+        commits are gone or damaged, staging, and main if necessary, go back to the newest commit with all its files.
+        NotOurTable when someone else made the table; ForeignWrite when someone else changed its rows, columns or
+        partitions.
         """
 
     def inspect(self, table: TableId) -> Staged | None:
-        """What `recover` would answer; nothing is changed, so it is safe beside a run."""
+        """What `recover` would answer. It changes nothing, so it is safe while a run is at work."""
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """An empty table, invisible to readers until its first publish; StaleWriter when another run made it first."""
@@ -117,7 +136,7 @@ class Target(Protocol):
         """Append a wave's files and its progress in one commit."""
 
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> Merger:
-        """For the executors: of changes whose keys begin with a value within the bounds; None: with any."""
+        """For the executors. The first column of each changed key is within the bounds; None: it may have any value."""
 
     def commit_merge(
         self,
@@ -126,35 +145,52 @@ class Target(Protocol):
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """All that mergers have written, in one commit; `open_spark` is called where that takes a job of Spark.
+        """Commit everything that mergers have written; `open_spark` is called if that takes a Spark job.
 
-        `after` answers the progress of that commit; it is called right before it, when the effects are known.
+        `after` answers the progress of that commit; it is called just before, when the effects are known.
         """
 
+    def keys(
+        self, staged: Staged, open_spark: "Callable[[], SparkSession]", key: Sequence[str], bounds: Bounds | None
+    ) -> Sequence[KeyReader]:
+        """Readers of all keys of a commit whose first value is within the bounds (None: any), and maybe of others."""
+
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """A commit of nothing but progress."""
+        """A commit of progress alone."""
 
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
 
     def count(self, table: TableId, version: int) -> int | None:
-        """The rows of one commit by what the format says of itself; None where only a read can tell."""
+        """The number of rows of one commit, from metadata; None where only a read can tell."""
 
     def publish(
         self, staged: Staged, open_spark: "Callable[[], SparkSession]", properties: Mapping[str, str]
     ) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically; `open_spark` as in `commit_merge`.
 
-        StateUnreadable when a file of the commit is gone or damaged, or a key is in it twice.
-        Refused when they no longer see `staged.published`: MainMoved when someone compacted it, ForeignWrite when
-        someone changed its rows, StaleWriter when another run of ours published.
+        StateUnreadable when a file of the commit is gone or damaged, or two of its rows have the same key.
+        When readers no longer see `staged.published`: MainMoved if someone compacted it, ForeignWrite if someone
+        changed its rows, StaleWriter if another run of ours published.
         """
 
+    def maintain(self, staged: Staged) -> Staged:
+        """The rows that readers see in fewer files, without old snapshots: one marked commit on staging.
+
+        `staged` itself where there is nothing to do. Snapshots of branches and tags of others stay.
+        """
+
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """Delete files older than `age` that nothing refers to; how many, and their bytes."""
+
+    def inventory(self, table: TableId) -> Inventory:
+        """What the table that readers see consists of."""
+
     def properties(self, table: TableId) -> Mapping[str, str]:
-        """Those that the last publish was given."""
+        """The properties of the last publish."""
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The format's own names of the types that hold every value of the columns exactly.
+        """The format's names of the types that hold every value of the columns exactly.
 
-        UnsupportedTable where it cannot have such a column, or such a key.
+        UnsupportedTable when the format does not allow such a column or such a key.
         """

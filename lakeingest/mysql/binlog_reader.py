@@ -1,4 +1,4 @@
-"""One segment of the binlog, dumped by the server as it would be for a replica, to Arrow batches."""
+"""Reads a segment of the binlog, which the server sends as to a replica, to Arrow batches."""
 
 import struct
 from collections import Counter
@@ -10,7 +10,7 @@ import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
 from lakeingest.core.history import History
-from lakeingest.core.position import FILE_START, FilePosition, file_start
+from lakeingest.core.position import FILE_START, FilePosition, file_start, is_before
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
@@ -21,12 +21,12 @@ from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_c
 from lakeingest.mysql.wire.grammar import other_history
 from lakeingest.rows import Part
 
-__all__ = ["Part", "SegmentFacts", "can_begin_at", "dumped", "read_event", "read_segment"]
+__all__ = ["Part", "SegmentFacts", "can_begin_at", "dump_events", "read_event", "read_segment"]
 
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
-_WITH_ANNOTATIONS = 2  # of MariaDB: leave no event out, or positions do not add up
-_GTIDS_KNOWN = 4  # to MariaDB: send GTIDs as they are
+_WITH_ANNOTATIONS = 2  # MariaDB: send all events, or positions do not add up
+_GTIDS_KNOWN = 4  # MariaDB: send GTID events unchanged
 _DUMP = struct.Struct("<IHI")
 _FATAL_READING = 1236
 _INTERRUPTED = 1317
@@ -35,10 +35,10 @@ _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERR
 
 @dataclass(slots=True)
 class SegmentFacts:
-    """What a reader learns of a segment as a whole.
+    """Facts of a segment as a whole.
 
-    `nulled` counts the values of new rows that are NULL only because the user chose so; `history` is what was seen of
-    the binlog at the segment's stop.
+    `nulled` counts the values of new rows that are NULL only because the user chose so; `history` is the evidence of
+    the binlog's history at the segment's stop.
     """
 
     nulled: Counter[TableId] = field(default_factory=Counter)
@@ -56,35 +56,34 @@ def read_segment(
 
     Rows of a table, and those of the log, are in binlog order. They count only when the iterator ends without an
     error; then `facts` are those of the whole segment. Where the segment has the history of its start, that is proven
-    before anything is given out.
+    before the first part.
 
-    The connection must be fresh and is of no use afterwards; closing it is the caller's. No replica has
-    `server_id`. BinlogGone when the server does not have this segment; SourceAway when the connection
-    broke; SchemaChanged, UnsupportedEvent or UnsupportedValue when something in it cannot be replayed
-    exactly.
+    The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
+    BinlogGone when the server does not have this segment; SourceAway when the connection breaks; SchemaChanged,
+    UnsupportedEvent or UnsupportedValue when something in it cannot be replayed exactly.
     """
     if segment.empty:
         return
-    begin, facts = _begin(segment), facts or SegmentFacts()
+    begin, facts = _dump_start(segment), facts or SegmentFacts()
     if not can_begin_at(begin):
         begin = file_start(begin.file)
     try:
         [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
-        _has_segment(str(uuid), written_position(connection), segment)
+        _require_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
         if is_reference():
-            from lakeingest.mysql.reference.segment_decoder import decode
+            from lakeingest.mysql.reference.decoder import decode
 
             events = _events(connection, segment)
             facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
         else:
             yield from _parts(connection, segment, begin, schemas, facts, gtids=gtid_mode == "ON")
     except pymysql.err.MySQLError as error:
-        raise _named(error, f"{segment.start} to {segment.stop}") from error
+        raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
 
-def _begin(segment: Segment) -> FilePosition:
-    """Where the dump begins: with the event that ends at the segment's start, where that is known and proves it."""
+def _dump_start(segment: Segment) -> FilePosition:
+    """Where the dump begins: with the event that ends at the segment's start, if that is known, to prove it."""
     history = segment.history
     return segment.start if not (history and history.event) else FilePosition(segment.start.file, history.event.pos)
 
@@ -102,7 +101,7 @@ def _parts(
 
     decoder, receiver = SegmentDecoder(segment, begin, schemas, gtids=gtids), Receiver(connection)
     while not decoder.is_done:
-        yield from decoder.take(receiver.into(decoder.room()))
+        yield from decoder.take(receiver.receive(decoder.room()))
         if decoder.error is not None:
             pymysql.err.raise_mysql_exception(decoder.error)
     facts.nulled.update(decoder.nulled)
@@ -110,15 +109,15 @@ def _parts(
 
 
 def can_begin_at(at: FilePosition) -> bool:
-    """Whether a dump can begin at a position: one behind 4 GiB cannot be named."""
+    """Whether a dump can begin at a position: the command cannot express positions beyond 4 GiB."""
     return at.pos <= _DUMP_POS_MAX
 
 
 def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int) -> tuple[int, Event, bytes]:
-    """The second in which a file was begun; the event that begins at `at`, and its bytes as the server sends them.
+    """The second in which the file was begun; the event that begins at `at`, and its bytes as the server sends them.
 
-    At the start of a file the event is its FORMAT_DESCRIPTION. BinlogGone where no event begins there. The connection
-    must be fresh and is of no use afterwards.
+    At the start of a file the event is its FORMAT_DESCRIPTION. BinlogGone where no event begins at `at`. The connection
+    must be fresh and cannot be used afterwards.
     """
     began, checksums = 0, True
     try:
@@ -134,20 +133,22 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
     except Damaged as damage:
         raise other_history(at, str(damage)) from damage
     except pymysql.err.MySQLError as error:
-        raise _named(error, f"{at}") from error
+        raise _dump_error(error, f"{at}") from error
     raise other_history(at, "it ends there")
 
 
-def _has_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
-    """BinlogGone unless the server is the segment's, and has written it."""
+def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
+    """BinlogGone unless the server is that of the segment, and has written the segment."""
     if uuid != segment.server_uuid:
-        raise BinlogGone(f"the source is {uuid}, the position is of {segment.server_uuid}; copy all tables again")
-    if (written.number, written.pos) < (segment.stop.number, segment.stop.pos):
+        raise BinlogGone(
+            f"the source is server {uuid}, the position is of {segment.server_uuid}; copy all tables again"
+        )
+    if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")
 
 
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
-    # Else the server refuses to send events that have checksums. The first name is known from 8.0.26 on.
+    # Without it, the server refuses to send events with checksums. MySQL knows the first name from 8.0.26 on.
     query(connection, "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
     flags = _NON_BLOCK
     if dialect(connection) is MARIADB:
@@ -158,31 +159,31 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
     wire._execute_command(COMMAND.COM_BINLOG_DUMP, request)  # noqa: SLF001
 
 
-def dumped(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
+def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
     """The events that the server sends from `begin` on, up to the end of its binlog, with their headers.
 
-    The connection must be fresh and is of no use afterwards. No replica has `server_id`.
+    The connection must be fresh and cannot be used afterwards. No replica may have `server_id`.
     """
     _start_dump(connection, begin, server_id)
     return _packets(connection)
 
 
 def _events(connection: pymysql.Connection, segment: Segment) -> Iterator[bytes]:
-    """The events that the server sends, up to the segment's stop; SourceAway where its binlog ends before."""
+    """The events that the server sends; SourceAway at the end, which must be after the segment's stop."""
     yield from _packets(connection)
-    # Between the flush and the sync of a commit group its end is written, but not sent yet.
+    # Between flush and sync, the end of a commit group is written but not sent yet.
     raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
 
 
 def _packets(connection: pymysql.Connection) -> Iterator[bytes]:
     """The events that the server sends, up to the end of its binlog."""
-    wire: Any = connection  # nor to read a packet
+    wire: Any = connection  # the driver has no public way to read a packet
     while not (packet := wire._read_packet()).is_eof_packet():  # noqa: SLF001
         yield packet.get_all_data()[1:]
 
 
-def _named(error: pymysql.err.MySQLError, what: str) -> Exception:
-    """The server's error, when asked for `what`, as ours; those that say nothing of the binlog stay what they are."""
+def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
+    """The lakeingest error for a driver's error during the dump of `what`; other driver errors stay as they are."""
     code, text = (*error.args, 0, "")[:2]
     if code == _FATAL_READING and "replica with the same" not in str(text):
         return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")

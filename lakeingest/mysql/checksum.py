@@ -15,7 +15,7 @@ _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
 def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
-    """The checksum of the rows whose keys are in the range, as one statement sees them, by the bucket of their keys."""
+    """The checksum of the rows of the range, by the bucket of their keys; one statement reads all."""
     with connect(source) as connection:
         found = query(
             connection,
@@ -31,9 +31,10 @@ def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets
 def row_checksums(
     source: Source, schema: TableSchema, keys: KeyRange, limit: int, buckets: tuple[int, Sequence[int]] | None = None
 ) -> dict[Key, Checksum]:
-    """The checksum of each row of the range, for at most `limit` rows in key order; of so many buckets only of these.
+    """The checksum of each row of the range, for at most `limit` rows in key order.
 
-    Where only the server knows their order, keys are their canonical texts, and in the order of those.
+    `buckets` restricts the rows: the number of buckets, and those that are read. Where only the server knows the order
+    of keys, the keys are their canonical texts, in the order of these.
     """
     values = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
     order = values if schema.ordered else [f"CAST({text} AS BINARY)" for text in values]
@@ -66,7 +67,7 @@ def _bucket(schema: TableSchema, count: int) -> str:
 
 def _joined(columns: Sequence[Column]) -> str:
     texts = ((_value(column), _text(column)) for column in columns)
-    # not IFNULL of the CONCAT: a cell that is longer than a packet must not look like NULL
+    # not IFNULL of the CONCAT: a value that is longer than a packet must not look like NULL
     parts = (f"IF({name} IS NULL, 'N', CONCAT(LENGTH({text}), ':', {text}))" for name, text in texts)
     return f"CONCAT({', '.join(parts)})"
 
@@ -76,7 +77,7 @@ def _half(digest: str, first: int) -> str:
 
 
 def _value(column: Column) -> str:
-    """The column; what the user chose to be NULL is NULL."""
+    """The expression of the column; NULL for the dates that the user chose to be NULL."""
     name = quote(column.name)
     if column.choice != NULL_DATES:
         return name
@@ -97,37 +98,37 @@ def _text(column: Column) -> str:
             return f"DATE_FORMAT({name}, {_TIME})"
         case Kind.STRING:
             return f"CONVERT({name} USING utf8mb4)"
-        case Kind.BINARY:  # as bytes: a BIT is a number otherwise
+        case Kind.BINARY:  # as bytes: a BIT would be a number
             raw = f"CAST({name} AS BINARY)"
             if column.choice == EWKB:
                 return _ewkb(raw)
             return f"HEX(SUBSTR({raw}, {SRID_BYTES + 1}))" if column.is_geometry else f"HEX({raw})"
         case Kind.MICROS:
-            # MariaDB's seconds have a fraction, too
+            # in MariaDB, the seconds have a fraction too
             micros = f"SIGN({name} + 0) * (FLOOR(ABS(TIME_TO_SEC({name}))) * 1000000 + MICROSECOND({name}))"
             return f"CAST(CAST({micros} AS SIGNED) AS CHAR)"
         case Kind.VECTOR:
             return f"HEX({name})"
         case Kind.FLOAT:
             return _unsigned_double(f"CAST({name} AS DOUBLE)")
-        case Kind.DOUBLE if "(" in column.source_type:  # a product has as many digits as it needs
+        case Kind.DOUBLE if "(" in column.source_type:  # of a product, all digits are printed
             return _unsigned_double(f"{name} * 1e0")
         case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.NUMERAL | Kind.BOOLEAN:
-            # a sum has no zeros of ZEROFILL
+            # a sum is printed without the zeros of ZEROFILL
             return f"CAST({name} + 0 AS CHAR)"
         case _:
             return f"CAST({name} AS CHAR)"
 
 
 def _unsigned_double(value: str) -> str:
-    """A sign and the text of what is left: MySQL has 22 characters for an expression, too few for a sign, too."""
+    """The sign and the text of the absolute value: MySQL prints expressions with 22 characters, too few for a sign."""
     return f"IF({value} < 0, CONCAT('-', CAST(-({value}) AS CHAR)), CAST({value} AS CHAR))"
 
 
 def _all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
-    if hashed < rows:  # CONCAT gives NULL for a row that is longer than a packet
+    if hashed < rows:  # CONCAT returns NULL for a row that is longer than a packet
         [(packet,)] = query(connection, "SELECT @@max_allowed_packet")
         raise OperatorNeeded(
             f"{schema.table}: {rows - hashed} rows are longer than max_allowed_packet ({packet}),"
-            " and cannot be hashed by the source; raise it"
+            " so the source cannot hash them; raise it"
         )

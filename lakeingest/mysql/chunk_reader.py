@@ -1,15 +1,15 @@
-"""One chunk, read under its own watermarks: the four steps of DBLog's and Flink CDC's snapshot, without a lock.
+"""Reads a chunk between its own watermarks: the four steps of DBLog's and Flink CDC's snapshot, without a lock.
 
 1. low: `gtid_executed`, which any read view opened after it contains (without GTIDs: the start of the current file,
    because a rotation waits for earlier commits).
 2. the read view opens: START TRANSACTION WITH CONSISTENT SNAPSHOT.
-3. high: the written position, which contains whatever the view sees. Read here, not after the rows: the view is
-   fixed, so the window is milliseconds.
+3. high: the written position, which contains everything that the view sees. It is read now, not after the rows: the
+   view is fixed, so the window is milliseconds.
 4. the table's lock and its definition under it, then its rows, in the same transaction.
 
-MariaDB tells of a read view where in the binlog it stands: that is both marks.
+MariaDB reports the position of a read view in the binlog: that is both watermarks.
 
-Rows, low, high and definition travel together: a retried task must never meet the marks of another attempt.
+Rows, low, high and definition are returned together: a retried task must never combine those of different attempts.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a test runs between the steps; nothing in production."""
+    """Functions that a test runs between the steps; empty in production."""
 
     after_low: Callable[[], None] = field(default=_nothing)
     after_view: Callable[[], None] = field(default=_nothing)
@@ -56,7 +56,7 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What a chunk may take before it is given up: seconds of its SELECT, bytes of its Arrow columns (None: any)."""
+    """The limits of a chunk: seconds of its SELECT, and bytes of its Arrow columns (None: no limit)."""
 
     seconds: float = SECONDS_MAX
     bytes: int | None = None
@@ -64,7 +64,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
-    """The rows of one chunk as one read view saw them, the split that they finish, its high as the server names it.
+    """The rows of a chunk as its read view sees them, its split, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so.
     """
@@ -90,7 +90,7 @@ class RowsRead:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What one SELECT says of the server: who it is, and what is executed there (None without GTIDs)."""
+    """The server's identity and its executed GTIDs (None without GTIDs), read by one SELECT."""
 
     uuid: str
     executed: GtidSet | None
@@ -121,22 +121,22 @@ def read_rows(
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
-    It takes two connections to the server `server_uuid`. SplitUnstable when the table or the server changed in mid-read
-    (read it again); SchemaChanged when the definition is not `schema`; OperatorNeeded when binlog_order_commits was
-    switched off; ChunkTooSlow, ChunkTooLarge at the cap.
+    It takes two connections to the server `server_uuid`. SplitUnstable when the table or the server changed during the
+    read (read it again); SchemaChanged when the definition is not `schema`; OperatorNeeded when binlog_order_commits is
+    OFF; ChunkTooSlow, ChunkTooLarge at the cap.
     """
     with connect(source, stream=True) as reading, connect(source) as beside:
         low, high = _marked_view(reading, beside, server_uuid, epoch, hooks)
         table = table_name(schema.table)
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
-        # on the other connection: in the view's transaction, information_schema is as old as the view
+        # on the other connection: the view's transaction would read information_schema as of the view
         now = read_schema(beside, schema.table, schema.choices)
         if now.fingerprint != schema.fingerprint:
             raise SchemaChanged(
-                f"{schema.table}: DDL changed its definition since its first chunk; it must be copied again"
+                f"{schema.table}: DDL changed its definition since its first chunk; copy the table again"
             )
         _same_server(reading, server_uuid)
-        # an open transaction holds a metadata lock, on which an ALTER would wait
+        # an ALTER would wait for the metadata lock of an open transaction
         milliseconds = round(cap.seconds * 1000)
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
         selects = [f"{select} {_selected(schema)} FROM {table} WHERE {condition}" for condition in conditions]
@@ -154,8 +154,8 @@ def read_rows(
 def _marked_view(
     reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int, hooks: Hooks
 ) -> tuple[Low, FilePosition]:
-    """Open the read view, between its watermarks."""
-    is_exact = dialect(reading).shows_snapshots
+    """Open the read view; its low and high watermark."""
+    is_exact = dialect(reading).has_snapshot_position
     low = None if is_exact else read_low(reading, beside, server_uuid, epoch)
     hooks.after_low()
     query(reading, OPEN_VIEW)
@@ -177,13 +177,15 @@ def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uui
 
 
 def server_state(connection: pymysql.Connection) -> ServerState:
-    """Who the server is and what is executed; OperatorNeeded where commits are not in binlog order.
+    """The server's state; OperatorNeeded where commits are not in binlog order.
 
-    All in one SELECT: the order can be switched off at any moment, and then the executed set has holes.
+    All in one SELECT: the order can be switched off at any moment, and then the executed set has gaps.
     """
     [(uuid, mode, ordered, executed)] = query(connection, dialect(connection).state)
     if str(ordered) not in {"1", "ON"}:
-        raise OperatorNeeded("binlog_order_commits is OFF: executed transactions have holes; SET GLOBAL it to ON")
+        raise OperatorNeeded(
+            "binlog_order_commits is OFF, so gtid_executed may have gaps; SET GLOBAL binlog_order_commits = ON"
+        )
     return ServerState(str(uuid), GtidSet.parse(executed) if mode == "ON" else None)
 
 
@@ -192,13 +194,13 @@ def _selected(schema: TableSchema) -> str:
 
 
 def expression(column: Column) -> str:
-    """What a chunk selects of a column."""
+    """The expression that a chunk selects for a column."""
     name = quote(column.name)
     if not is_reference():
         return name
     if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
         return f"CAST({name} AS DOUBLE)"  # its text would be rounded
-    return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # and that one's padded with zeros
+    return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # its text may have the zeros of ZEROFILL
 
 
 def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:

@@ -1,4 +1,4 @@
-"""Connections to the source, and what the server's errors mean to us."""
+"""Connections to the source, and the translation of its errors to those of lakeingest."""
 
 import functools
 import random
@@ -26,9 +26,9 @@ DENIED = {
     ER.TABLEACCESS_DENIED_ERROR,
     ER.COLUMNACCESS_DENIED_ERROR,
     ER.SPECIFIC_ACCESS_DENIED_ERROR,
-    1698,  # no password for a user of the auth_socket plugin
+    1698,  # a user of the auth_socket plugin has no password
 }
-KILLED = {3169, 1927}  # a session was: MySQL's code, and MariaDB's
+KILLED = {3169, 1927}  # a session was killed: MySQL's code and MariaDB's
 _AWAY = {
     CR.CR_CONN_HOST_ERROR,
     CR.CR_CONNECTION_ERROR,
@@ -38,13 +38,13 @@ _AWAY = {
     ER.CON_COUNT_ERROR,
     ER.SERVER_SHUTDOWN,
     *KILLED,
-    4031,  # it was idle for longer than the server waits
+    4031,  # the connection was idle for too long
 }
 _DEFINITION_CHANGED = 1412
-_TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second: MariaDB's
+_TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second is MariaDB's
 _INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
-GREETING_SECONDS = 10  # to connect, and for each answer until the session is open
-READ_SECONDS = 600  # for an answer: a query on a busy server, the next packet of a long result
+GREETING_SECONDS = 10  # to connect, and for each response until the session is open
+READ_SECONDS = 600  # for a response: of a query on a busy server, or the next packet of a long result
 OPEN_VIEW = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 _BESIDE = threading.Lock()
 
@@ -53,15 +53,15 @@ _BESIDE = threading.Lock()
 def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connection]:
     """An autocommitting connection with a pinned session (UTC, REPEATABLE READ, utf8mb4); closed at the end.
 
-    Values come as text, undecoded from MySQL's own form. With `stream`, cursors do not buffer results. Errors of the
-    server inside the block are raised as ours: SourceAway, SplitUnstable, OperatorNeeded.
+    Values are MySQL's own text, not converted. With `stream`, cursors do not buffer results. Errors of the server
+    inside the block are raised as those of lakeingest: SourceAway, SplitUnstable, OperatorNeeded.
     """
     with named_errors(source):
         connection = _Connection(
             host=source.host,
             port=source.port,
             user=source.user,
-            password=source.password.get_secret_value().encode(),  # PyMySQL would send a text in latin1
+            password=source.password.get_secret_value().encode(),  # PyMySQL would encode a str in latin1
             charset="utf8mb4",
             autocommit=True,
             conv={},
@@ -82,14 +82,14 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 
 @contextmanager
 def beside(source: Source) -> Iterator[pymysql.Connection]:
-    """As `connect`, for a moment, beside a run's own connection; of its threads one at a time may have it."""
+    """As `connect`, for a short time, in addition to a run's own connection; only one thread at a time has it."""
     with _BESIDE, connect(source) as connection:
         yield connection
 
 
 def reopen(connection: pymysql.Connection) -> None:
-    """Open a connection that is not open, or broke; its session is as `connect` promises."""
-    driver: Any = connection  # which has no public way to a timeout of the greeting, nor to close what is broken
+    """Open a connection that is closed or broken, with a session as `connect` promises."""
+    driver: Any = connection  # it has no public way to set a timeout for the greeting, nor to close a broken connection
     driver._force_close()  # noqa: SLF001
     driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
     connection.connect()
@@ -98,14 +98,14 @@ def reopen(connection: pymysql.Connection) -> None:
 
 
 def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
-    """Run one statement; all rows, each value as MySQL's text."""
+    """Run a statement; all rows, each value as MySQL's text."""
     with connection.cursor(pymysql.cursors.Cursor) as cursor:
         cursor.execute(sql)
         return list(cursor.fetchall())
 
 
 def query_dicts(connection: pymysql.Connection, sql: str) -> list[dict[str, Any]]:
-    """Run one statement; all rows by lower-case column name."""
+    """Run a statement; all rows as dicts by lower-case column name."""
     with connection.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute(sql)
         return [{str(name).lower(): value for name, value in row.items()} for row in cursor.fetchall()]
@@ -122,12 +122,12 @@ def table_name(table: TableId) -> str:
 
 
 def written_position(connection: pymysql.Connection) -> FilePosition:
-    """The end of the binlog as written: it contains every transaction that any read view opened before can see.
+    """The end of the binlog as written: it contains every transaction that an earlier read view sees.
 
-    Of MariaDB it is the end of what a read view sees that is opened now: as far as commits are done. The connection has
-    no transaction open.
+    On MariaDB it is the position of a read view that is opened now: the end of the finished commits. The connection
+    must have no open transaction.
     """
-    if not dialect(connection).shows_snapshots:
+    if not dialect(connection).has_snapshot_position:
         row = binary_log_status(connection)
         return FilePosition(str(row["file"]), int(row["position"]))
     query(connection, OPEN_VIEW)
@@ -138,13 +138,13 @@ def written_position(connection: pymysql.Connection) -> FilePosition:
 
 
 def snapshot_position(connection: pymysql.Connection) -> FilePosition:
-    """The end of what the connection's read view sees in the binlog, no more and no less: MariaDB alone tells it."""
+    """The exact position of the connection's read view in the binlog; only MariaDB reports it."""
     status = {str(name).lower(): value for name, value in query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
     return FilePosition(str(status["binlog_snapshot_file"]), int(status["binlog_snapshot_position"]))
 
 
 def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
-    """What the server says of its binlog; OperatorNeeded where there is none."""
+    """The server's status of its binlog; OperatorNeeded where the server writes none."""
     rows = query_dicts(connection, dialect(connection).log_status)
     if not rows:
         raise OperatorNeeded("the source writes no binary log; start it with log_bin")
@@ -152,17 +152,17 @@ def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
 
 
 def clock(connection: pymysql.Connection) -> int:
-    """The second (since 1970) that it is on the server."""
+    """The server's time, in seconds since 1970."""
     return int(query(connection, "SELECT UNIX_TIMESTAMP()")[0][0])
 
 
 def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
-    """The bytes of each binlog file of the source, oldest first; those of the current one grow."""
+    """The size in bytes of each binlog file of the source, oldest first; the current file grows."""
     return {str(row["log_name"]): int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}
 
 
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
-    """The start of the newest binlog file, or of an older one from which at most so many bytes follow."""
+    """The start of the newest binlog file, or of the oldest file from which at most `most` bytes follow."""
     sizes = file_sizes(connection)
     first, *older = reversed(sizes)
     left = most - sizes[first]
@@ -175,12 +175,12 @@ def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
 
 
 def free_server_id(connection: pymysql.Connection, source: Source) -> int:
-    """A replication server id of the configured range that no replica uses now, as far as the user may know of them."""
+    """A server id of the configured range that no replica uses now, as far as the user may see replicas."""
     taken = {int(query(connection, "SELECT @@server_id")[0][0])}
     try:
         taken |= {int(row["server_id"]) for row in query_dicts(connection, dialect(connection).replicas)}
     except pymysql.err.OperationalError as error:
-        if error.args[0] not in DENIED:  # MariaDB tells only those who may administer it
+        if error.args[0] not in DENIED:  # MariaDB reports replicas only with REPLICATION MASTER ADMIN
             raise
     ids = source.server_id_range
     for _ in range(1000):
@@ -192,39 +192,40 @@ def free_server_id(connection: pymysql.Connection, source: Source) -> int:
 
 @contextmanager
 def named_errors(source: Source) -> Iterator[None]:
-    """Raise the server's errors as ours, one line that names the server."""
+    """Raise the server's errors as those of lakeingest, with one line that names the server."""
     try:
         yield
-    except pymysql.err.Error as error:  # a broken socket too is one of these
-        raise _named(error, source) from error
+    except pymysql.err.Error as error:  # also for a broken socket
+        raise _source_error(error, source) from error
 
 
-def _named(error: Exception, source: Source) -> LakeIngestError:
+def _source_error(error: Exception, source: Source) -> LakeIngestError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     where = f"{source.host}:{source.port}"
     if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
-        return OperatorNeeded(f"the source {where} shows a certificate that source.tls does not trust: {text}")
+        return OperatorNeeded(f"the source {where} has a certificate that source.tls does not trust: {text}")
     if code in _AWAY or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code in DENIED:
         return OperatorNeeded(
             f"the source {where} refuses user {source.user}: {text}; "
-            "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT, of MariaDB BINLOG MONITOR and REPLICA MONITOR"
+            "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT; on MariaDB, BINLOG MONITOR and REPLICA MONITOR"
         )
     if code in _TOO_SLOW:
         return ChunkTooSlow(
-            f"a chunk takes too long to read from {where}: {text}; set a smaller chunk_rows, or see what slows it down"
+            f"a chunk takes too long to read from {where}: {text}; set a smaller chunk_rows, or find out"
+            " what slows it down"
         )
     if code in _INTERRUPTED:
         return SplitUnstable(f"the source {where} interrupted a query: {text}; run the same command again")
     if code == _DEFINITION_CHANGED:
         return SplitUnstable(f"a table changed while it was read: {text}; run the same command again")
-    return OperatorNeeded(f"the source {where} answers: {text} (error {code})")
+    return OperatorNeeded(f"the source {where} reports an error: {text} (error {code})")
 
 
 class _Connection(pymysql.Connection):
-    """PyMySQL's, but where encryption is preferred it loads no certificates, which no one looks at."""
+    """PyMySQL's connection, except that the mode `preferred`, which verifies nothing, loads no certificates."""
 
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
         return given if isinstance(given, ssl.SSLContext) else _shared_context("preferred")
@@ -245,7 +246,7 @@ def _tls(source: Source) -> dict[str, Any]:
 
 @functools.cache
 def _shared_context(mode: str) -> ssl.SSLContext:
-    """Once a process: to load the system's certificates takes longer than to read a small chunk."""
+    """Cached: loading the system's certificates takes longer than reading a small chunk."""
     return _context(mode, None)
 
 

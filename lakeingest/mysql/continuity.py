@@ -1,7 +1,7 @@
-"""Whether the source still has, and still is, the binlog that a saved position stands in: asked before anyone reads on.
+"""Proves, before changes are read from a saved position, that the source still has the binlog of that position.
 
-A server that was reset, or restored from a backup, may have the same name, files of the same names that are long
-enough, and GTIDs with the same numbers. So what was seen of the binlog is read once more, at most two events.
+A server that was reset, or restored from a backup, may have the same name, long enough files of the same names, and
+GTIDs with the same numbers. So the events in the position's history, at most two, are read again and compared.
 """
 
 import time
@@ -11,7 +11,7 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.history import Committed
-from lakeingest.core.position import FILE_START, FilePosition, Position, file_start
+from lakeingest.core.position import FILE_START, FilePosition, Position, file_start, in_same_file, is_before, is_within
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql.binlog_reader import can_begin_at, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
@@ -23,24 +23,24 @@ CLOCK_PAUSE_SECONDS = 0.1
 
 
 def still_there(source: Source, connection: pymysql.Connection, position: Position) -> None:
-    """BinlogGone unless the source still has, and still is, the binlog that the position stands in.
+    """BinlogGone unless the source still has the binlog of the position.
 
-    The events are read on connections of their own.
+    The events are read on separate connections.
     """
     same_history(server_state(connection), position)
     sizes = file_sizes(connection)
     if position.at.file not in sizes:
-        raise BinlogGone(f"the source has purged {position.at.file}, from which on changes are missing")
+        raise BinlogGone(f"the source has purged {position.at.file}; the changes from there on are lost")
     written = written_position(connection)
-    if written.place(0) < position.at.place(0):
+    if is_before(written, position.at):
         raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
-    if written.file != position.at.file and sizes[position.at.file] < position.at.pos:
+    if not in_same_file(written, position.at) and not is_within(position.at, sizes):
         raise BinlogGone(f"the source's {position.at.file} ends before our position {position.at}: its end was lost")
     prove(source, position, sizes)
 
 
 def same_history(state: ServerState, position: Position) -> None:
-    """BinlogGone unless the server is the one that the position is of, and has executed all up to there."""
+    """BinlogGone unless the server is that of the position, and has executed all transactions of the position."""
     if state.uuid != position.server_uuid:
         raise BinlogGone(
             f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}"
@@ -54,9 +54,9 @@ def same_history(state: ServerState, position: Position) -> None:
 
 
 def prove(source: Source, position: Position, files: Collection[str]) -> None:
-    """BinlogGone where the binlog does not hold what was seen of it at the position; `files` are those of the source.
+    """BinlogGone where the binlog contradicts the history of the position; `files` are the binlog files of the source.
 
-    A file that is purged proves nothing, and disproves nothing.
+    A purged file cannot be compared: it is not an error.
     """
     history, at = position.history, position.at
     if history is None or at.file not in files:
@@ -84,7 +84,7 @@ def file_began(source: Source, file: str) -> int:
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
     """Wait until the server's clock has passed this second (since 1970): at most a second.
 
-    A binlog that is reset afterwards begins its files in later seconds, which tells it from the one before.
+    A binlog that is reset afterwards begins its files in later seconds, so it differs from the old one.
     """
     while second >= clock(connection):
         time.sleep(CLOCK_PAUSE_SECONDS)
@@ -99,7 +99,7 @@ def _event(source: Source, begins: FilePosition, at: FilePosition) -> tuple[int,
 
 
 def _begins(event: Event, last: Committed) -> bool:
-    """Whether a transaction begins with this event, and is the one that is known."""
+    """Whether this event is the beginning of the transaction `last`."""
     if ACTIONS.get(event.type) is not Action.GTID:
         return False
     found = read_gtid(event)

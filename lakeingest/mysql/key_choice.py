@@ -1,8 +1,8 @@
-"""Which columns are a table's key: the primary key, else a unique key of NOT NULL columns, or what the user names.
+"""Chooses a table's key: the columns that the user names, else the primary key, else a unique key of NOT NULL columns.
 
-The key tells rows apart in the lake, by the bytes of its values, and orders the chunks, by an index of the server's.
-So two keys of MySQL's are never one in the lake: a column of which some values would be is refused here, or, where
-only few values are concerned, each such value where it is read (`wire.encodings`).
+The key identifies rows in the lake, by the bytes of its values, and orders the chunks, by an index of the server. So
+different keys in MySQL must be different in the lake. A column for which this fails is refused here; where it fails for
+few values only, each such value is refused when it is read (`wire.encodings`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _UNFIT = {
 
 
 class NoKey(ValueError):
-    """No columns can be the key; the message says why, and the way out."""
+    """No columns can be the key; the message has the reason and the fix."""
 
 
 def choose_key(
@@ -29,13 +29,13 @@ def choose_key(
     """The names of the key's columns, in order, and of its index ('' for columns that are `declared`); NoKey.
 
     `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. Of several
-    unique keys one of integers is preferred, then one of few columns; a name decides at last.
+    unique keys, those of integers are preferred, then those of fewest columns, then the first by name.
     """
     by_name = {column.name: column for column in columns}
     if declared:
         for name in declared:
             if name not in by_name:
-                raise NoKey(f"{_OPTION} names {name}, which is no column of it, or is left out")
+                raise NoKey(f"{_OPTION} names {name}, which is not a column of the table, or is skipped")
             if reason := _unfit(by_name[name]):
                 raise NoKey(f"{_OPTION} names {name}: {reason}")
         return tuple(declared), ""
@@ -64,12 +64,12 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
     """Why an index cannot be the key."""
     if str(parts[0].get("is_visible", "YES")).upper() == "NO" or parts[0].get("ignored") == "YES":
         return f"the index {name} is invisible"
-    if parts[0]["index_type"] == "HASH":  # MariaDB's, of columns that are too long for another
+    if parts[0]["index_type"] == "HASH":  # MariaDB's, of columns that are too long for a B-tree
         return f"the index {name} has no order"
     for part in parts:
         column = columns.get(part["column_name"])  # NULL for an expression
         if column is None:
-            return f"the index {name} has an expression, or a column that is left out"
+            return f"the index {name} has an expression, or a skipped column"
         if part["sub_part"] is not None:
             return f"the index {name} has only the beginning of {column.name}"
         if reason := _unfit(column):
@@ -82,14 +82,14 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 def _unfit(column: Column) -> str | None:
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
     if _has_same_texts(column):
-        why = "two of its values are the same text; remove the member that is empty, has a comma, or is there twice"
+        why = "two of its values are the same text; remove the member that is empty, has a comma, or is a duplicate"
     return why and f"key column {column.name} is {column.source_type}: {why}"
 
 
 def _has_same_texts(column: Column) -> bool:
-    """Whether two numbers of an ENUM or SET are one text: 0 is '' always, and a SET joins members by commas.
+    """Whether two numbers of an ENUM or SET have the same text: 0 is always '', and a SET joins members by commas.
 
-    A SET with a comma in a member: MySQL refuses one, but armscii8 has a second code for it, which MySQL takes.
+    MySQL refuses a comma in a member of a SET, except in armscii8, which has a second code for it.
     """
     texts = ["", *column.members]
     has_comma = column.source_type.startswith("set(") and any("," in text for text in texts)

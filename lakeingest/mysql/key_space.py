@@ -1,29 +1,34 @@
-"""The keys of a table as the server has them: the least and the greatest, about how many, and where to cut.
+"""The key space of a table: the least and greatest key, the estimated number of rows, and boundaries of chunks.
 
-A boundary is what the server says it is, in the order of its own index: integers, and of all else literals that it
-compares as the column does.
+The server computes a boundary, in the order of its own index. Integers are integers; other values are SQL literals,
+which the server compares as it compares the column.
 """
 
 import pymysql
 
-from lakeingest.core.keys import Key, KeyRange, quote
+from lakeingest.core.keys import EVERY_KEY, Key, KeyRange, quote
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 
-_LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key is looked for in the whole index
+_LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key would scan the whole index
 
 
-def key_bounds(connection: pymysql.Connection, schema: TableSchema) -> tuple[int, int] | None:
-    """Least and greatest key of a table with a key of one integer; None when it is empty."""
-    column = quote(schema.key[0])
-    [(least, greatest)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)}")
+def key_bounds(
+    connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY
+) -> tuple[int, int] | None:
+    """Least and greatest key in a range of a table with a key of one integer; None when no row is there."""
+    column, where = quote(schema.key[0]), keys.predicate(schema.key)
+    [(least, greatest)] = query(
+        connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)} WHERE {where}"
+    )
     return None if least is None else (int(least), int(greatest))
 
 
-def estimated_rows(connection: pymysql.Connection, schema: TableSchema) -> int:
-    """The optimizer's estimate of the table's rows."""
+def estimated_rows(connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY) -> int:
+    """The optimizer's estimate of the table's rows, or of those in a range."""
     key, table = quote(schema.key[0]), table_name(schema.table)
-    [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}")
+    where = "" if keys == EVERY_KEY else f" WHERE {keys.predicate(schema.key)}"
+    [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}{where}")
     return int(row["rows"] or 0)
 
 
@@ -37,19 +42,21 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
     return int(size or 0)
 
 
-def next_boundary(connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int) -> Key | None:
-    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow."""
-    found = query(connection, boundary_query(schema, lower, rows))
+def next_boundary(
+    connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
+) -> Key | None:
+    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow before `upper`."""
+    found = query(connection, boundary_query(schema, lower, rows, upper))
     if not found:
         return None
     return tuple(map(_part, schema.key_columns, found[0]))
 
 
-def boundary_query(schema: TableSchema, lower: Key | None, rows: int) -> str:
+def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None) -> str:
     """The statement that `next_boundary` asks: it goes along the key's index, and reads no row of the table."""
     literals = ", ".join(map(_literal, schema.key_columns))
     order = ", ".join(map(quote, schema.key))
-    where = KeyRange(lower).predicate(schema.key)
+    where = KeyRange(lower, upper).predicate(schema.key)
     return f"SELECT {literals} FROM {table_name(schema.table)} WHERE {where} ORDER BY {order} LIMIT 1 OFFSET {rows}"
 
 
@@ -61,7 +68,7 @@ def _part(column: Column, text: str) -> int | str:
 
 
 def _literal(column: Column) -> str:
-    """The expression of a value as a literal: compared with the column, its index is used, in the index's order."""
+    """The SQL expression that returns a value as a literal, which the server can look up in the column's index."""
     name = quote(column.name)
     if column.kind in INTEGERS:
         return name
@@ -70,7 +77,7 @@ def _literal(column: Column) -> str:
     match column.kind:
         case Kind.DECIMAL | Kind.NUMERAL:
             return f"CAST({name} AS CHAR)"
-        case Kind.STRING:  # the bytes in the column's own charset: nothing is converted
+        case Kind.STRING:  # the bytes in the column's own charset, without conversion
             return f"CONCAT('_', CHARSET({name}), ' x''', HEX({name}), '''')"
         case Kind.BINARY:
             return f"CONCAT('x''', HEX({name}), '''')"

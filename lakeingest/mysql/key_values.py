@@ -47,6 +47,38 @@ def bound_of(schema: TableSchema, key: Mapping[str, Any]) -> Key:
     return tuple(_literal(column, key[column.name]) for column in schema.key_columns)
 
 
+def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
+    """The inverse of `bound_of`: the values of a key, by column, as Arrow has them."""
+    return {
+        column.name: _value(schema, column, _written(column, part))
+        for column, part in zip(schema.key_columns, key, strict=True)
+    }
+
+
+def _written(column: Column, part: int | str) -> Any:
+    """A literal as people write it."""
+    text = str(part)
+    if column.kind in INTEGERS:
+        return int(part)
+    if column.members:
+        number = int(text.partition("/")[0])
+        if column.source_type.startswith("enum("):
+            return column.members[number - 1] if number else ""
+        return ",".join(member for bit, member in enumerate(column.members) if number >> bit & 1)
+    if column.source_type.startswith("bit(") and column.kind is Kind.BINARY:
+        return int(text).to_bytes(_bit_bytes(column)).hex()
+    if "x'" in text:
+        raw = text.partition("x'")[2].rstrip("'")
+        return raw if column.kind is Kind.BINARY else bytes.fromhex(raw).decode()
+    if column.kind is Kind.BOOLEAN:
+        return bool(int(text))
+    return text.strip("'")
+
+
+def _bit_bytes(column: Column) -> int:
+    return -(-int(column.source_type.removeprefix("bit(").rstrip(")")) // 8)
+
+
 def _literal(column: Column, value: Any) -> int | str:
     if column.kind in INTEGERS:
         return int(value)

@@ -1,4 +1,4 @@
-"""Rows by their keys, read as a chunk is: for a look at a few of them."""
+"""Reads a few rows by their keys, in the same way as a chunk."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from lakeingest.mysql.connection import table_name
 from lakeingest.mysql.row_stream import stream_rows
 from lakeingest.rows import table_schema
 
-_AT_ONCE = 200  # keys of a SELECT
+_AT_ONCE = 200  # keys per SELECT
 
 
 def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows with these keys, values as Arrow gives them; of a text also rows that its collation takes for the same.
+    """The rows with these keys; for text keys, also rows whose keys the collation takes for equal.
 
-    Each SELECT of some of them is a read view of its own.
+    The values of a key are those of its Arrow columns. Each SELECT, for some of the keys, has its own read view.
     """
     names = ", ".join(map(quote, schema.names))
     batches: list[pa.RecordBatch] = []
@@ -42,7 +42,7 @@ def conditions_of(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> lis
 
 
 def value_of(column: Column, value: Any) -> str:
-    """A value of the lake as MySQL compares it."""
+    """The SQL literal of a value of the lake, as MySQL compares it."""
     if column.kind is Kind.MICROS:
         return f"SEC_TO_TIME({value} / 1000000)"
     match value:
@@ -56,5 +56,5 @@ def value_of(column: Column, value: Any) -> str:
             return f"_utf8mb4 x'{value.encode().hex()}'"
         case dt.datetime():
             return f"'{value:%Y-%m-%d %H:%M:%S.%f}'"
-        case _:  # numerals, times, days
+        case _:  # numerals, times, dates
             return f"'{value}'"

@@ -1,4 +1,4 @@
-"""The rows of a SELECT as Arrow batches, by a prepared statement: its result is binary, and goes past the driver.
+"""The rows of a SELECT as Arrow batches, by a prepared statement, whose binary result bypasses the driver.
 
 Source: MySQL's protocol documentation, "COM_STMT_PREPARE" and "COM_STMT_EXECUTE". The driver does the rest:
 handshake, authentication, TLS, and all other queries of the connection.
@@ -20,7 +20,7 @@ from pymysql.constants import COMMAND, CR
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.connection import query
 
-REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that takes the slow path
+REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that selects the slow path
 
 _PREPARED = struct.Struct("<xIHHxH")
 _EXECUTE = struct.Struct("<IBI")
@@ -29,23 +29,23 @@ _LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002
 
 
 def is_reference() -> bool:
-    """Whether the slow path was asked for, by LAKEINGEST_WIRE=reference."""
+    """Whether LAKEINGEST_WIRE=reference selects the slow path."""
     return os.environ.get("LAKEINGEST_WIRE") == REFERENCE
 
 
 def stream_rows(
     connection: pymysql.Connection, schema: TableSchema, sql: str, nulled: Counter[TableId] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `sql`, which selects the columns of `schema` in their order, by and by.
+    """The rows of `sql`, which selects the columns of `schema` in order, batch by batch.
 
     `nulled` counts, at the end, the values that are NULL only because the user chose so.
 
-    The connection is of use again when the iterator has ended. SchemaChanged when the columns are of other types,
-    UnsupportedValue for a value that Arrow cannot hold exactly, the driver's errors for the server's.
+    The connection can be used again when the iterator has ended. SchemaChanged when the columns have other types,
+    UnsupportedValue for a value that Arrow cannot hold exactly, and the driver's errors.
     """
     from lakeingest.mysql.wire.result_set import ResultSet, read_definition  # numba: it takes a second to import
 
-    # each text in its column's charset: where the server has no Unicode for a code, it would send a question mark
+    # each text in its column's charset: a conversion would replace codes without Unicode by question marks
     query(connection, "SET character_set_results = NULL")
     wire: Any = connection  # the driver has no public way to send a command or to read a packet
     wire._execute_command(COMMAND.COM_STMT_PREPARE, sql)  # noqa: SLF001
@@ -53,25 +53,25 @@ def stream_rows(
     _definitions(wire, parameters)
     _definitions(wire, columns)
     wire._execute_command(COMMAND.COM_STMT_EXECUTE, _EXECUTE.pack(statement, _NO_CURSOR, _ONCE))  # noqa: SLF001
-    wire._read_packet()  # noqa: SLF001 - how many columns there are
-    definitions = [read_definition(one) for one in _definitions(wire, columns)]
+    wire._read_packet()  # noqa: SLF001 - the number of columns
+    definitions = [read_definition(packet) for packet in _definitions(wire, columns)]
     result = ResultSet(schema, definitions, wire._next_seq_id)  # noqa: SLF001
     receiver = Receiver(connection)
     while not result.is_done:
-        yield from result.take(receiver.into(result.room()))
+        yield from result.take(receiver.receive(result.room()))
     if result.error is not None:
         pymysql.err.raise_mysql_exception(result.error)
     if nulled is not None:
         nulled[schema.table] += result.nulled
-    wire._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", statement))  # noqa: SLF001 - it has no answer
+    wire._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", statement))  # noqa: SLF001 - it has no response
     query(connection, "SET character_set_results = utf8mb4")
 
 
 class Receiver:
-    """The bytes that the server sends after the last packet that the driver has read.
+    """Receives the bytes that the server sends after the last packet that the driver has read.
 
-    After a read that found little it pauses for a moment: a server that is slower than we are would wake us for every
-    few rows, which costs both sides more than it costs to let some come together. With TLS a read is always little.
+    After a short read it pauses for a moment: a server that is slower than the reader would wake it for every few rows,
+    which costs both sides more than the pause. With TLS all reads are short, so it does not pause.
     """
 
     def __init__(self, connection: pymysql.Connection) -> None:
@@ -80,15 +80,15 @@ class Receiver:
         self._is_drained = self._pauses = False
         self._little = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
 
-    def into(self, room: memoryview) -> int:
-        """Read what there is into `room`; how many bytes. The driver's OperationalError when the server is gone."""
+    def receive(self, room: memoryview) -> int:
+        """Receive bytes into `room`: their number. The driver's OperationalError when the connection is lost."""
         try:
             if self._is_drained:
                 if self._pauses:
                     time.sleep(_PAUSE_SECONDS)
                 count = self._socket.recv_into(room)
                 self._pauses = count < min(self._little, len(room))
-            else:  # no more than the driver's buffer holds: for more, it would wait for the server
+            else:  # at most the driver's buffer: for more bytes, it would wait for the server
                 count = self._buffered.readinto1(room[: io.DEFAULT_BUFFER_SIZE])
                 self._is_drained = True
         except OSError as error:

@@ -1,4 +1,4 @@
-"""information_schema to TableSchema. Keys and types that are not yet copied exactly are refused by name."""
+"""Reads a TableSchema from information_schema. Keys and types that cannot be copied exactly are refused by name."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from lakeingest.mysql.key_choice import NoKey, choose_key
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
 _OURS = "_lakeingest_"
-GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # what information_schema says of a generated column
-_VERSIONED = "SYSTEM VERSIONED"  # of MariaDB
-# How MariaDB ends the type of a column that is stored in another form
+GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
+_VERSIONED = "SYSTEM VERSIONED"  # a table type of MariaDB
+# Endings of the type of a column that MariaDB stores in another form
 _OTHER_FORMS = {
     " COMPRESSED*/": "compressed columns are not built yet",
-    "/* mariadb-5.3 */": "its form is an old one; SET GLOBAL mysql56_temporal_format = ON, then ALTER TABLE … FORCE",
+    "/* mariadb-5.3 */": "its storage format is old; SET GLOBAL mysql56_temporal_format = ON, then ALTER TABLE … FORCE",
 }
 _KINDS: dict[str, Kind] = {
     "tinyint": Kind.INT32,
@@ -60,12 +60,12 @@ _UNSIGNED: dict[str, Kind] = {"int": Kind.INT64, "bigint": Kind.UINT64}
 
 
 def list_tables(connection: pymysql.Connection) -> list[TableId]:
-    """Every base table of the source outside MySQL's own schemas that the user may see."""
+    """Every base table of the source that the user may see, except those of the system schemas."""
     return _listed(connection, "BASE TABLE", _VERSIONED)
 
 
 def list_views(connection: pymysql.Connection) -> list[TableId]:
-    """Every such view: it has rows, but none in the binlog."""
+    """Every such view. Views cannot be copied: the binlog has no rows of them."""
     return _listed(connection, "VIEW")
 
 
@@ -78,10 +78,10 @@ def _listed(connection: pymysql.Connection, *types: str) -> list[TableId]:
 
 
 def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
-    """The table's definition as it is now, mapped as the user chose.
+    """The table's current definition, mapped as the user chose.
 
-    OperatorNeeded when there is no such table; UnsupportedTable when its key or a column would not arrive exact,
-    naming all the reasons.
+    OperatorNeeded when the table does not exist; UnsupportedTable, with all reasons, when its key or a column cannot be
+    copied exactly.
     """
     where = f"WHERE TABLE_SCHEMA = {literal(table.database)} AND TABLE_NAME = {literal(table.name)}"
     rows = query_dicts(connection, f"SELECT * FROM information_schema.COLUMNS {where} ORDER BY ORDINAL_POSITION")
@@ -89,10 +89,10 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
         raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
     reasons: list[str] = []
     if not (table.database.isprintable() and table.name.isprintable()):
-        reasons.append("its name has signs that cannot be printed")
+        reasons.append("its name has unprintable characters")
     versioned = f"SELECT 1 FROM information_schema.TABLES {where} AND TABLE_TYPE = {literal(_VERSIONED)}"
     if dialect(connection) is MARIADB and query(connection, versioned):
-        reasons.append("it is versioned by the system, and its rows of the past are in the binlog, too")
+        reasons.append("it is system-versioned, so the binlog also has its historical rows")
     generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
     left_out = GENERATED if choices.generated == "skip" else GENERATED[:1] if choices.virtual == "skip" else ()
     skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in left_out))
@@ -130,7 +130,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
     refusals = (
         (kind is None, "this type is not built yet"),
         (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
-        (name.lower().startswith(_OURS), f"names that begin with {_OURS} are ours"),
+        (name.lower().startswith(_OURS), f"names that begin with {_OURS} are reserved"),
         *((column_type.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
     )
     reasons += [f"column {name} is {column_type}: {reason}" for refused, reason in refusals if refused]
@@ -148,20 +148,20 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
 
 
 def _chosen(kind: Kind | None, column_type: str, choices: Choices) -> tuple[Kind | None, str]:
-    """The kind of a column where the user chose another one than the usual, and what else was chosen of it."""
+    """The kind of a column, as the user chose, and the `choice` of the column."""
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
             return Kind.MOMENT, ""
-        return kind, NULL_DATES * (choices.zero_dates == "null")
+        return kind, NULL_DATES if choices.zero_dates == "null" else ""
     if kind is Kind.TIME and choices.time == "micros":
         return Kind.MICROS, ""
     if column_type == "tinyint(1)" and choices.tinyint1 == "boolean":
         return Kind.BOOLEAN, ""
-    return kind, EWKB * (column_type in GEOMETRIES and choices.geometry == "ewkb")
+    return kind, EWKB if column_type in GEOMETRIES and choices.geometry == "ewkb" else ""
 
 
 def _kind(data_type: str, precision: int, *, unsigned: bool) -> Kind | None:
-    """What a column of the type holds; None for a type that is not known."""
+    """The usual kind of a type; None for an unknown type."""
     if data_type == "bit" and precision == 1:
         return Kind.BOOLEAN
     if data_type == "decimal" and precision > _DIGITS_MAX:

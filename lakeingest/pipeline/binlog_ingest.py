@@ -1,4 +1,4 @@
-"""From the binlog into the spool: it is read once for all tables, by executors side by side, each a segment."""
+"""Binlog ingest: the binlog is read once for all tables. Executors read segments of it in parallel into the spool."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -28,16 +28,16 @@ from lakeingest.spool.segment_files import SegmentFiles
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
 PIECES_PER_READER = 4  # change rows are not spread evenly, and each piece costs a connection
-EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and a semi-synchronous replica's answer
+EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and the answer of a semi-synchronous replica
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A segment in files of the spool, which does not know of it yet."""
+    """A segment in files of the spool folder; it is not part of the spool yet."""
 
     manifest: Manifest
     profile: Profile
-    stopped: Mapping[TableId, LakeIngestError]  # tables that it does not watch, because of what it holds of them
+    stopped: Mapping[TableId, LakeIngestError]  # tables of which it holds a change that cannot be replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class SpoolSegment:
     bytes: int
 
     def run(self) -> Decoded:
-        """Files are complete, under names of their own, when this returns; nothing refers to them until then.
+        """The files are complete when this returns. Each attempt has new file names, and nothing refers to them yet.
 
-        What is written is not always sent yet, and connections break: SourceAway only after a few attempts. A table
-        of which something cannot be replayed is left out, and the segment is read again for the others.
+        The source does not always send at once what is written, and connections break: SourceAway only after a few
+        attempts. When a change of a table cannot be replayed, the segment is read again without that table.
         """
         watched, stopped = dict(self.schemas), dict[TableId, LakeIngestError]()
         with spool_errors(self.folder):
@@ -98,7 +98,7 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     """The tasks that bring the spool to the current written position, cut into at most `pieces` segments.
 
     Cuts are at starts of files, at ends of transactions that a run noted, and at high watermarks of chunks. A part of a
-    file that the source wrote while no run was at work has no known boundaries: one reader reads it.
+    file that the source wrote while no run was at work has no known boundaries: a single reader reads it.
     """
     position, stop = binlog.spool.position, written_position(edges.connection)
     # files are listed only after a rotation: a server may have thousands of them
@@ -109,15 +109,18 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
     cuts = cut(whole, ends, sizes, pieces, LEAST_BYTES)
     source, schemas, folder = edges.config.source, binlog.schemas, binlog.spool.folder
-    return [SpoolSegment(source, one, schemas, folder, bytes_between(one.start, one.stop, sizes)) for one in cuts]
+    return [
+        SpoolSegment(source, segment, schemas, folder, bytes_between(segment.start, segment.stop, sizes))
+        for segment in cuts
+    ]
 
 
 def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
-    """Make a batch part of the spool once all its transactions are executed: then a crash cannot lose one of them.
+    """Make a batch part of the spool once all its transactions are executed: then a crash cannot lose any of them.
 
     A table that a segment does not watch stops at its last commit.
     """
-    gtids, manifests = GtidSet(), [one.manifest for one in decoded]
+    gtids, manifests = GtidSet(), [segment.manifest for segment in decoded]
     for manifest in manifests:
         gtids |= manifest.gtids
     position = binlog.spool.position
@@ -126,9 +129,9 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     _wait_for_later_seconds(edges.connection, position, manifests)
     edges.lease.assert_held()
     binlog.append(manifests)
-    for one in decoded:
-        edges.profile.add(one.profile)
-        for table, error in one.stopped.items():
+    for segment in decoded:
+        edges.profile.add(segment.profile)
+        for table, error in segment.stopped.items():
             unwatch(edges, binlog.tables[table], error)
     rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
     transactions = binlog.spool.count_transactions(manifests)
@@ -146,8 +149,8 @@ def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest])
 
 def _wait_for_later_seconds(connection: pymysql.Connection, position: Position, manifests: Sequence[Manifest]) -> None:
     """A position in a new file names the second in which the file began. It is stored once that second is over."""
-    new_files = [one for one in manifests if not in_same_file(one.stop, position.at)]
-    began = [one.history.began or 0 for one in new_files if one.history]
+    new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
+    began = [manifest.history.began or 0 for manifest in new_files if manifest.history]
     if began:
         wait_until_over(connection, max(began))
 

@@ -1,7 +1,7 @@
-"""Bootstrap: a table is copied in waves of chunks; each wave is one commit on staging, the unit of resume.
+"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, the unit of resume.
 
-Beside each wave's chunks the executors read the binlog that was written since the wave before, so retention cannot
-run out.
+At the same time as a wave's chunks the executors read the binlog that was written since the last wave, so the source
+does not purge binlog that the copy still needs.
 """
 
 import time
@@ -39,16 +39,16 @@ from lakeingest.spool.spool import Spool
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MERGE_BACKLOG = 200_000  # change rows of a table that are worth a merge before its last wave
-READ_TRIES = 3  # of a chunk, while its table is being altered
-MERGE_SPLITS = 128  # splits with low watermarks, each a GTID set in every commit's properties; a merge makes them one
+MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its last wave
+READ_TRIES = 3  # how often a chunk is read while its table is being altered
+MERGE_SPLITS = 128  # each is a GTID set in every commit's properties, until a merge joins them
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What one executor did with one chunk: files that no table refers to yet, and the split that they finish.
+    """A chunk that an executor has copied: its files, which no table refers to yet, and its split.
 
-    `sound`: its rows were looked at, and hold what the table's definition says of them.
+    `sound`: the rows were checked, and are as the table's definition says.
     """
 
     files: bytes
@@ -62,7 +62,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class CopyChunk:
-    """The task of one executor: read a chunk under its watermarks, write it to files."""
+    """The task of one executor: read a chunk between its watermarks, write it to files."""
 
     source: Source
     schema: TableSchema
@@ -73,7 +73,7 @@ class CopyChunk:
     writer: Writer
 
     def run(self) -> Copied:
-        """Rows and marks are of one attempt, and return together."""
+        """Rows and watermarks are of the same attempt."""
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
             read = self._read()
@@ -86,7 +86,7 @@ class CopyChunk:
         return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
 
     def _read(self) -> ChunkRead:
-        """The chunk, read again a few times where its table changed meanwhile; SplitUnstable where it still does."""
+        """Read the chunk, a few times if its table changes during the read; SplitUnstable if it still does."""
         asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
         for _ in range(READ_TRIES - 1):
             with suppress(SplitUnstable):
@@ -190,7 +190,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, co
         merge(edges, binlog.spool, table)
     rows = sum(chunk.cost.rows for chunk in copied)
     nulled = sum(chunk.nulled for chunk in copied)
-    read_to = _read_to(edges.config.source, binlog, latest(chunk.high for chunk in copied))
+    read_to = read_up_to(edges.config.source, binlog, latest(chunk.high for chunk in copied))
     progress = table.progress.wave_committed(tuple(chunk.split for chunk in copied), rows, nulled, read_to)
     edges.lease.assert_held()
     sound = all(chunk.sound for chunk in copied)
@@ -214,7 +214,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, co
         gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)
 
 
-def _read_to(source: Source, binlog: BinlogRun, high: FilePosition) -> Position:
+def read_up_to(source: Source, binlog: BinlogRun, high: FilePosition) -> Position:
     """The greatest high watermark of a wave, as a position that can be proven later."""
     position = binlog.spool.position
     gtids = None if position.gtids is None else GtidSet()  # they are in the low watermarks

@@ -1,7 +1,7 @@
-"""Boundaries: while a run is at work, it is noted where the binlog ends, so that what piles up can be cut there.
+"""Boundaries: a run notes from time to time where the binlog ends, so that a backlog can be cut at these positions.
 
-The written position is the end of a transaction. A long merge leaves a backlog of one file, which one reader alone
-would have to decode.
+The written position is the end of a transaction. During a long merge the binlog may grow by much within one file;
+without boundaries a single reader would have to decode it.
 """
 
 import threading
@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import pymysql
 
 from lakeingest.config import Source
+from lakeingest.core.position import is_within
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import GREETING_SECONDS, beside, file_sizes, written_position
@@ -23,9 +24,9 @@ EVERY_SECONDS = 10.0
 
 @contextmanager
 def noted(source: Source, lease: Lease, spool: Callable[[], Spool]) -> Iterator[None]:
-    """Note the written position in the spool every 10 s while the block runs, on a connection for a moment each time.
+    """Note the written position in the spool every 10 s while the block runs; each time on a short-lived connection.
 
-    Nothing depends on it: where it fails, the binlog is cut at fewer places.
+    Nothing depends on it: when it fails, the binlog is cut at fewer positions.
     """
     stop = threading.Event()
     began: dict[str, int] = {}  # the second in which each binlog file was begun
@@ -57,14 +58,15 @@ def _note(source: Source, lease: Lease, spool: Spool, began: dict[str, int]) -> 
 
 
 def check_boundaries(source: Source, connection: pymysql.Connection, spool: Spool) -> None:
-    """Forget the noted boundaries that are of another binlog: a crash may have taken the end of the source's.
+    """Forget the noted boundaries that the source's binlog no longer has: a crash may have taken its end.
 
-    It goes on in a new file then. So a boundary holds in a file that is long enough, and began when it did.
+    After a crash the source writes to a new file. So a boundary is valid if its file still reaches it, and was begun in
+    the noted second.
     """
     noted = spool.boundaries
     if not noted:
         return
     sizes = file_sizes(connection)
-    there = {at: second for at, second in noted.items() if at.pos <= sizes.get(at.file, -1)}
-    began = {file: file_began(source, file) for file in {at.file for at in there}}
-    spool.keep_boundaries([at for at, second in there.items() if began[at.file] == second])
+    reached = {at: second for at, second in noted.items() if is_within(at, sizes)}
+    began = {file: file_began(source, file) for file in {at.file for at in reached}}
+    spool.keep_boundaries([at for at, second in reached.items() if began[at.file] == second])

@@ -1,4 +1,4 @@
-"""Catching up: the binlog up to the written position is spooled, then every table is merged and published there."""
+"""Catching up: the binlog up to the written position is spooled, then every table is merged and published as of it."""
 
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog_ingest import spool_to_now

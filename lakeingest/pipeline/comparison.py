@@ -1,7 +1,7 @@
 """Comparison: one table, its source and its copy, by checksums that each side computes itself.
 
-Rows are compared range of keys by range. Where only the server knows the order of the keys, Spark cannot tell which of
-them are in a range: there the source still works range by range, and what is compared are buckets of the keys' bytes.
+Rows are compared by ranges of keys. Where only the server knows the order of the keys, Spark cannot tell which keys are
+in a range. In that case the source still reads range by range, but the compared sets are buckets of the keys' bytes.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ Unit = TypeVar("Unit")  # a range of keys, or the number of a bucket
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """A table at its source, and the rows of its copy."""
+    """A table in the source, and the rows of its copy."""
 
     config: Config
     connection: "pymysql.Connection"
@@ -50,7 +50,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The checksums of both sides, in how many chunks the source computed its own, and the keys that differ."""
+    """The checksums of both sides, the number of chunks of the source's checksum, and the keys that differ."""
 
     source: Checksum
     target: Checksum
@@ -60,7 +60,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumRange:
-    """The task of one executor: the checksums of a range by the source, bucket by bucket."""
+    """The task of one executor: the source computes the checksums of a range, bucket by bucket."""
 
     source: Source
     schema: TableSchema
@@ -73,7 +73,7 @@ class ChecksumRange:
 
 
 def compare(sides: Sides) -> Compared:
-    """Compare all rows; the keys of those that differ are named, up to KEYS_NAMED of each chunk that does."""
+    """Compare all rows. The keys of differing rows are named, up to KEYS_NAMED in each differing chunk."""
     chunks = _cut(sides, KeyRange(), CHUNK_ROWS)
     return _by_range(sides, chunks) if sides.schema.ordered else _by_bucket(sides, chunks)
 
@@ -97,7 +97,9 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
             ours[bucket] = ours.get(bucket, Checksum()) + checksum
     numbered = target_side.in_buckets(sides.rows, sides.schema, count)
     theirs = target_side.checksums(numbered, sides.schema, sides.widths)
-    sums = {one: (ours.get(one, Checksum()), theirs.get(one, Checksum())) for one in ours.keys() | theirs.keys()}
+    sums = {
+        bucket: (ours.get(bucket, Checksum()), theirs.get(bucket, Checksum())) for bucket in ours.keys() | theirs.keys()
+    }
     found: list[Difference] = []
     if differing := sorted(_differing(sums)):
         buckets = count, differing

@@ -29,7 +29,8 @@ class CopyingBeside:
 
         Of the tables the first with missing chunks is copied. An error of the table stops it.
         """
-        waiting = [table for table in tables if table.watch is Watch.WATCHED and table.has_missing_chunks]
+        watched = (table for table in tables if table.watch is Watch.WATCHED and table.copy is not None)
+        waiting = [table for table in watched if table.has_missing_chunks]
         if self._table not in waiting:
             self.cancel()
             self._table = waiting[0] if waiting else None

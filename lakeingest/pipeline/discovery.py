@@ -48,7 +48,7 @@ class Discovery:
     def _admit(self, new: Sequence[TableId]) -> None:
         """Make the tables part of the run, those that cannot be copied as stopped tables."""
         run = self._run
-        found = joinable(run.edges.config, run.edges.connection, run.edges.target, new)
+        found = joinable(run.edges.config, run.edges.connection, new)
         for table in new:
             schema = found.schemas.get(table)
             error: LakeIngestError | None = found.refused.get(table)

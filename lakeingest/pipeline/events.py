@@ -1,15 +1,16 @@
-"""What a run tells whoever watches it; the command line draws it, the demo counts it."""
+"""The events of a run, for its observer: the command line prints them, the demo counts them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
+from lakeingest.state.signals import SignalDocument
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run is ready: preflight passed, Spark is up, every table was looked at."""
+    """A run is ready: preflight passed, and every table is loaded."""
 
     tables: int
     seconds: float
@@ -33,12 +34,23 @@ class WaveCommitted:
     rows: int
     seconds: float
     complete: bool
-    chunk_seconds: tuple[float, ...] = ()  # of each chunk, how long its read view was open
+    chunk_seconds: tuple[float, ...] = ()  # for each chunk, how long its read view was open
+
+
+@dataclass(frozen=True, slots=True)
+class RowsReread:
+    """A wave of a re-snapshot is on staging, in so many patches."""
+
+    table: TableId
+    patches: int
+    rows: int
+    seconds: float
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """A batch of the binlog is in the spool: its change rows per table."""
+    """A batch of the binlog is in the spool: up to where, how many transactions, and how many change rows."""
 
     stop: str
     transactions: int
@@ -48,7 +60,7 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A table's changes are on staging: read from the spool, left by the filter, and what they did to the keys."""
+    """A table's changes are on staging: change rows that were read and applied, and their effects on the keys."""
 
     table: TableId
     read: int
@@ -66,7 +78,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """A gate looked at a table's staged rows: expectations asked, those that failed, those that are mere warnings."""
+    """A gate checked a table's staged rows: the counts of expectations, of failures, and of warnings."""
 
     table: TableId
     stage: str
@@ -88,7 +100,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The run has caught up with the source, after so many seconds, and goes on from there."""
+    """The run has caught up with the source, after so many seconds, and follows it from now on."""
 
     seconds: float
 
@@ -103,7 +115,7 @@ class SourceLost:
 
 @dataclass(frozen=True, slots=True)
 class WentBack:
-    """Files of a table's last commits are lost: it goes on from an older one, and merges again what came after."""
+    """Files of a table's last commits are lost: it continues from an older commit, and merges later changes again."""
 
     table: TableId
     reason: str
@@ -111,16 +123,23 @@ class WentBack:
 
 @dataclass(frozen=True, slots=True)
 class TableStopped:
-    """A table stays where it is, with this error; the other tables go on."""
+    """A table has stopped at its last commit, with this error; the other tables go on."""
 
     table: TableId
     error: LakeIngestError
 
 
-OfTable = Planned | WaveCommitted | Merged | GateRun | Published | WentBack | TableStopped
-Event = Opened | Spooled | Following | SourceLost | OfTable
+@dataclass(frozen=True, slots=True)
+class SignalMoved:
+    """A signal has begun, or ended."""
+
+    document: SignalDocument
+
+
+OfTable = Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped
+Event = Opened | Spooled | Following | SourceLost | SignalMoved | OfTable
 Observer = Callable[[Event], None]
 
 
 def unobserved(_: Event) -> None:
-    """For a run that nobody watches."""
+    """The observer of a run that nobody observes."""

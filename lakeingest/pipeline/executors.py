@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHUNK_CONNECTIONS = 2  # of the task that reads a chunk
-DRIVER_CONNECTIONS = 2  # the run's own connection, and a second one that looks at the binlog from time to time
+DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
 
 
 def tasks_at_once(source: Source, slots: int | None = None) -> int:
@@ -34,7 +34,7 @@ class Executors:
         self.are_shared = False
 
     def open(self) -> "SparkSession":
-        """The session; it is started if there is none. Only the run's own thread may call this."""
+        """The session; it is started if none is running. Only the run's own thread may call this."""
         if self.session is None:
             self.session = open_session(self._config)
         return self.session

@@ -4,7 +4,7 @@ A round reads the written position and, when it moved, spools the binlog up to i
 Tables with change rows are merged and published. The position of a quiet table advances every few minutes; otherwise
 its lag, and the spool, would grow for ever. A table that failed its gate, or that another writer interfered with, is
 tried again every few minutes. A table that needs a person waits for the next run. Tables that appear in the source join
-the run, and are copied beside the rounds.
+the run, and are copied beside the rounds. Signals are served between rounds.
 """
 
 import time
@@ -26,6 +26,7 @@ from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import SourceLost
 from lakeingest.pipeline.open_run import OpenRun
+from lakeingest.pipeline.signals import drop, look, serve
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun
 
@@ -39,9 +40,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What goes on beside the tables that have caught up: new tables are found, and copied."""
+    """What goes on beside the tables that have caught up: new tables are found (None: they are not), and copied."""
 
-    discovery: Discovery
+    discovery: Discovery | None
     copying: CopyingBeside
 
 
@@ -49,12 +50,31 @@ def follow(run: OpenRun, stopping: Callable[[], bool]) -> None:
     """Keep tables up to date that have caught up, until `stopping` says so; it is asked after each commit."""
     beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
+    run.signals.folder.trim()
+
+    def work() -> bool:
+        return _round(run, stopping, worked_at, beside) | (not stopping() and serve(run, wait=False))
+
     try:
-        while not stopping() and (run.going_on or _worth_a_retry(run)):
-            if not persistently(run, stopping, lambda: _round(run, stopping, worked_at, beside)):
+        while not stopping() and (run.going_on or run.paused or _worth_a_retry(run)):
+            if not persistently(run, stopping, work):
                 _wait(POLL_SECONDS, stopping)
     finally:
         beside.copying.cancel()
+        drop(run)
+
+
+def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
+    """Serve every signal that this run can serve, with a round after each wave, until `stopping` says so."""
+    beside = Beside(None, CopyingBeside(run.edges, run.binlog))
+    worked_at = {table.id: time.monotonic() for table in run.requested}
+    run.signals.folder.trim()
+    try:
+        while not stopping() and serve(run, wait=True):
+            _round(run, stopping, worked_at, beside)
+    finally:
+        beside.copying.cancel()
+        drop(run)
 
 
 def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], Result]) -> Result | None:
@@ -134,7 +154,9 @@ def _spool_and_publish(
     round, which may merge and publish it.
     """
     edges, binlog = run.edges, run.binlog
-    beside.discovery.look()
+    look(run)
+    if beside.discovery is not None:
+        beside.discovery.look()
     if written_position(edges.connection) != binlog.spool.position.at:
         spool_to_now(edges, binlog)
     due = _due(run, worked_at)
@@ -155,11 +177,8 @@ def _spool_and_publish(
 
 def _worth_a_retry(run: OpenRun) -> list[TableRun]:
     """The stopped tables that may go on without a person: rows that fail a gate are corrected, other writers end."""
-    return [
-        table
-        for table in run.stopped
-        if table.stop is not None and isinstance(table.stop.error, GateFailed | Retryable)
-    ]
+    stops = ((run.tables[table], stop.error) for table, stop in run.stops.items())
+    return [table for table, error in stops if not table.paused and isinstance(error, GateFailed | Retryable)]
 
 
 def _begin_again(edges: Edges, table: TableRun) -> bool:
@@ -176,7 +195,7 @@ def _due(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
     That is the quiet table that has waited longest for its position. Tables with missing chunks are not due.
     """
     spool, late = run.binlog.spool, time.monotonic() - QUIET_SECONDS
-    copied = [table for table in run.going_on if not table.has_missing_chunks]
+    copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
     unseen = [table for table in copied if table.staged.published is None]
     behind = [table for table in copied if table not in unseen and table.progress.needed_from < spool.position.place]
     busy = [table for table in behind if spool.backlog(table.id, table.progress.needed_from)]

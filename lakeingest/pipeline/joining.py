@@ -30,7 +30,7 @@ def join(run: OpenRun) -> None:
 
 
 def _joining(run: OpenRun) -> list[TableRun]:
-    return [table for table in run.tables.values() if table.watch is Watch.JOINING]
+    return [table for table in run.tables.values() if table.watch is Watch.JOINING and not table.paused]
 
 
 def _watch(run: OpenRun) -> Place:

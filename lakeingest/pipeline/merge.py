@@ -1,8 +1,8 @@
-"""From the spool into staging: one commit, and only the rows that it touches.
+"""Merge: changes go from the spool into staging, in one commit that touches only the rows of changed keys.
 
-A merge reads a table's part of the spool from the least mark of its splits, keeps what each split still needs and
-collapses it. Executors do that for a slice of the keys each, by the keys alone, and take away the rows which the
-changes replace; then they write the new rows, file by file of the spool.
+A merge reads the table's changes in the spool from the least mark of its splits, keeps the changes that each split
+still needs, and collapses them. Each executor does that for a slice of the keys, reads only the key columns, and
+removes the rows that the changes replace. Then the new rows are written, in the order of the spool's files.
 """
 
 import time
@@ -27,15 +27,16 @@ from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
+from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.spool import Spool
 
-SLICE_ROWS = 500_000  # change rows of a slice: what an executor holds of them are keys
-FILE_ROWS = 250_000  # new rows of a task, whole, and of a file
+SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
+FILE_ROWS = 250_000  # new rows of a task, which holds all their columns, and of a file
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What came of a slice: what was written of old rows, and by file of the spool the new rows that are to be."""
+    """The result of a slice: what was written to remove old rows, and the numbers of new rows, by file of the spool."""
 
     written: bytes
     new: "dict[str, np.ndarray]"
@@ -46,7 +47,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRows:
-    """The task of one executor: collapse the changes of a slice, take away what they replace.
+    """The task of one executor: collapse the changes of a slice, and remove the rows that they replace.
 
     With `keeps_deleted` a change that deletes its key replaces the row by its last values.
     """
@@ -58,12 +59,13 @@ class ReplaceRows:
     stop: Place
     slice: Slice
     merger: Merger
+    patches: tuple[Place, ...] = ()
 
     def run(self) -> Replaced:
-        """Nothing refers to what is written before the commit."""
+        """Nothing refers to the written files before the commit."""
         profile = Profile()
         with profile.stage("merges: collapse"):
-            found = collapsed(self.files, self.key, self.marks, self.stop, self.slice)
+            found = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
         changes = _without_deletes(found.changes) if self.keeps_deleted else found.changes
         stays = ~changes[DELETED].to_numpy() | self.merger.keeps_deletes
         numbers, starts = np.unique(found.files[stays], return_index=True)  # they ascend
@@ -76,7 +78,7 @@ class ReplaceRows:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """What was written of new rows, and whether they are sound: looked at, and as the table's definition says."""
+    """The files of new rows, and whether these rows were checked and are as the table's definition says."""
 
     files: bytes
     sound: bool
@@ -85,7 +87,7 @@ class WrittenRows:
 
 @dataclass(frozen=True, slots=True)
 class WriteRows:
-    """The task of one executor: take rows out of files of the spool, write them to one of the target."""
+    """The task of one executor: read rows from files of the spool, write them to a file of the target."""
 
     rows: "Sequence[tuple[str, np.ndarray]]"
     schema: TableSchema
@@ -93,7 +95,7 @@ class WriteRows:
     merger: Merger
 
     def run(self) -> WrittenRows:
-        """Nothing refers to what is written before the commit."""
+        """Nothing refers to the written files before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
             names = [column.name for column in self.schema.metadata]
@@ -112,17 +114,21 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
     """Bring every finished split of the table to the spool's stop, in one commit on staging."""
     began = time.monotonic()
     staged, progress, stop = table.staged, table.progress, spool.position
-    if progress.position is not None and progress.splits.stop == stop.place:
+    if progress.position is not None and progress.stop == stop.place:
         return
-    plan = plan_merge(progress.splits, stop.place, spool.log(), max(progress.covered_from, spool.start))
-    files = spool.files(table.id, plan.start, plan.stop)
+    covered_from = max(progress.covered_from, spool.start)
+    plan = plan_merge(progress.splits, stop.place, spool.log(), covered_from, progress.patches)
+    patches = PatchFolder.of(edges.config.state, table.schema)
+    patched = [patches.file(patch.name) for patch, _ in plan.patches]
+    files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
     if not files:
         edges.lease.assert_held()
         table.advance(edges.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)
         return
     since = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, since, plan.stop)
-    slices = max(1, spool.backlog(table.id, plan.start) // SLICE_ROWS)
+    changes = spool.backlog(table.id, plan.start) + patches.rows(patch.name for patch, _ in plan.patches)
+    slices = max(1, changes // SLICE_ROWS)
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges.executors, table.schema, plan, files, slices, merger)
     written = _write_rows(edges.executors, table.schema, replaced, plan.stop, merger)
@@ -131,13 +137,13 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
         edges.lease.assert_held()
         return progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
 
-    parts = [*(one.written for one in replaced), *(one.files for one in written)]
+    parts = [*(slice_.written for slice_ in replaced), *(part.files for part in written)]
     with edges.profile.stage("merges: commit"):
         merged, effects = edges.target.commit_merge(staged, edges.executors.open, parts, after)
-    table.advance(merged, sound=all(one.sound for one in written))
-    for profile in (*(one.profile for one in replaced), *(one.profile for one in written)):
+    table.advance(merged, sound=all(part.sound for part in written))
+    for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
         edges.profile.add(profile)
-    counts = sum(one.read for one in replaced), sum(one.applied for one in replaced)
+    counts = sum(slice_.read for slice_ in replaced), sum(slice_.applied for slice_ in replaced)
     edges.observe(
         Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
     )
@@ -147,8 +153,9 @@ def _replace_rows(
     executors: Executors, schema: TableSchema, plan: MergePlan, files: Sequence[str], slices: int, merger: Merger
 ) -> list[Replaced]:
     """Collapse the changes slice by slice, and remove the rows that they replace."""
+    patches = tuple(place for _, place in plan.patches)
     tasks = [
-        ReplaceRows(tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop, one, merger)
+        ReplaceRows(tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop, one, merger, patches)
         for one in cut(files, schema.key[0], slices)
     ]
     return scatter(executors.for_tasks(small=len(tasks) == 1), ReplaceRows.run, tasks, executors.at_once)
@@ -171,8 +178,8 @@ def _in_groups(replaced: Sequence[Replaced]) -> list[list[tuple[str, np.ndarray]
     """The new rows of all slices in the order of the spool, in groups of about FILE_ROWS rows."""
     groups: list[list[tuple[str, np.ndarray]]] = [[]]
     left = FILE_ROWS
-    for file in dict.fromkeys(file for one in replaced for file in one.new):
-        rows = np.sort(np.concatenate([one.new[file] for one in replaced if file in one.new]))
+    for file in dict.fromkeys(file for slice_ in replaced for file in slice_.new):
+        rows = np.sort(np.concatenate([slice_.new[file] for slice_ in replaced if file in slice_.new]))
         for part in np.array_split(rows, -(-len(rows) // FILE_ROWS)):
             if len(part) > left:
                 groups.append([])

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.signal_run import SignalRun
+from lakeingest.pipeline.table_run import Stop, TableRun
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """The edges of a run, its tables by name, and its binlog. The requested tables are the first of the tables.
+    """The edges of a run, its tables by name, its binlog, its signals. The requested tables are the first tables.
 
     `takes_new`: the run is for all included tables, so that others which appear in the source join it.
     """
@@ -18,6 +19,7 @@ class OpenRun:
     edges: Edges
     tables: dict[TableId, TableRun]
     binlog: BinlogRun
+    signals: SignalRun
     takes_new: bool
 
     @property
@@ -27,10 +29,16 @@ class OpenRun:
 
     @property
     def going_on(self) -> tuple[TableRun, ...]:
-        """The requested tables that have not stopped."""
-        return tuple(table for table in self.requested if table.stop is None)
+        """The requested tables that have not stopped, and are not paused."""
+        return tuple(table for table in self.requested if table.stop is None and not table.paused)
 
     @property
-    def stopped(self) -> tuple[TableRun, ...]:
-        """The tables that have stopped."""
-        return tuple(table for table in self.tables.values() if table.stop is not None)
+    def paused(self) -> tuple[TableRun, ...]:
+        """The requested tables that are paused."""
+        return tuple(table for table in self.requested if table.paused)
+
+    @property
+    def stops(self) -> dict[TableId, Stop]:
+        """Why tables have stopped, in the order in which they did."""
+        stops = {table.id: table.stop for table in self.tables.values() if table.stop is not None}
+        return dict(sorted(stops.items(), key=lambda stopped: stopped[1].at))

@@ -1,4 +1,4 @@
-"""How a run begins: preflight, every table loaded or made, and a spool that covers every mark."""
+"""Opening: preflight, every table is loaded, and the spool covers every mark of the tables."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +40,7 @@ from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.resume import owner, resumption
+from lakeingest.pipeline.signal_run import SignalRun
 from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spark.scatter import warm_up
@@ -48,6 +49,7 @@ from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim
+from lakeingest.state.signals import SignalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +81,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, lease, executors, observe)
             runs = _table_runs(config, requested, schemas, loaded)
-            run = OpenRun(edges, runs, BinlogRun(spool, runs), takes_new=not tables)
+            signals = SignalRun(SignalFolder(config.state))
+            run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)
@@ -130,9 +133,9 @@ def _is_large(connection: pymysql.Connection, run: OpenRun) -> bool:
 def _loaded(
     target: Target, schemas: dict[TableId, TableSchema]
 ) -> tuple[dict[TableId, Staged | None], dict[TableId, LakeIngestError]]:
-    """Where each table stands, None for one that is new; and why others cannot go on.
+    """The staged state of each table, None for a new table; and for other tables why they cannot be loaded.
 
-    A table whose definition is another one than its copy was made with leaves `schemas`: it can only be copied again.
+    A table whose definition has changed since the copy is removed from `schemas`: it can only be copied again.
     """
     loaded: dict[TableId, Staged | None] = {}
     failed: dict[TableId, LakeIngestError] = {}
@@ -167,13 +170,13 @@ def _spool(
     loaded: dict[TableId, Staged | None],
     failed: dict[TableId, LakeIngestError],
 ) -> Spool:
-    """The spool that covers every mark of the loaded tables: the one that is there, or one filled anew from the binlog.
+    """A spool that covers every mark of the loaded tables: the existing spool, or a new one.
 
-    A table whose first copy cannot be gone on with is copied again from the start: nobody has seen it yet. One whose
-    position cannot be gone on from fails, and leaves `schemas`. Of a table in `failed` that is in `schemas` the copy
-    cannot be loaded: the spool that is there may be needed for it.
+    If the first copy of a table cannot be continued, it is copied again from the start: readers have not seen it. A
+    table whose position cannot be continued fails, and is removed from `schemas`. A table that is in `failed` and in
+    `schemas` has a copy which cannot be loaded: that copy may need the existing spool.
     """
-    copied = {table: one.progress for table, one in loaded.items() if one}
+    copied = {table: staged.progress for table, staged in loaded.items() if staged}
     unknown = any(table in schemas for table in failed)
     chosen = resumption(config, connection, schemas, copied, unknown=unknown)
     for table in chosen.again:
@@ -192,7 +195,7 @@ def _spool(
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """From where on the spool watches tables that join, and which of them it cannot watch."""
+    """The place from which the spool watches joining tables, and the tables that it cannot watch."""
 
     start: Place
     stopped: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
@@ -201,10 +204,10 @@ class Joined:
 def watched_from(
     config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
 ) -> Joined:
-    """From where on the spool watches tables that join; what it holds of the others stays.
+    """The place from which the spool watches joining tables; what it holds of the others stays.
 
-    That is its position, but without GTIDs it may be the start of the file that the position is in: the low watermark
-    of a table that joins now is the start of the source's current file.
+    It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
+    watermark of a joining table is the start of the source's current file.
     """
     position, start = spool.position, _file_start(spool.position)
     if not joining or position == start or not _has_low_at_file_start(connection, position):
@@ -227,22 +230,22 @@ def watched_from(
 
 
 def _has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
-    """Whether a low watermark that is read from now on may be before the position."""
+    """Whether a low watermark that is read after now may be before the position."""
     without_gtids = position.gtids is None and not is_exact(connection)
     return without_gtids and not is_before(position.at, file_start(written_position(connection).file))
 
 
 def _file_start(position: Position) -> Position:
-    """The start of the file that a position without GTIDs is in."""
+    """The start of the position's file, as a position; it has no GTIDs."""
     history = None if position.history is None else History(position.history.began)
     return replace(position, at=file_start(position.at.file), history=history)
 
 
 def _opening(config: Config, connection: pymysql.Connection) -> Position:
-    """Where a first spool begins: no transaction that is not executed yet stands before it.
+    """Where a first spool begins: every transaction before it is executed.
 
-    The file first, then the executed set: a rotation waits for the commits of earlier files, so all of them are
-    executed. Where a position is exact, it is that.
+    The file is read before the executed set: a rotation waits for the commits of earlier files, so all of them are
+    executed then. Where low watermarks are exact, the spool begins at the written position.
     """
     at, began = _dated_position(config, connection)
     if not is_exact(connection):
@@ -252,9 +255,9 @@ def _opening(config: Config, connection: pymysql.Connection) -> Position:
 
 
 def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[FilePosition, int]:
-    """The written position, and the second in which its file was begun, which is over.
+    """The written position, and the second in which its file was begun; this second is over.
 
-    So a binlog that is reset from now on begins in another second.
+    So a binlog that is reset after now begins in another second.
     """
     at = written_position(connection)
     while True:
@@ -266,5 +269,5 @@ def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[Fil
 
 
 def is_exact(connection: pymysql.Connection) -> bool:
-    """Whether the low watermark of a read view is its place, which is never before a position that was read before."""
-    return dialect(connection).shows_snapshots
+    """Whether a low watermark is the place of its read view, which is never before a position that was read earlier."""
+    return dialect(connection).has_snapshot_position

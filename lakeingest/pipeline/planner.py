@@ -1,4 +1,4 @@
-"""Plans a table's chunks wave by wave, sized by what the waves before took, so that memory does not grow with it."""
+"""Plans a table's chunks wave by wave, sized by the costs of earlier waves, so memory does not grow with the table."""
 
 from collections.abc import Sequence
 
@@ -16,22 +16,27 @@ from lakeingest.core.chunks import (
     first_rows,
     next_rows,
 )
-from lakeingest.core.keys import Key
+from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
 
-CHUNKS_PER_SLOT = 4  # of a wave: enough that its last chunk does not leave the other executors idle for long
+CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the other executors idle for long
 
 
 class Planner:
-    """The chunks of one table; `at_once` of them are read at a time."""
+    """The chunks of one table, or of a range of its keys; `at_once` of them are read at a time."""
 
     def __init__(
-        self, connection: pymysql.Connection, schema: TableSchema, options: TableOptions, at_once: int
+        self,
+        connection: pymysql.Connection,
+        schema: TableSchema,
+        options: TableOptions,
+        at_once: int,
+        keys: KeyRange = EVERY_KEY,
     ) -> None:
-        self._connection, self._schema, self._at_once = connection, schema, at_once
+        self._connection, self._schema, self._at_once, self._keys = connection, schema, at_once, keys
         self._fixed = options.chunk_rows != "auto"
-        self._estimated_rows = estimated_rows(connection, schema)
+        self._estimated_rows = estimated_rows(connection, schema, keys)
         self._estimated_bytes = estimated_bytes(connection, schema)
         self._chunk_rows = (
             first_rows(self._estimated_rows, self._estimated_bytes)
@@ -51,7 +56,7 @@ class Planner:
 
     @property
     def chunk_rows(self) -> int:
-        """The rows of a chunk of the next wave; one that is cut by arithmetic has up to twice as many."""
+        """The rows per chunk of the next wave. A wave that is cut by arithmetic has up to twice as many."""
         return self._chunk_rows
 
     @property
@@ -60,11 +65,12 @@ class Planner:
         return self._even() is not None
 
     def next_wave(self, lower: Key | None) -> list[Chunk]:
-        """The chunks from `lower` on; the last of them has no upper bound when it reaches the end.
+        """The chunks from `lower` on; the last of them has the upper bound of the range when it reaches the end.
 
-        Before anything is known of a table it is a chunk for each executor, and more from then on.
+        The first wave has a chunk for each executor, because nothing is measured yet; later waves have more.
         """
-        probes = lower is None and not self._fixed
+        probes = lower in {None, self._keys.lower} and not self._fixed
+        lower = self._keys.lower if lower is None else lower
         count = self._at_once if probes else CHUNKS_PER_SLOT * self._at_once
         even = self._even()
         if even is None:
@@ -74,32 +80,32 @@ class Planner:
             start = int(lower[0]) if lower else least
             step = step if self._fixed else balanced_step(start, step, greatest, count, self._at_once)
             boundaries, last = even_boundaries(start, step, greatest, count)
-        return chunks_between(self._schema.table, lower, boundaries, last=last)
+        return chunks_between(self._schema.table, lower, boundaries, last=last, upper=self._keys.upper)
 
     def learn(self, wave: Sequence[Cost]) -> None:
-        """Size the next wave by what the chunks of this one took; fixed `chunk_rows` stay as they are."""
+        """Size the next wave by the costs of this wave's chunks; a fixed `chunk_rows` does not change."""
         if not self._fixed:
             self._chunk_rows = next_rows(self._chunk_rows, wave)
 
     @property
     def can_shrink(self) -> bool:
-        """Whether chunks can be cut finer: `chunk_rows` are neither fixed nor 1."""
+        """Whether chunks can be smaller: `chunk_rows` is neither fixed nor 1."""
         return not self._fixed and self._chunk_rows > 1
 
     def shrink(self) -> None:
-        """Cut finer after a chunk was given up."""
+        """Make chunks smaller after a chunk was given up."""
         self._chunk_rows = max(1, self._chunk_rows // SHRINK)
 
     def _even(self) -> tuple[int, int, int] | None:
         """Least key, step and greatest key of now; None where arithmetic is not bounded, or not possible."""
-        bounds = key_bounds(self._connection, self._schema) if self._schema.countable else None
+        bounds = key_bounds(self._connection, self._schema, self._keys) if self._schema.countable else None
         step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
         return (bounds[0], step, bounds[1]) if bounds and step else None
 
     def _asked(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
         boundaries: list[Key] = []
         for _ in range(count):
-            following = next_boundary(self._connection, self._schema, lower, self._chunk_rows)
+            following = next_boundary(self._connection, self._schema, lower, self._chunk_rows, self._keys.upper)
             if following is None:
                 return boundaries, True
             boundaries.append(following)

@@ -1,7 +1,8 @@
-"""The preconditions of a run: asked together, and named together with their fixes. `check` asks them, and some more."""
+"""The preconditions of a run: all are checked, and all that are not met are named together, with their fixes."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import pymysql
 
@@ -12,17 +13,20 @@ from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, Unsupport
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Target
-from lakeingest.mysql.preflight import server as preflight
-from lakeingest.mysql.preflight import tables as table_preflight
+from lakeingest.mysql.preflight import server as conditions
+from lakeingest.mysql.preflight import tables as table_conditions
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
 from lakeingest.state.folder import lacks_room, unwritable
 
-LEAST_FREE = 1 << 30  # Spark's own files and a few waves
-# These conditions are asked of each table: where one is not met, the other tables can be copied.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEAST_FREE = 1 << 30  # for Spark's own files and a few waves
+# These conditions concern each table alone: where a table does not meet one of them, the others can be copied.
 OF_ONE_TABLE = {
-    *table_preflight.CONDITIONS,
+    *table_conditions.CONDITIONS,
     "keys and types",
     "generated columns",
     "columns in quality suites",
@@ -33,8 +37,8 @@ OF_ONE_TABLE = {
 
 
 def problems(checked: Iterable[Checked]) -> list[Checked]:
-    """What keeps a run from beginning."""
-    return [one for one in checked if one.finding and one.fatal]
+    """The conditions that are not met, and without which a run does not begin."""
+    return [condition for condition in checked if condition.finding and condition.fatal]
 
 
 def require(
@@ -45,32 +49,28 @@ def require(
     *,
     spark: bool,
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
-    """The definitions of the tables that a run watches: those it is to bring up to date, and all that have a copy.
+    """The definitions of the tables that a run watches, and by table why a chosen table cannot be copied.
 
-    Beside them, why some of the chosen tables cannot be copied. PreflightFailed with every precondition that is not met
-    where one concerns all tables, or no chosen table is left; Retryable when another process holds the catalog. `spark`
-    says whether a session has to be started.
+    A run watches the tables that it is to bring up to date, and all that have a copy. PreflightFailed, with every
+    precondition that is not met, if such a precondition concerns all tables or no chosen table is left. Retryable when
+    another process holds the catalog. `spark` says whether a session has to be started.
     """
-    target = open_target(config)
-    held = copies(target, known)
-    if isinstance(held.unopened, Retryable):
-        raise held.unopened
-    foreign = {table for table, error in held.refused.items() if isinstance(error, NotOurTable)}
-    copied = {*held.there, *held.refused} - foreign
-    watched = [table for table in known if table in chosen or table in copied]
-    server, generated = server_of(config, connection, watched), GeneratedColumns(config.source, connection)
-    checked, schemas = conditions_of(config, server, target, generated)
-    new = [schema for table, schema in schemas.items() if table not in copied]
-    checked.append(table_preflight.declared_keys(connection, new))
-    checked += [*lake_of(held, foreign.intersection(chosen)), *folders(config), suites_of(config, known)]
+    preflight = Preflight.of(config, connection, known)
+    if isinstance(preflight.held.unopened, Retryable):
+        raise preflight.held.unopened
+    foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, NotOurTable)}
+    copied = {*preflight.held.staged, *preflight.held.refused} - foreign
+    preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
+    checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
+    checked += [*folders(config), suites_of(config, known)]
     if spark:
-        checked.append(Checked("Java and PySpark", lacking(config)))
+        checked.append(spark_of(config))
     found = problems(checked)
-    refused = {} if not found else _refused(config, server, target, generated, held, copied)
-    shared = [one for one in found if one.name not in OF_ONE_TABLE]
-    if found and (shared or refused.keys() >= set(chosen) or _lacks(server)):
-        raise PreflightFailed(f"not ready: {' | '.join(one.finding or '' for one in found)}")
-    return {table: one for table, one in schemas.items() if table in copied or table not in refused}, refused
+    refused = _refused(preflight, copied) if found else {}
+    shared = [condition for condition in found if condition.name not in OF_ONE_TABLE]
+    if found and (shared or refused.keys() >= set(chosen) or _lacks(preflight.server)):
+        raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in found)}")
+    return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,66 +82,76 @@ class Joinable:
     there: Collection[TableId]
 
 
-def joinable(config: Config, connection: pymysql.Connection, target: Target, tables: Sequence[TableId]) -> Joinable:
+def joinable(config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> Joinable:
     """Which of these tables, that no run knew before, can be copied; the preconditions are asked of each by itself."""
-    held = copies(target, tables)
-    if held.unopened is not None:
-        raise held.unopened
-    server, generated = server_of(config, connection, tables), GeneratedColumns(config.source, connection)
-    refused = _refused(config, server, target, generated, held, held.there)
-    left = [table for table in tables if table not in refused and table not in held.there]
-    schemas, unreadable = table_preflight.read_schemas(connection, left, config.tables)
-    gone = {
-        table: PreflightFailed(f"{table} is not ready: {unreadable.finding}") for table in left if table not in schemas
-    }
-    return Joinable(schemas, refused | gone, held.there.keys())
+    preflight = Preflight.of(config, connection, tables)
+    if preflight.held.unopened is not None:
+        raise preflight.held.unopened
+    there = preflight.held.staged.keys()
+    refused = _refused(preflight.of_tables(tables), there)
+    left = [table for table in tables if table not in refused and table not in there]
+    schemas = preflight.of_tables(left).of_source_and_lake([], there)[1] if left else {}
+    for table in left:
+        if table not in schemas:
+            refused[table] = PreflightFailed(f"{table} is not ready: its definition changed in between")
+    return Joinable(schemas, refused, there)
 
 
-def _lacks(server: preflight.Server) -> bool:
-    """Whether a condition that is asked table by table is not met without any table."""
-    return any(one.finding for one in preflight.ask(server.watching(()), table_preflight.CONDITIONS))
+def _lacks(server: conditions.Server) -> bool:
+    """Whether a condition of single tables is not met even for no table at all."""
+    return any(condition.finding for condition in conditions.ask(server.with_tables(()), table_conditions.CONDITIONS))
 
 
-def _refused(
-    config: Config,
-    server: preflight.Server,
-    target: Target,
-    generated: GeneratedColumns,
-    held: Copies,
-    copied: Collection[TableId],
-) -> dict[TableId, PreflightFailed]:
-    """The tables that cannot be copied by themselves, each with all that stands against it."""
+def _refused(preflight: "Preflight", copied: Collection[TableId]) -> dict[TableId, PreflightFailed]:
+    """The tables that do not meet a condition, each with all its reasons."""
     refused = {}
-    for table in server.tables:
-        checked, schemas = conditions_of(config, server.watching((table,)), target, generated)
-        if table not in copied:
-            checked.append(table_preflight.declared_keys(server.connection, schemas.values()))
-            checked += lake_of(held, [table] if table in held.refused else [])
-        if found := [one.finding or "" for one in problems(checked)]:
+    for table in preflight.server.tables:
+        is_taken = table in preflight.held.refused and table not in copied
+        checked, _ = preflight.of_tables([table]).of_source_and_lake([table] if is_taken else [], copied)
+        if found := [condition.finding or "" for condition in problems(checked)]:
             refused[table] = PreflightFailed(f"{table} is not ready: {' | '.join(found)}")
     return refused
 
 
-def server_of(config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> preflight.Server:
-    """The server as its preconditions ask it, for these tables."""
-    missing = [table for table in tables if config.tables.of(table).cascades == "missing"]
-    return preflight.Server.of(connection, tables, missing)
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What the preconditions of some tables are checked on: the server, the lake, and what the lake holds."""
 
+    config: Config
+    server: conditions.Server
+    target: Target
+    generated: GeneratedColumns
+    held: Copies
 
-def conditions_of(
-    config: Config, server: preflight.Server, target: Target, generated: GeneratedColumns
-) -> tuple[list[Checked], dict[TableId, TableSchema]]:
-    """The server and its tables, and the definitions of those that can be copied."""
-    schemas, usable = table_preflight.read_schemas(server.connection, server.tables, config.tables)
-    checked = preflight.ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
-    unknown = suites.unknown_columns(config.quality.suites, schemas)
-    return [
-        *checked,
-        usable,
-        generated.checked(schemas.values()),
-        _typed(target, schemas.values()),
-        Checked("columns in quality suites", unknown),
-    ], schemas
+    @classmethod
+    def of(cls, config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> Self:
+        """The preflight of these tables."""
+        missing = [table for table in tables if config.tables.of(table).cascades == "missing"]
+        server, target = conditions.Server.of(connection, tables, missing), open_target(config)
+        return cls(config, server, target, GeneratedColumns(config.source, connection), copies(target, tables))
+
+    def of_tables(self, tables: Sequence[TableId]) -> Self:
+        """The preflight of fewer tables."""
+        return replace(self, server=self.server.with_tables(tuple(tables)))
+
+    def of_source_and_lake(
+        self, refused: Iterable[TableId], copied: Collection[TableId] = ()
+    ) -> tuple[list[Checked], dict[TableId, TableSchema]]:
+        """The conditions on server, tables and lake, and the definitions of the tables that can be copied.
+
+        `refused` are the tables whose target cannot be used. The key of a table in `copied` is not checked again.
+        """
+        schemas, usable = table_conditions.read_schemas(self.server.connection, self.server.tables, self.config.tables)
+        new = [schema for table, schema in schemas.items() if table not in copied]
+        return [
+            *conditions.ask(self.server, conditions.CONDITIONS | table_conditions.CONDITIONS),
+            usable,
+            self.generated.checked(schemas.values()),
+            _typed(self.target, schemas.values()),
+            Checked("columns in quality suites", suites.unknown_columns(self.config.quality.suites, schemas)),
+            table_conditions.declared_keys(self.server.connection, new),
+            *lake_of(self.held, refused),
+        ], schemas
 
 
 def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:
@@ -156,20 +166,25 @@ def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:
 
 
 def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
-    """Whether the users' suites can be read, and each names one of the tables."""
+    """Whether the users' suites can be read, and each names a table that is copied."""
     return Checked("quality suites", suites.finding(config.quality.suites, tables))
 
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
-    """The catalog, and what stands there under the tables' names."""
+    """The catalog, and what it has under the tables' names."""
     reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
     unopened = None if held.unopened is None else str(held.unopened)
     return [Checked("catalog", unopened), Checked("target tables", reasons or None)]
 
 
 def folders(config: Config, size: int = 0) -> Iterator[Checked]:
-    """The folders that a run writes to, and whether they have room for about so many bytes."""
+    """Whether the folders that a run writes to are writable, and have room for about `size` bytes."""
     for name, folder in (("state folder", config.state), ("warehouse", config.target.warehouse)):
         yield Checked(name, unwritable(name, folder))
         full = lacks_room(folder, LEAST_FREE)
         yield Checked(f"room in the {name}", full or lacks_room(folder, size), fatal=full is not None)
+
+
+def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
+    """Whether a session can be started, or the given session has all settings that lakeingest needs."""
+    return Checked("Java and PySpark", lacking(config, session))

@@ -1,7 +1,7 @@
-"""Where the seconds of a run go: wall and CPU of each stage, on the driver and on executors.
+"""Where the seconds of a run go: wall time and CPU time of each stage, on the driver and on executors.
 
-A stage's CPU seconds are those of the Python process that it runs in, all threads of it. What Spark's JVM takes is one
-line of its own, from its start on.
+A stage's CPU seconds are those of all threads of its Python process. Spark's JVM is a separate line, which counts from
+the start of the JVM.
 """
 
 import time
@@ -18,7 +18,7 @@ JVM = "Spark's JVM"
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """What a stage has taken: how many times it ran, its wall seconds added up, its CPU seconds."""
+    """The cost of a stage: how many times it ran, and the sums of its wall seconds and CPU seconds."""
 
     stage: str
     times: int = 0
@@ -27,14 +27,14 @@ class StageCost:
 
 
 class Profile:
-    """The costs of stages so far; that of a task is pickled, and added to the driver's."""
+    """The costs of stages so far. The profile of a task is pickled, and added to the driver's."""
 
     def __init__(self) -> None:
         self._stages: dict[str, StageCost] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count what the block takes, also where it fails."""
+        """Count the time of the block, also where it fails."""
         wall, cpu = time.monotonic(), time.process_time()
         try:
             yield
@@ -48,14 +48,14 @@ class Profile:
 
     @property
     def stages(self) -> tuple[StageCost, ...]:
-        """In the order in which each first ended."""
+        """The stages in the order in which each first ended."""
         return tuple(self._stages.values())
 
     def costs(self, spark: "SparkSession | None") -> tuple[StageCost, ...]:
-        """The stages, and the JVM where there is one."""
+        """The costs of the stages, and of the JVM if Spark is running."""
         if spark is None:
             return self.stages
-        jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to ask
+        jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
         assert jvm is not None  # noqa: S101 - the session runs
         wall = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getUptime() / 1e3
         cpu = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toNanos() / 1e9

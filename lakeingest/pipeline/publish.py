@@ -18,16 +18,16 @@ GATE = "lakeingest.gate"  # table property: what the gate checked at the last pu
 
 
 def publish(edges: Edges, table: TableRun) -> None:
-    """Run the gate on the table's level staging commit, then move main to it.
+    """Run the gate on the table's staging commit, whose splits all have the same position, then move main to it.
 
-    GateFailed leaves main where it was, MainMoved where someone's compaction moved it. Nothing to do when readers see
-    this commit already.
+    On GateFailed main does not move. MainMoved when someone's compaction has moved main. Nothing is done when readers
+    see this commit already.
     """
     began = time.monotonic()
     staged = table.staged
     if staged.visible:
         return
-    expected_rows = staged.progress.rows
+    expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
     suites = user_suites(edges.config.quality.suites, table.id)
     sound = table.sound and edges.target.count(table.id, staged.version) == expected_rows
 
@@ -40,9 +40,9 @@ def publish(edges: Edges, table: TableRun) -> None:
         "rows": expected_rows,
         "evaluated": len(report.outcomes),
         "warnings": len(report.warnings),
-        "suites": sorted({one.suite for one in report.outcomes}),
+        "suites": sorted({outcome.suite for outcome in report.outcomes}),
     }
-    audited = replace(staged, progress=staged.progress.audited())
+    audited = replace(staged, progress=staged.progress.audited(expected_rows))
     edges.lease.assert_held()
     with edges.profile.stage("publishes"):
         published = edges.target.publish(audited, edges.executors.open, {GATE: json.dumps(asked)})
@@ -52,3 +52,10 @@ def publish(edges: Edges, table: TableRun) -> None:
     edges.observe(
         Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)
     )
+
+
+def _counted(edges: Edges, table: TableRun) -> int:
+    """The rows of the staged commit, where what was read again may have mended what was lost or doubled."""
+    version = table.staged.version
+    count = edges.target.count(table.id, version)
+    return edges.target.read(table.id, version, edges.executors.open()).count() if count is None else count

@@ -1,4 +1,4 @@
-"""How a run goes on from what is saved: decided before anything is changed, so that `check` asks the very same."""
+"""Resume: how a run continues from the stored state. It is decided before anything changes, so `check` asks it too."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """The run continues `spool`; None: a new one begins at `begins`, or at the present where that is None as well.
+    """The run continues `spool`. If it is None, a new spool begins at `begins`, or now if that is None too.
 
-    The first copies of the tables in `again` cannot be continued: nobody has seen them yet, so they are made anew.
-    The copies of the tables in `failed` cannot be continued, for these reasons; the other tables can without them.
+    The tables in `again` are copied again: their first copies cannot be continued, and readers have not seen them. The
+    copies of the tables in `failed` cannot be continued, for these reasons; the other tables can go on without them.
     """
 
     spool: Spool | None
@@ -36,17 +36,17 @@ class Resumption:
 
 
 def owner(config: Config, connection: pymysql.Connection, tables: Collection[TableId]) -> StateOwner:
-    """Who this pipeline is, to the state folder. Nothing is changed.
+    """The owner that the state folder must have. Nothing is changed.
 
-    NotOurState where the folder is of another pipeline or another server; BinlogGone where it is of this pipeline's
-    copies of `tables`, and the source became another server.
+    NotOurState where the folder belongs to another pipeline or another server; BinlogGone where it belongs to this
+    pipeline's copies of `tables`, but the source is now another server.
     """
     folder, state = config.state, server_state(connection)
     ours, found = StateOwner(config.name, state.uuid), owner_of(folder)
-    if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version named no owner
+    if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
         found = StateOwner(config.name, spool.opened.server_uuid)
     if found is not None and found.pipeline == ours.pipeline and found.server != ours.server:
-        for staged in copies(open_target(config), tables).there.values():
+        for staged in copies(open_target(config), tables).staged.values():
             if staged.progress.position is not None:
                 same_history(state, staged.progress.position)
     assert_owner(folder, found, ours)
@@ -61,24 +61,28 @@ def resumption(
     *,
     unknown: bool = False,
 ) -> Resumption:
-    """How a run continues these tables that are copied, in whole or in part. Nothing is changed.
+    """How a run continues these tables, which are copied in whole or in part. Nothing is changed.
 
-    With `unknown` other tables have copies that cannot be loaded: the spool that is there may be needed for them.
-    BinlogGone where the source no longer has, or no longer is, the binlog that every table needs. StateUnreadable when
-    the spool is damaged.
+    `unknown`: other tables have copies that cannot be loaded, and may need the existing spool. BinlogGone where the
+    source no longer has the binlog that every table needs, or has another history. StateUnreadable when the spool is
+    damaged.
     """
     spool = Spool.load(config.state / "spool")
     partial = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
     positions = {
-        table: one.position for table, one in copied.items() if table not in partial and one.position is not None
+        table: progress.position
+        for table, progress in copied.items()
+        if table not in partial and progress.position is not None
     }
     begun = unknown or any(progress.splits.all for progress in copied.values())
-    covered = {} if spool is None else {table: one for table, one in copied.items() if _covered(spool, one)}
+    covered = (
+        {} if spool is None else {table: progress for table, progress in copied.items() if _covered(spool, progress)}
+    )
     if spool is not None and begun and (covered or not copied):
         try:
             still_there(config.source, connection, spool.position)
         except BinlogGone:
-            # what was read after the last merge may be lost with the end of the binlog, and be nobody's loss
+            # the lost end of the binlog may have been read only after the last merge: then no copy has it
             if all(position.place >= spool.position.place for position in positions.values()):
                 raise
         else:
@@ -98,9 +102,10 @@ def _continued(
     spool: Spool,
     covered: Mapping[TableId, Progress],
 ) -> Resumption:
-    """How a run continues with a spool whose position is proven, and that covers these of the tables.
+    """How a run continues with a spool whose position is proven. It covers the tables in `covered`.
 
-    The others stopped while the spool went on. Where one can be continued, a new spool begins at its position.
+    The other tables stopped while the spool went on. If one of these can be continued, a new spool begins at its
+    position.
     """
     failed = _unproven(config, connection, spool, covered)
     behind: dict[TableId, Position] = {}
@@ -120,7 +125,7 @@ def _continued(
         raise next(iter(failed.values()))
     if behind.keys() <= failed.keys():
         return Resumption(spool, None, tuple(again), failed)
-    needed = [one.position or spool.opened for table, one in copied.items() if table not in {*failed, *again}]
+    needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
     if any(copied[table].splits.stop is None for table in covered):
         needed.append(spool.opened)
     return Resumption(None, min(needed, key=_place), tuple(again), failed)
@@ -142,7 +147,7 @@ def _gone(
 def _unproven(
     config: Config, connection: pymysql.Connection, spool: Spool, covered: Mapping[TableId, Progress]
 ) -> dict[TableId, LakeIngestError]:
-    """The tables whose position the spool cannot answer for, and the source's binlog contradicts."""
+    """The tables whose position the spool cannot confirm, and the source's binlog contradicts."""
     failed: dict[TableId, LakeIngestError] = {}
     files: Mapping[str, int] | None = None
     for table, progress in covered.items():
@@ -156,7 +161,7 @@ def _unproven(
 
 
 def _unreadable(config: Config, segment: Segment, schema: TableSchema) -> LakeIngestError | None:
-    """Why the segment cannot be replayed for a table that stopped at its start; None where it can be by now."""
+    """Why the segment cannot be replayed for a table that stopped at its start; None where it can be replayed now."""
     with connect(config.source) as connection:
         server_id = free_server_id(connection, config.source)
         try:
@@ -172,7 +177,7 @@ def _unreadable(config: Config, segment: Segment, schema: TableSchema) -> LakeIn
 def _lost(
     config: Config, connection: pymysql.Connection, spool: Spool, copied: Mapping[TableId, Progress]
 ) -> Iterator[TableId]:
-    """The tables of which a chunk was read behind the spool's position, in a part of the binlog that is gone since."""
+    """The tables with a chunk that was read after the spool's position, in a part of the binlog that is now lost."""
     for table, progress in copied.items():
         mark = progress.read_to
         if progress.splits.stop is None and mark is not None and mark.place > spool.position.place:
@@ -187,7 +192,7 @@ def _place(position: Position) -> Place:
 
 
 def _covered(spool: Spool, progress: Progress) -> bool:
-    """Whether the spool is of the table's history, and holds every change that its next merge needs."""
+    """Whether the spool has the same history as the table, and every change that the next merge needs."""
     position = spool.position
     if (progress.server_uuid, progress.epoch) != (position.server_uuid, position.epoch):
         return False

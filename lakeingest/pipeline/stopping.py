@@ -1,5 +1,6 @@
 """A table that must stop while the other tables go on."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,7 +26,7 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 
 def stop(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     """The table stays at its last commit. The reason is stored for `status`."""
-    table.stop = Stop(error, Stopped.of(table.id, error))
+    table.stop = Stop(error, Stopped.of(table.id, error), time.monotonic())
     record_stopped(edges.config.state, table.stop.record)
     edges.observe(TableStopped(table.id, error))
 

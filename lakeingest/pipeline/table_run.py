@@ -2,6 +2,7 @@
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.position import Place
@@ -11,21 +12,28 @@ from lakeingest.errors import LakeIngestError
 from lakeingest.lake.target import Staged
 from lakeingest.state.stopped import Stopped
 
+if TYPE_CHECKING:
+    from lakeingest.pipeline.resnapshot import Reading
+
 
 class Watch(enum.Enum):
     """Whether the spool gets the table's changes from the binlog."""
 
-    JOINING = "joining"  # the table has no copy yet: `join` makes an empty one, and watches the table from then on
+    JOINING = "joining"  # the table has no copy yet: `join` makes an empty copy, and watches the table from then on
     WATCHED = "watched"
     UNWATCHED = "unwatched"  # the table cannot be copied, or the binlog holds something that cannot be replayed
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a table stopped: the error, which the run raises at its end, and the record of it that `status` prints."""
+    """Why a table stopped: the error, which the run raises at its end, and the record of it that `status` prints.
+
+    `at` is the time of the monotonic clock at which the table stopped.
+    """
 
     error: LakeIngestError
     record: Stopped
+    at: float
 
 
 @dataclass(slots=True)
@@ -33,7 +41,8 @@ class TableRun:
     """A table within one run. Stages replace its staged state, commit by commit, with `advance`.
 
     `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps
-    the other tables only in the spool. `sound`: each staged row has passed a gate, or was checked when it was written.
+    the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
+    it. `sound`: each staged row has passed a gate, or was checked when it was written.
     """
 
     id: TableId
@@ -42,7 +51,9 @@ class TableRun:
     requested: bool
     watch: Watch
     stop: Stop | None = None
+    paused: bool = False
     copy: Staged | None = field(default=None, init=False)
+    reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
     sound: bool = field(default=False, init=False)
     _readers_need_from: Place | None = field(default=None, init=False)  # None: not known
 
@@ -77,9 +88,12 @@ class TableRun:
         Where someone compacts what readers see, staging is built on that commit again. So the spool keeps what the
         published commit needs, which may be more than staging needs.
         """
-        if self.copy is None:
+        if self.copy is None or (self.copy.published is not None and self._readers_need_from is None):
             return None
-        return self.progress.needed_from if self.copy.published is None else self._readers_need_from
+        needed = [self.progress.needed_from]
+        if self.copy.published is not None and self._readers_need_from is not None:
+            needed.append(self._readers_need_from)
+        return min([*needed, *([] if self.reading is None else [self.reading.since])])
 
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
         """A commit was made, or the table was loaded: this is its staged state now.

@@ -1,4 +1,4 @@
-"""Gates: suites asked of staged rows. What cannot be evaluated has failed; a failure stops what comes after."""
+"""Gates: expectation suites on staged rows. One that cannot be evaluated has failed; a failure stops the next stage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ _SUITE = "suite"  # in an expectation's meta
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one expectation.
+    """The result of one expectation.
 
-    `unexpected` counts the rows it fails on and `examples` shows some, where it is one of rows; `observed` is what it
-    found where it is one of the table. `error` says why it could not be evaluated.
+    For an expectation about rows, `unexpected` counts the rows it fails on and `examples` has some of them. For an
+    expectation about the table, `observed` is the value it found. `error` says why it could not be evaluated.
     """
 
     suite: str
@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def stops(self) -> bool:
-        """Whether nothing may be published: it failed, and was not written down as a mere warning."""
+        """Whether it stops the publish: it failed, and its severity is not `warning`."""
         return not self.success and self.document.get("severity", "critical") == "critical"
 
     def __str__(self) -> str:
@@ -55,42 +55,44 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What came of a gate: its outcomes, and the same as Great Expectations' own result document."""
+    """The result of a gate: its outcomes, also as a result document of Great Expectations."""
 
     outcomes: tuple[Outcome, ...]
     document: Mapping[str, Any]
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
-        """What stops the publish; empty when the gate is passed."""
-        return tuple(one for one in self.outcomes if one.stops)
+        """The outcomes that stop the publish; empty when the gate passes."""
+        return tuple(outcome for outcome in self.outcomes if outcome.stops)
 
     @property
     def warnings(self) -> tuple[Outcome, ...]:
-        """What failed and stops nothing."""
-        return tuple(one for one in self.outcomes if not one.success and not one.stops)
+        """The outcomes that failed but stop nothing."""
+        return tuple(outcome for outcome in self.outcomes if not outcome.success and not outcome.stops)
 
 
 def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[Suite]) -> GateReport:
-    """Ask all suites of the rows, in few passes over them; only what fails is asked again, for counts and examples.
+    """Evaluate all suites in few passes over the rows; only failures are evaluated again, for counts and examples.
 
-    An expectation that raises has failed. But where the rows cannot be read, that is raised as Spark says it.
+    An expectation that raises has failed. But if the rows cannot be read, Spark's error is raised.
     """
-    told = {name: _plain_name(name) for name in rows.columns}
-    rows, key = rows.toDF(*told.values()), [told[name] for name in key]
-    asked = [_renamed(of_suite(document, suite.name), told) for suite in suites for document in suite.expectations]
+    plain_names = {name: _plain_name(name) for name in rows.columns}
+    rows, key = rows.toDF(*plain_names.values()), [plain_names[name] for name in key]
+    asked = [
+        _renamed(of_suite(document, suite.name), plain_names) for suite in suites for document in suite.expectations
+    ]
     detailed = {
         "result_format": "SUMMARY",
         "partial_unexpected_count": EXAMPLES,
         "unexpected_index_column_names": list(key),
     }
     result = _validated(name, rows, asked, "BOOLEAN_ONLY")
-    failed = [one for one in result.results if not one.success and _error(one.exception_info) is None]
+    failed = [found for found in result.results if not found.success and _error(found.exception_info) is None]
     if failed:
         again = _validated(name, rows, [_document(one) for one in failed], detailed).results
         result.results = [one for one in result.results if one not in failed] + again
         for one in again:
-            one.success = False  # whatever a second look says
+            one.success = False  # also if the second evaluation passes
             one.result = _plain(one.result)
     outcomes = tuple(_outcome(one) for one in result.results)
     if any(one.error for one in outcomes):
@@ -113,15 +115,17 @@ def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
 
 
 def _plain_name(name: str) -> str:
-    """A column's name without the signs that Great Expectations and Spark take for a path: others look like them."""
+    """A column's name with look-alikes for the characters that Great Expectations and Spark read as a path."""
     return name.replace(".", "․").replace("`", "‵")  # noqa: RUF001
 
 
-def _renamed(document: Mapping[str, Any], told: Mapping[str, str]) -> Mapping[str, Any]:
-    """The document with the columns as they are told."""
+def _renamed(document: Mapping[str, Any], plain_names: Mapping[str, str]) -> Mapping[str, Any]:
+    """The document with the columns with their plain names."""
 
     def renamed(value: Any) -> Any:
-        return [told.get(one, one) for one in value] if isinstance(value, list) else told.get(value, value)
+        return (
+            [plain_names.get(one, one) for one in value] if isinstance(value, list) else plain_names.get(value, value)
+        )
 
     columns = {key: renamed(value) for key, value in document["kwargs"].items() if key in COLUMN_KEYS}
     return {**document, "kwargs": {**document["kwargs"], **columns}}
@@ -138,7 +142,7 @@ def _validated(
 
 
 def _document(result: "ExpectationValidationResult") -> Mapping[str, Any]:
-    """What was asked, without what Great Expectations adds to it."""
+    """The document of the expectation, without what Great Expectations adds to it."""
     asked = result.expectation_config
     assert asked is not None  # noqa: S101 - every result has one
     kwargs = {key: value for key, value in asked.kwargs.items() if key != "batch_id"}
@@ -163,7 +167,7 @@ def _outcome(result: "ExpectationValidationResult") -> Outcome:
 
 
 def _error(info: Any) -> str | None:
-    """The first line of what was raised; one report for the expectation, or one for each of its metrics."""
+    """The first line of an error; Great Expectations reports one for the expectation, or for each of its metrics."""
     each = [info] if "raised_exception" in info else list((info or {}).values())
     raised = [str(one["exception_message"]).strip() for one in each if one["raised_exception"]]
     return _shortened(raised[0].partition("\n")[0], 300) if raised else None
@@ -175,7 +179,7 @@ def _shortened(value: Any, length: int = _TEXT) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A result without bytes, which Great Expectations has no document for."""
+    """A result with bytes as hexadecimal text, because Great Expectations cannot put bytes into a document."""
     match value:
         case bytes() | bytearray():
             return value.hex()

@@ -1,4 +1,4 @@
-"""Great Expectations: imported when a gate or a user's suite first asks for it, since it takes seconds, and quiet."""
+"""Great Expectations, without its output; it is imported only when needed, because that takes seconds."""
 
 import functools
 import logging
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def expectation(document: Mapping[str, Any]) -> "Expectation":
-    """The expectation that a document `{type, kwargs, …}` describes; ValueError in one line where there is none."""
+    """The expectation that a document `{type, kwargs, …}` describes; ValueError in one line if it describes none."""
     _context()
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
@@ -27,15 +27,15 @@ def expectation(document: Mapping[str, Any]) -> "Expectation":
 
 
 def batch(rows: "DataFrame") -> "Batch":
-    """The rows as something to validate; they are read anew by each question, and neither cached nor changed."""
+    """The rows as a batch to validate; each query reads them again, and they are neither cached nor changed."""
     return _rows(rows.sparkSession.sparkContext.applicationId).get_batch({"dataframe": rows})
 
 
 @functools.cache
 def _context() -> "AbstractDataContext":
-    """The one context of the process: in memory alone, whatever the environment says, silent, and without network."""
+    """The only context of the process: in memory whatever the environment says, silent, and without network."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those of its import are not ours to mend
+        warnings.simplefilter("ignore")  # warnings of its import are not ours
         import great_expectations
         from great_expectations.data_context.types.base import (
             DataContextConfig,
@@ -43,7 +43,7 @@ def _context() -> "AbstractDataContext":
             ProgressBarsConfig,
         )
 
-        logging.captureWarnings(False)  # its import takes the warnings of the whole process
+        logging.captureWarnings(False)  # its import captures the warnings of the whole process
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL)  # what it logs is in its results
     settings = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
@@ -55,7 +55,7 @@ def _context() -> "AbstractDataContext":
 
 @functools.lru_cache(maxsize=1)
 def _rows(application: str) -> "BatchDefinition[Any]":
-    """Of one start of Spark: the definition keeps the session that it was made with."""
-    # cached, two million rows take five times as long
+    """The batch definition for one Spark application: a definition holds the session that it was made with."""
+    # with caching, two million rows take five times as long
     source = _context().data_sources.add_spark(application, persist=False)
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")

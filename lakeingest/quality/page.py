@@ -1,4 +1,4 @@
-"""The page of a gate: table, stage, time, rows, and what came of each expectation. It takes nothing from a network."""
+"""The page of a gate: table, stage, time, rows, and the result of each expectation. It loads nothing from a network."""
 
 from datetime import datetime
 from html import escape
@@ -6,9 +6,9 @@ from html import escape
 from lakeingest.core.schema import TableId
 from lakeingest.quality.gates import GateReport, Outcome
 
-# a browser that obeys it fetches nothing at all
+# browsers that obey this policy load nothing
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-# colours are the reader's own, so that it is legible on light and on dark
+# the reader's own colours, so that the page is legible in light and dark mode
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
@@ -20,8 +20,8 @@ th, td { overflow-wrap: anywhere; vertical-align: top; }
 
 
 def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport) -> str:
-    """The report as HTML; failures first, each with how many rows it fails on, and some of these by their keys."""
-    order = sorted(report.outcomes, key=lambda one: (one.success, not one.stops))
+    """The report as HTML; failures first, each with the number of rows it fails on, and the keys of some."""
+    order = sorted(report.outcomes, key=lambda outcome: (outcome.success, not outcome.stops))
     failed = len(report.failures)
     verdict = f"{failed} of {len(order)} expectations failed" if failed else f"passed: {len(order)} expectations"
     facts = {
@@ -43,16 +43,16 @@ def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport
     )
 
 
-def _row(one: Outcome) -> str:
-    verdict = "passed" if one.success else "failed" if one.stops else "warning"
-    arguments = ", ".join(f"{name}={value}" for name, value in one.document["kwargs"].items())
-    found = "" if one.unexpected is None else f"{one.unexpected:,}"
-    if one.error is not None:
-        found = f"cannot be evaluated: {one.error}"
-    elif not one.success and one.unexpected is None:
-        found = f"observed {one.observed}"
-    cells = (one.suite, one.document["type"], arguments, found)
-    samples = "<br>".join(map(escape, one.examples))
+def _row(outcome: Outcome) -> str:
+    verdict = "passed" if outcome.success else "failed" if outcome.stops else "warning"
+    arguments = ", ".join(f"{name}={value}" for name, value in outcome.document["kwargs"].items())
+    found = "" if outcome.unexpected is None else f"{outcome.unexpected:,}"
+    if outcome.error is not None:
+        found = f"cannot be evaluated: {outcome.error}"
+    elif not outcome.success and outcome.unexpected is None:
+        found = f"observed {outcome.observed}"
+    cells = (outcome.suite, outcome.document["type"], arguments, found)
+    samples = "<br>".join(map(escape, outcome.examples))
     return (
         f'<tr><td class="{verdict}">{verdict}</td>'
         f"{''.join(f'<td>{escape(str(cell))}</td>' for cell in cells)}<td>{samples}</td></tr>"

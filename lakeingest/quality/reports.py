@@ -1,4 +1,4 @@
-"""Reports: the result of each gate, kept beside the state as a document and as a page for people."""
+"""Reports: the result of each gate, stored in the state folder as a document and as a page for people."""
 
 import json
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from lakeingest.errors import StorageFailed
 from lakeingest.quality.gates import GateReport
 from lakeingest.quality.page import page
 
-REPORTS_PER_TABLE = 50  # of a table
+REPORTS_PER_TABLE = 50
 
 
 def has_reports(state: Path, table: TableId) -> bool:
@@ -19,7 +19,7 @@ def has_reports(state: Path, table: TableId) -> bool:
 
 
 def save_report(state: Path, table: TableId, stage: str, rows: int, report: GateReport) -> Path:
-    """Write the report and drop the oldest ones; what comes back is its page, and its document lies beside it."""
+    """Write the report and drop the oldest; the answer is the path of its page, with its document beside it."""
     folder = _folder(state, table)
     now = datetime.now(UTC)
     path = folder / f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{stage.replace(' ', '-')}.html"
@@ -32,7 +32,7 @@ def save_report(state: Path, table: TableId, stage: str, rows: int, report: Gate
             old.unlink(missing_ok=True)
     except OSError as error:
         raise StorageFailed(
-            f"the state folder cannot be written: {folder}: {error.strerror}; make room or mend it, then run the same"
+            f"the state folder cannot be written: {folder}: {error.strerror}; make room or repair it, then run the same"
             " command again"
         ) from error
     return path

@@ -1,7 +1,7 @@
-"""A look at rows while they are in memory: whether they certainly pass what a table's definition says of them.
+"""Checks of rows in memory: whether they certainly pass the suite of the table's definition.
 
-Executors take it before they write, in Arrow, at a hundredth of what it takes Great Expectations to read the rows back
-with Spark. It says yes or perhaps not: what it does not know or does not like is for Great Expectations to judge.
+Executors run them in Arrow before they write, in a hundredth of the time in which Great Expectations reads the rows
+back with Spark. The answer is "yes" or "unknown"; unknown rows are left to Great Expectations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +15,17 @@ from lakeingest.quality.suites import ROW_COUNT, Suite
 
 
 def is_sound(suite: Suite, rows: pa.Table) -> bool:
-    """Whether the rows pass every expectation of the suite, but for that of the table's row count."""
+    """Whether the rows pass every expectation of the suite, except the one about the row count."""
     return not rows.num_rows or all(
-        one["type"] == ROW_COUNT or (one["type"] in _LOOKS and _LOOKS[one["type"]](rows, one["kwargs"]))
-        for one in suite.expectations
+        expectation["type"] == ROW_COUNT
+        or (expectation["type"] in _CHECKS and _CHECKS[expectation["type"]](rows, expectation["kwargs"]))
+        for expectation in suite.expectations
     )
 
 
 def passed(suite: Suite, asked: GateReport | None) -> GateReport:
-    """The report of a gate at which a suite is known to hold, beside what came of those that were asked."""
-    known = tuple(Outcome(suite.name, one, success=True) for one in suite.expectations)
+    """The report of a gate at which a suite is known to pass, beside the report of the evaluated suites."""
+    known = tuple(Outcome(suite.name, expectation, success=True) for expectation in suite.expectations)
     results = [
         {"success": True, "expectation_config": of_suite(one.document, suite.name), "result": {}} for one in known
     ]
@@ -40,13 +41,13 @@ def _not_null(rows: pa.Table, asked: Mapping[str, Any]) -> bool:
 
 def _unique(rows: pa.Table, names: Sequence[str]) -> bool:
     columns = [rows[name] for name in names]
-    if pc.all(_ascending(columns), min_count=0).as_py():  # as a chunk is read
+    if pc.all(_ascending(columns), min_count=0).as_py():  # the order in which a chunk is read
         return True
     return bool(rows.select(list(names)).group_by(list(names)).aggregate([]).num_rows == rows.num_rows)
 
 
 def _ascending(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Whether each key is before the next one."""
+    """Whether each key is less than the next."""
     one, following = columns[0][:-1], columns[0][1:]
     if len(columns) == 1:
         return pc.less(one, following)
@@ -73,7 +74,7 @@ def _between(rows: pa.Table, asked: Mapping[str, Any]) -> bool:
     )  # NaN compares with nothing
 
 
-_LOOKS: Mapping[str, Callable[[pa.Table, Mapping[str, Any]], bool]] = {
+_CHECKS: Mapping[str, Callable[[pa.Table, Mapping[str, Any]], bool]] = {
     "expect_column_values_to_not_be_null": _not_null,
     "expect_column_values_to_be_unique": lambda rows, asked: _unique(rows, [asked["column"]]),
     "expect_compound_columns_to_be_unique": lambda rows, asked: _unique(rows, asked["column_list"]),

@@ -1,7 +1,7 @@
-"""Suites: what the rows of a table must be, by its definition and by its users' own files.
+"""Suites: what the rows of a table must satisfy, by its definition and by files of users.
 
-A user's file is `<database>.<table>.yml`, `.yaml` or `.json`, globs as in `tables.include`, and holds a suite as Great
-Expectations writes it: `{expectations: [{type, kwargs, severity}]}`.
+A user's file is `<database>.<table>.yml`, `.yaml` or `.json`, globs as in `tables.include`. It has a suite in the
+format of Great Expectations: `{expectations: [{type, kwargs, severity}]}`.
 """
 
 import json
@@ -22,7 +22,7 @@ from lakeingest.quality import great_expectations as library
 SCHEMA = "schema"  # the name of the suite that comes from the definition
 ROW_COUNT = "expect_table_row_count_to_equal"
 _NUMBERS = {Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
-_DIGITS_MAX = 38  # of Spark's decimals: a bound with more cannot be compared, nor be passed
+_DIGITS_MAX = 38  # of Spark's decimals: a bound with more digits cannot be compared
 _KEYS = {"name", "expectations", "meta", "notes", "id"}
 COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")  # of an expectation's kwargs
 _SIZED = re.compile(r"(?:var)?(?:char|binary)\((\d+)\)")
@@ -39,7 +39,7 @@ class Suite:
 
 
 def default_suite(schema: TableSchema, rows: int) -> Suite:
-    """What holds for every exact copy: so many rows, a unique key, and what the type of each column says of a value."""
+    """What every exact copy satisfies: the row count, a unique key, and the limits of each column's type."""
     if len(schema.key) == 1:
         unique = _expect("expect_column_values_to_be_unique", column=schema.key[0])
     else:
@@ -54,9 +54,9 @@ def user_suites(folder: Path | None, table: TableId) -> tuple[Suite, ...]:
 
 
 def finding(folder: Path | None, tables: Sequence[TableId]) -> str | None:
-    """What is wrong with the users' suites: each can be read and names a table. None where nothing is.
+    """What is wrong with the users' suites: one cannot be read, or names no table. None if nothing is wrong.
 
-    Great Expectations is imported only for a suite.
+    Great Expectations is imported only if a suite exists.
     """
     try:
         files = _files(folder)
@@ -75,7 +75,7 @@ def finding(folder: Path | None, tables: Sequence[TableId]) -> str | None:
 
 
 def unknown_columns(folder: Path | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """Which columns the users' suites name that their tables do not have; None where all are known.
+    """Which columns the users' suites name that their tables do not have; None if all exist.
 
     Suites that cannot be read are left to `finding`.
     """
@@ -97,7 +97,7 @@ def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
     if required or not column.nullable:
         yield _expect("expect_column_values_to_not_be_null", column=column.name)
     if column.source_type.startswith("enum("):
-        # a lenient sql_mode stores what is no member as '', and the copy is exact
+        # a lenient sql_mode stores an unknown member as '', and the copy is exact
         yield _expect("expect_column_values_to_be_in_set", column=column.name, value_set=[*column.members, ""])
         return
     if sized := _SIZED.fullmatch(column.source_type):
@@ -105,7 +105,7 @@ def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
         return
     bounds = {"min_value": 0} if column.kind in _NUMBERS and "unsigned" in column.source_type else {}
     if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:
-        # compared as doubles: the bound itself has to pass, for the largest value may be rounded to it
+        # compared as doubles: the bound itself must pass, because the largest value may be rounded to it
         bound = 10 ** (column.precision - column.scale)
         bounds = {"min_value": -bound, "max_value": bound} | bounds
     if bounds:
@@ -128,7 +128,7 @@ def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
 
 
 def _read(path: Path) -> Suite:
-    """The suite in a file, all of it known to Great Expectations; ConfigError names the file and the expectation."""
+    """The suite in a file, if Great Expectations knows all of it; ConfigError names the file and the expectation."""
     try:
         text = path.read_text()
         doc = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
@@ -146,7 +146,7 @@ def _read(path: Path) -> Suite:
 def _checked(path: Path, number: int, written: Any) -> Document:
     if not isinstance(written, dict):
         raise ConfigError(f"{path}: expectation {number} is no `type` and `kwargs`")
-    # its id is of the place it was exported from
+    # the id belongs to the place that it was exported from
     document = {str(key): value for key, value in written.items() if key != "id"}
     named = f"{path}: expectation {number}, {document.get('type', 'without type')}"
     try:

@@ -1,4 +1,4 @@
-"""Work on the executors, or beside them in this process, that goes on while the driver does something else."""
+"""Background work, on the executors or in this process, while the driver does something else."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ _CANCEL_SECONDS = 5.0
 
 
 class BackgroundJob(Generic[Result]):
-    """A thread that does `work` from now on, which may start jobs of the session where there is one."""
+    """A thread that runs `work`, which may start jobs of the session if one is given."""
 
     def __init__(self, spark: "SparkSession | None", work: Callable[[], Result]) -> None:
         self._context, self._tag = None if spark is None else spark.sparkContext, str(uuid.uuid4())
@@ -27,19 +27,19 @@ class BackgroundJob(Generic[Result]):
 
     @property
     def is_done(self) -> bool:
-        """Whether `result` answers at once."""
+        """Whether `result` would answer at once."""
         return self._outcome.done()
 
     def result(self) -> Result:
-        """What it came to, when it is done; what was raised in it is raised here."""
+        """The result of the work, when it is done; raises what the work raised."""
         return self._outcome.result()
 
     def cancel(self) -> None:
-        """End its jobs, also one that begins only now: nobody wants the result any more."""
+        """End its jobs, also a job that begins only now; the result is not needed any more."""
         from py4j.protocol import Py4JError
 
-        deadline = time.monotonic() + _CANCEL_SECONDS  # what it does in this process ends by itself
-        with suppress(OSError, Py4JError):  # Spark is gone, and so are they
+        deadline = time.monotonic() + _CANCEL_SECONDS  # work in this process ends by itself
+        with suppress(OSError, Py4JError):  # without Spark no job is left
             while self._thread.is_alive() and time.monotonic() < deadline:
                 if self._context is not None:
                     self._context.cancelJobsWithTag(self._tag)
@@ -50,12 +50,12 @@ class BackgroundJob(Generic[Result]):
             if self._context is not None:
                 self._context.addJobTag(self._tag)
             self._outcome.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is for the caller
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._outcome.set_exception(error)
 
 
 def _kind_of_thread(spark: "SparkSession | None") -> type[threading.Thread]:
-    """One of PySpark's own where jobs are to be told apart by their thread."""
+    """PySpark's kind of thread if the work has a session, because its jobs are tagged by thread."""
     if spark is None:
         return threading.Thread
     from pyspark import InheritableThread

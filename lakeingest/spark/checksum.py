@@ -1,4 +1,4 @@
-"""The checksums of `core.checksum`, computed by Spark over the canonical text that MySQL gives its own values."""
+"""The checksums of `core.checksum`, computed by Spark over the canonical text that MySQL gives to values."""
 
 import math
 import struct
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 NUMBER = "_lakeingest_number"  # of a range or a bucket: a column beside the table's
 
-# How long the text of a DOUBLE is at most without an exponent, of a column of the source's and of an expression
+# The greatest length of a DOUBLE's text without an exponent: of a column of the source, and of an expression
 Widths = tuple[int, int]
 
 _NO_DOUBLES: Widths = (0, 0)
-_FIXED_DIGITS = 15  # of a DOUBLE that is written without exponent (my_gcvt; tested against the servers)
+_FIXED_DIGITS = 15  # of a DOUBLE that is written without an exponent (my_gcvt; tested against the servers)
 
 
 def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[int, Checksum]:
@@ -34,14 +34,14 @@ def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[in
 
 
 def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":
-    """The rows with the NUMBER of the bucket that their key is in: `core.checksum.bucket` in Spark."""
+    """The rows with the NUMBER of their key's bucket: `core.checksum.bucket` in Spark."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return rows.withColumn(NUMBER, (F.crc32(F.concat(*_parts(schema.key_columns, _NO_DOUBLES))) % count).cast("int"))
 
 
 def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Widths) -> list[tuple[Key, Checksum]]:
-    """The checksum of each row, for at most `limit` rows in key order; keys as `mysql.checksum` has them."""
+    """The checksum of each row, for at most `limit` rows in key order; keys as in `mysql.checksum`."""
     from pyspark.sql import functions as F  # noqa: N812
 
     values = [
@@ -55,9 +55,9 @@ def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Wi
 
 
 def double_text(value: float | None, most: int) -> str | None:
-    """A DOUBLE as the source's `CAST(… AS CHAR)` writes it: the shortest digits that give the value back.
+    """A DOUBLE as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
 
-    It has an exponent where its text, with its sign, would be longer than `most`.
+    It has an exponent if its text, with its sign, would be longer than `most`.
     """
     if value is None:
         return None
@@ -79,7 +79,7 @@ def double_text(value: float | None, most: int) -> str | None:
 
 
 def unsigned_double_text(value: float | None, most: int) -> str | None:
-    """A sign, and then the text of what is left of a DOUBLE."""
+    """The text of a DOUBLE whose sign the source writes apart from the digits."""
     if value is None or math.copysign(1, value) > 0:
         return double_text(value, most)
     return f"-{double_text(-value, most)}"
@@ -112,7 +112,7 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
 
     value = F.col(quote(column.name))
     match column.kind:
-        case Kind.DECIMAL:  # a cast would write small ones with an exponent
+        case Kind.DECIMAL:  # a cast would write small numbers with an exponent
             pattern = "0." + "0" * column.scale if column.scale else "0"
             return F.expr(f"format_number({quote(column.name)}, '{pattern}')")
         case Kind.DATETIME | Kind.TIMESTAMP:
@@ -125,7 +125,7 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
             return F.udf(vector_text, "string")(value)
         case Kind.DOUBLE if "(" not in column.source_type:
             return F.udf(partial(double_text, most=widths[0]), "string")(value)
-        case Kind.FLOAT | Kind.DOUBLE:  # what the source makes the text of is an expression
+        case Kind.FLOAT | Kind.DOUBLE:  # the source makes the text from an expression
             return F.udf(partial(unsigned_double_text, most=widths[1]), "string")(value.cast("double"))
         case _:
             return value.cast("string")

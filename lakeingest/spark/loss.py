@@ -9,7 +9,7 @@ from typing import Any
 from lakeingest.errors import Retryable, SparkLost
 
 _CONNECT_SECONDS = 1.0
-# What Spark's errors say where a process of its own ended and the JVM is still there, or is about to end.
+# Texts of Spark's errors when one of its processes ended while the JVM still runs, or is about to end.
 _ENDED = (
     "SparkContext was shut down",
     "stopped SparkContext",
@@ -20,22 +20,22 @@ _ENDED = (
 
 @contextmanager
 def named_loss() -> Iterator[None]:
-    """SparkLost for whatever is raised because Spark's JVM, or a worker, ended while the block was using it."""
+    """SparkLost for every error that is raised because Spark's JVM or a worker ended within the block."""
     try:
         yield
     except Retryable:
         raise
     except Exception as error:
-        told = _reason(error)
-        if told is None:
+        reason = _reason(error)
+        if reason is None:
             raise
-        raise SparkLost(f"Spark ended under the run: {told}; run the same command again") from error
+        raise SparkLost(f"Spark ended during the run: {reason}; run the same command again") from error
 
 
 def is_gone() -> bool:
-    """Whether the JVM that PySpark talks to has ended; False where none was started."""
+    """Whether PySpark's JVM has ended; False if none was started."""
     pyspark = sys.modules.get("pyspark")
-    gateway: Any = None if pyspark is None else pyspark.SparkContext._gateway  # noqa: SLF001 - there is no public way
+    gateway: Any = None if pyspark is None else pyspark.SparkContext._gateway  # noqa: SLF001 - PySpark has no public way
     if gateway is None:
         return False
     at = gateway.gateway_parameters
@@ -52,7 +52,7 @@ def abandon() -> None:
     from pyspark.sql import SparkSession
 
     forgotten: Any = SparkContext
-    context, gateway = forgotten._active_spark_context, forgotten._gateway  # noqa: SLF001 - there is no public way
+    context, gateway = forgotten._active_spark_context, forgotten._gateway  # noqa: SLF001 - PySpark has no public way
     if context is not None:
         context._jsc = None  # noqa: SLF001 - `stop` would call the JVM
         context.stop()
@@ -60,28 +60,28 @@ def abandon() -> None:
         gateway.proc.stdin.close()
         gateway.proc.wait()
     forgotten._gateway = forgotten._jvm = None  # noqa: SLF001
-    kept: Any = SparkSession
-    kept._instantiatedSession = kept._activeSession = None  # noqa: SLF001
+    session_class: Any = SparkSession
+    session_class._instantiatedSession = session_class._activeSession = None  # noqa: SLF001
 
 
 def _reason(error: BaseException) -> str | None:
-    """What ended, in a line; None where the error has another reason."""
+    """What ended, in a line; None if the error has another reason."""
     if "pyspark" not in sys.modules:
         return None
     from py4j.protocol import Py4JError, Py4JNetworkError
 
-    for one in _chain(error):
-        if isinstance(one, Py4JNetworkError):
+    for cause in _chain(error):
+        if isinstance(cause, Py4JNetworkError):
             return "the connection to its JVM broke"
-        text = str(one)
+        text = str(cause)
         ended = next((sign for sign in _ENDED if sign in text), None)
-        if ended is not None and (isinstance(one, Py4JError) or type(one).__module__.startswith("pyspark")):
+        if ended is not None and (isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")):
             return ended
     return "its JVM is gone" if is_gone() else None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that it was raised from or after."""
+    """The error, and the errors that it was raised from or after."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

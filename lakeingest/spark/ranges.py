@@ -1,4 +1,4 @@
-"""Ranges of keys as DataFrames: `KeyRange` in Spark, held equal to the core by a property test."""
+"""Ranges of keys as DataFrames: `KeyRange` in Spark, and a property test holds it equal to the core."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -9,7 +9,7 @@ from lakeingest.core.keys import Key, KeyRange, quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_LOWER, _UPPER = "_lakeingest_lower", "_lakeingest_upper"  # and the number of the key's column
+_LOWER, _UPPER = "_lakeingest_lower", "_lakeingest_upper"  # each followed by the number of the key's column
 _KEY_TYPE = "decimal(20,0)"  # holds every integer key, signed and unsigned
 
 

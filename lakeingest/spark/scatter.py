@@ -1,4 +1,4 @@
-"""Run a function over descriptors on the executors. What it returns comes back; what it raises is raised here."""
+"""Run a function over descriptors on the executors. Results and errors come back to the driver."""
 
 import functools
 import sys
@@ -23,13 +23,13 @@ def scatter(
 ) -> list[Result]:
     """The function's results in the order of the descriptors, at most `at_once` of them computed at a time.
 
-    Without a session they are computed here, one after another. Function, descriptors and results are pickled. An error
-    of ours in a task is a value on the wire, so Spark does not run the task again, and the first one is raised here as
-    it was; anything else fails the job as Spark has it.
+    Without a session they are computed here, one after another. Function, descriptors and results are pickled. One of
+    our errors travels as a value, so Spark does not repeat the task, and the first error is raised here. Any other
+    error fails the Spark job.
     """
     if spark is None or not descriptors:
         return [function(one) for one in descriptors]
-    # a task each, so that none waits behind a slow one; where Spark would run more at a time than may be, as many tasks
+    # one task per descriptor, so that none waits behind a slow one; fewer if Spark would run too many
     parts = len(descriptors) if at_once >= spark.sparkContext.defaultParallelism else min(len(descriptors), at_once)
     numbered = list(enumerate(descriptors))
     dealt = [one for part in range(parts) for one in numbered[part::parts]]
@@ -42,7 +42,7 @@ def scatter(
 
 
 def warm_up(spark: "SparkSession") -> None:
-    """Let there be a Python worker: what it imports takes seconds, which no task should have to wait for."""
+    """Start the Python workers: their imports take seconds, for which no task should wait."""
     scatter(spark, len, [(), ()], 2)
 
 
@@ -63,10 +63,10 @@ def _each(
 
 @functools.cache
 def read_archives_once() -> None:
-    """Let this process look for no module in a jar, and read the list of files of any other archive only once.
+    """Let this process ignore jars when it looks for modules, and read the file list of other archives only once.
 
-    Spark puts the jars of `spark.jars.packages` and archives of its own on the path of its workers, and before each
-    task a worker forgets what it has read of them: to read it again takes longer than many a task.
+    Spark puts the jars of `spark.jars.packages` and its own archives on the path of its workers. Before each task a
+    worker drops what it has read of them, and to read it again takes longer than many tasks.
     """
     sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
     for path in [path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)]:

@@ -1,4 +1,4 @@
-"""A Spark session for the configured catalog, on whatever Java 17 there is."""
+"""A Spark session for the configured catalog, on any Java 17."""
 
 import fcntl
 import os
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = "17"
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # of spark-submit to its program, which fails where that starts no session
+_SUBMITTED = (
+    "PYSPARK_GATEWAY_PORT"  # set by spark-submit for its program, which fails unless the program starts a session
+)
 
-# Ten times the usual: most of what a run of a minute or two calls is not worth what its optimising compiler takes.
+# Ten times the defaults: in a run of a minute or two the optimising compiler costs more than it gains.
 _JAVA_OPTIONS = " ".join(
     f"-XX:Tier4{name}Threshold={calls}"
     for name, calls in {
@@ -39,32 +41,32 @@ _JAVA_OPTIONS = " ".join(
 
 
 def open_session(config: Config) -> "SparkSession":
-    """The session that is there, else one that is started now; with the settings that the target's catalog needs.
+    """The running session, else a new one, with the settings that the target's catalog needs.
 
-    OperatorNeeded for one that lacks what a session has from its start, without a Java 17, and when Spark does not
-    start. What the JVM and the workers print goes to `spark.log` under the state folder.
+    OperatorNeeded when the running session lacks a setting that only a new session can have, without a Java 17, and
+    when Spark does not start. The output of the JVM and the workers goes to `spark.log` under the state folder.
     """
     return fitted(active() or _started(config), config)
 
 
 def is_due(config: Config) -> bool:
-    """Whether a run uses a session from its start: one that is there, one on a cluster, or that of a submitted job.
+    """Whether a run opens the session at its start: if one runs already, on a cluster, or in a submitted job.
 
-    One of our own on this machine can wait until something is worth its start, or never begin.
+    Our own session on this machine starts only when work is worth it, or never.
     """
     ours = {"spark.master", "spark.default.parallelism"}.isdisjoint(config.spark.conf)
     return active() is not None or not ours or _SUBMITTED in os.environ
 
 
 def local_slots() -> int:
-    """The tasks at a time of a session on this machine, if pipeline.yml does not say otherwise."""
+    """The number of parallel tasks on this machine, unless pipeline.yml sets it."""
     return os.cpu_count() or 1
 
 
 def active() -> "SparkSession | None":
-    """The session that is there, whoever started it; PySpark is not imported for it.
+    """The running session, whoever started it; PySpark is not imported for this.
 
-    One whose JVM has ended is forgotten, so that another one can be started.
+    A session whose JVM has ended is dropped, so that another one can start.
     """
     if sys.modules.get("pyspark") is None:
         return None
@@ -74,16 +76,16 @@ def active() -> "SparkSession | None":
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is None:  # noqa: SLF001 - PySpark keeps a session whose context was stopped
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - PySpark still has a session whose context was stopped
         return None
     try:
         return SparkSession.active()
-    except PySparkRuntimeError:  # a context alone
+    except PySparkRuntimeError:  # a context without a session
         return None
 
 
 def fitted(session: "SparkSession", config: Config) -> "SparkSession":
-    """The session, on which all settings are made that can be made now; OperatorNeeded where others are missing."""
+    """Set everything that can still be set on the session; OperatorNeeded if it lacks another setting."""
     if misfit := _misfit(session, config):
         raise OperatorNeeded(misfit)
     for key, value in settings(config).items():
@@ -96,27 +98,27 @@ def _started(config: Config) -> "SparkSession":
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
-        raise OperatorNeeded(f"{error}: pip install 'lakeingest[spark]', or run where Spark is") from error
+        raise OperatorNeeded(f"{error}: pip install 'lakeingest[spark]', or use a machine with Spark") from error
 
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # `spark.pyspark.python` is read by spark-submit only
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # only spark-submit reads `spark.pyspark.python`
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     for key, value in settings(config).items():
         builder = builder.config(key, value)
     with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _start_errors(config.state), _fetching(config):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    # when the JVM ends, this thread of PySpark's prints a trace; the run says what happened, in one line
-    server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - there is no public way
+    # when the JVM ends, this thread of PySpark would print a trace; the run reports it in one line
+    server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - PySpark has no public way
     server.handle_error = lambda *_: None
     return session
 
 
 def _misfit(session: "SparkSession", config: Config) -> str | None:
-    """What keeps a session from being used: what it had to be started with, and was not; None when it fits."""
+    """Why a session cannot be used: the settings that it was started without, or with; None if it can."""
     ours = settings(config)
     wanted = {key: ours[key] for key in config.target.spark_properties()}
     lacking = [key for key, value in wanted.items() if _is_fixed(session, key) and not _has(session, key, value)]
@@ -136,15 +138,15 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
 
 
 def _is_fixed(session: "SparkSession", key: str) -> bool:
-    """Whether a setting comes too late for a session that is there; a catalog is loaded once."""
+    """Whether a running session cannot take the setting any more; a catalog is loaded once."""
     return key.startswith("spark.sql.catalog.") or not session.conf.isModifiable(key)
 
 
 def _has(session: "SparkSession", key: str, value: str) -> bool:
-    there = session.conf.get(key, None)
-    if there is None or key != EXTENSIONS:
-        return there == value
-    return set(value.split(",")) <= set(there.split(","))
+    found = session.conf.get(key, None)
+    if found is None or key != EXTENSIONS:
+        return found == value
+    return set(value.split(",")) <= set(found.split(","))
 
 
 def _classes(wanted: Mapping[str, str]) -> list[str]:
@@ -167,7 +169,7 @@ def _loads(session: "SparkSession", name: str) -> bool:
 
 
 def settings(config: Config) -> dict[str, str]:
-    """All settings of the session; those of pipeline.yml win."""
+    """All settings of the session; pipeline.yml overrides ours."""
     cores = local_slots()
     ours = {
         "spark.master": f"local[{cores}]",
@@ -191,11 +193,11 @@ def settings(config: Config) -> dict[str, str]:
 
 
 def lacking(config: Config, session: "SparkSession | None" = None) -> str | None:
-    """What keeps Spark, or the session that is to be used, from being used here, and the way out; None if nothing."""
+    """Why Spark, or the given session, cannot be used here, with the way out; None if it can."""
     if session is not None:
         return _misfit(session, config)
     if find_spec("pyspark") is None:
-        return "there is no PySpark: pip install 'lakeingest[spark]', or run where Spark is"
+        return "PySpark is missing: pip install 'lakeingest[spark]', or use a machine with Spark"
     try:
         if active() is None:
             java_home()
@@ -205,7 +207,7 @@ def lacking(config: Config, session: "SparkSession | None" = None) -> str | None
 
 
 def java_home() -> Path | None:
-    """Where a Java 17 lives: JAVA_HOME, the one on PATH (None: as it is), or the one that came with us."""
+    """The home of a Java 17: JAVA_HOME, None for the Java on PATH, or the Java that is installed with lakeingest."""
     named = os.environ.get("JAVA_HOME")
     if named and _version(Path(named) / "bin" / "java") == JAVA:
         return Path(named)
@@ -223,15 +225,15 @@ def java_home() -> Path | None:
 @cache
 def _version(java: Path) -> str | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)', told)
+    found = re.search(r'version "(\d+)', output)
     return found[1] if found else None
 
 
 def _ivy_folder(state: Path) -> Path:
-    """Where Spark keeps its jars: the user's own folder, or the state folder where there is no writable home."""
+    """The folder of Spark's jars: in the user's home, or in the state folder if the home is not writable."""
     shared = Path("~/.ivy2").expanduser()
     try:
         shared.mkdir(parents=True, exist_ok=True)
@@ -242,7 +244,7 @@ def _ivy_folder(state: Path) -> Path:
 
 @contextmanager
 def _fetching(config: Config) -> Iterator[None]:
-    """Let one process at a time fetch jars: Spark takes a jar that another one is still writing for a whole one."""
+    """Let one process at a time fetch jars: Spark would use a jar that another process is still writing."""
     with ExitStack() as stack:
         if config.spark.jars == "auto":
             folder = _ivy_folder(config.state)
@@ -253,7 +255,7 @@ def _fetching(config: Config) -> Iterator[None]:
 
 
 def _is_whole(folder: Path, jar: str) -> bool:
-    """Whether the copy that Spark takes is as long as the one that Ivy fetched, by their own layouts."""
+    """Whether Spark's copy of a jar is as long as the file that Ivy fetched, by their folder layouts."""
     group, artifact, version = jar.split(":")
     name = f"{artifact}-{version}.jar"
     copy, fetched = folder / "jars" / f"{group}_{name}", folder / "cache" / group / artifact / "jars" / name
@@ -262,18 +264,18 @@ def _is_whole(folder: Path, jar: str) -> bool:
 
 @contextmanager
 def _ctrl_c_as_it_was() -> Iterator[None]:
-    """Keep our own handling of SIGINT: Spark's would call the JVM from within a call that it interrupts."""
-    kept = signal.getsignal(signal.SIGINT)
+    """Restore our handler of SIGINT: Spark's handler would call the JVM from within a call that it interrupts."""
+    handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, kept)
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
 def _start_errors(state: Path) -> Iterator[None]:
-    """Raise what Spark cannot start without as ours: no room, no jars, no free port."""
+    """OperatorNeeded for what keeps Spark from starting: no room, no jars, no free port."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
 
@@ -288,33 +290,33 @@ def _start_errors(state: Path) -> Iterator[None]:
         raise _not_started(state, str(error)) from error
 
 
-def _not_started(state: Path, told: str) -> OperatorNeeded:
-    return OperatorNeeded(f"Spark does not start: {' '.join(told.split())}; {state / 'spark.log'} says more")
+def _not_started(state: Path, reason: str) -> OperatorNeeded:
+    return OperatorNeeded(f"Spark does not start: {' '.join(reason.split())}; see {state / 'spark.log'}")
 
 
 def _log(state: Path) -> BinaryIO:
-    """The file for what the JVM prints."""
+    """The file for the output of the JVM."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         return (state / "spark.log").open("ab")
     except OSError as error:
         raise StorageFailed(
-            f"the state folder cannot be written: {state}: {error.strerror}; mend it, or set state in pipeline.yml"
+            f"the state folder cannot be written: {state}: {error.strerror}; repair it, or set state in pipeline.yml"
         ) from error
 
 
 @contextmanager
 def _output_to(log: BinaryIO) -> Iterator[None]:
-    """Point stdout and stderr at `log` while the JVM is started: it inherits the descriptors and keeps them."""
+    """Point stdout and stderr at `log` while the JVM starts: it inherits the descriptors."""
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
+    copies = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
     with log as file:
-        for descriptor in kept:
+        for descriptor in copies:
             os.dup2(file.fileno(), descriptor)
     try:
         yield
     finally:
-        for descriptor, copy in kept.items():
+        for descriptor, copy in copies.items():
             os.dup2(copy, descriptor)
             os.close(copy)

@@ -1,8 +1,7 @@
-"""The spooled changes of a table as Arrow: the filter of `core.wave` and the collapse of `core.collapse`, for volume.
+"""The spooled changes of a table in Arrow: the filter of `core.wave` and the collapse of `core.collapse`, fast.
 
-Both are held equal to the core by a property test. Only keys are read at first; the whole rows of those that count are
-taken out of the files by their number. The files are those of segments in binlog order, and each is in binlog order
-itself, so that of two rows the one that stands later is the later change.
+A property test holds both equal to the core. Only keys are read at first; the complete rows of the last changes are
+then taken from the files by row number. Files and their rows are in binlog order, so a later row is a later change.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +26,7 @@ from lakeingest.rows import with_change_metadata
 
 _ORDER = "_lakeingest_order"
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
-_SAMPLES = 16  # row groups that are looked at to cut a batch
+_SAMPLES = 16  # row groups that are sampled to cut a batch
 _DELETES = [kind.value for kind in RowKind if kind.is_delete]
 
 
@@ -39,7 +38,7 @@ class Slice:
     upper: pa.Scalar | None = None
 
     def has(self, column: pa.ChunkedArray) -> "np.ndarray | bool":
-        """Of each value whether it is one of them."""
+        """For each value, whether it is in the slice."""
         above = self.lower is None or pc.greater_equal(column, self.lower).to_numpy()
         below = self.upper is None or pc.less(column, self.upper).to_numpy()
         return above & below
@@ -47,10 +46,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Collapsed:
-    """The last change of each key: `changes` has the key's columns and whether it deletes; each row's place beside it.
+    """The last change of each key: `changes` has the key's columns and whether the change deletes.
 
-    `files` and `rows` say in which file it stands, and as the how manieth row. `read` and `applied` count change rows
-    before the filter and after it.
+    `files` and `rows` have, for each change, the number of its file and its row number within that file. `read` and
+    `applied` count change rows before and after the filter.
     """
 
     changes: pa.Table
@@ -75,16 +74,16 @@ def collapsed(
     """
     least, starts, read, parts = min([*patches, *(mark for _, mark in marks)]), [0], 0, list[pa.Table]()
     patched: list[tuple[Place, pa.Table]] = []
-    for number, file in enumerate(files):  # of each only what counts is held
+    for number, file in enumerate(files):  # only the needed rows of each file stay in memory
         rows = _narrow(file, key, starts[-1])
         starts.append(starts[-1] + rows.num_rows)
-        within = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
+        in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
         if number < len(patches):
-            parts.append(rows.filter(within))
+            parts.append(rows.filter(in_part))
             patched.append((patches[number], parts[-1].select(list(key))))
             read += parts[-1].num_rows
             continue
-        changes = rows.filter(within & _is_after(rows, least) & ~_is_after(rows, stop))
+        changes = rows.filter(in_part & _is_after(rows, least) & ~_is_after(rows, stop))
         read += changes.num_rows
         needed = _needed(changes, key, marks)
         for place, keys in patched:
@@ -93,7 +92,7 @@ def collapsed(
     wanted = pa.concat_tables(parts)
     last = wanted.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
-    # `wanted` is in order, so each of the last ones is found by it
+    # `wanted` is in order, so the last changes are found by a binary search
     chosen = wanted.take(pa.array(np.searchsorted(wanted[_ORDER].to_numpy(), orders)))
     at = np.searchsorted(starts, orders, side="right") - 1
     changes = chosen.select(list(key)).append_column(DELETED, _deletes(chosen))
@@ -101,7 +100,7 @@ def collapsed(
 
 
 def cut(files: Sequence[str], name: str, parts: int) -> list[Slice]:
-    """At most so many slices of a column that have about as many change rows each; judged by a sample of the files."""
+    """At most so many slices of a column, of about equally many change rows, by a sample of the files."""
     if parts == 1:
         return [Slice()]
     groups = [(file, index) for file in files for index in range(_metadata(file).num_row_groups)]
@@ -113,24 +112,24 @@ def cut(files: Sequence[str], name: str, parts: int) -> list[Slice]:
 
 
 def bounds_of(files: Sequence[str], name: str) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a key's column in the files, by what they say of themselves; None: nothing.
+    """The least and the greatest value of a key's column in the files, from their statistics; None if they have none.
 
-    Values of more than 4 KB are not told.
+    Parquet records no values of more than 4 KB.
     """
     ends: list[Any] = []
     for file in files:
         metadata = _metadata(file)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             columns = map(group.column, range(group.num_columns))
-            [told] = [column.statistics for column in columns if column.path_in_schema == name]
-            if told is None or not told.has_min_max:
+            [statistics] = [column.statistics for column in columns if column.path_in_schema == name]
+            if statistics is None or not statistics.has_min_max:
                 return None
-            ends += (told.min, told.max)
+            ends += (statistics.min, statistics.max)
     return min(ends), max(ends)
 
 
 def take(file: str, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
-    """The whole rows of a file that have these numbers, which ascend; with `deleted` whether each deletes its key.
+    """The rows of a file with these ascending numbers; with `deleted` also whether each one deletes its key.
 
     They have the named `metadata` columns; in these, rows that were read again stand at `stop`.
     """
@@ -151,12 +150,12 @@ def take(file: str, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata:
 
 
 def _narrow(file: str, key: Sequence[str], start: int) -> pa.Table:
-    """The keys of a file with kind, place and order, which is counted from `start` on."""
+    """The keys of a file with kind, place and order; the order counts from `start`."""
     with _opened(file) as opened:
         rows = opened.read([*key, change.KIND, *change.PLACE])
     for name in key:
         if rows[name].null_count:
-            raise UnsupportedValue(f"{name}, which is of the key, is NULL in a change; correct the row")
+            raise UnsupportedValue(f"the key column {name} is NULL in a change; correct the row")
     return rows.append_column(_ORDER, pa.array(np.arange(start, start + rows.num_rows)))
 
 
@@ -193,7 +192,7 @@ def _needed(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np
     """Whether a change is of a key in one of the ranges, and after the range's mark: `MergePlan.should_apply`."""
     needed = np.zeros(changes.num_rows, bool)
     for keys, mark in marks:
-        needed |= _is_after(changes, mark) & _within(changes, key, keys)
+        needed |= _is_after(changes, mark) & within(changes, key, keys)
     return needed
 
 
@@ -212,7 +211,7 @@ def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
     return after
 
 
-def _within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
+def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
     """`KeyRange.__contains__` for the keys of many changes."""
     columns = [changes[name].cast(_WIDE) for name in key] if keys != KeyRange() else []
     above = keys.lower is None or _at_least(columns, keys.lower).to_numpy()
@@ -221,7 +220,7 @@ def _within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarra
 
 
 def _at_least(columns: Sequence[pa.ChunkedArray], bound: Key) -> pa.ChunkedArray:
-    """Whether keys, or as many of their first columns as the bound has, are not before it."""
+    """Whether keys, by as many columns as the bound has, are at or after it."""
     column, value = columns[0], pa.scalar(Decimal(int(bound[0])), _WIDE)
     if len(bound) == 1:
         return pc.greater_equal(column, value)

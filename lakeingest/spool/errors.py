@@ -1,4 +1,4 @@
-"""Failures while files of the spool are written, under our names."""
+"""Failures of writing files of the spool, under our names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

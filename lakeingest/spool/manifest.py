@@ -14,8 +14,8 @@ class Manifest:
     """One spooled segment: what it covers, which tables it watched, and its files (relative to the spool's folder).
 
     `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
-    `nulled` counts values of new rows that are NULL only because the user chose so. `history` is what was seen of the
-    binlog at `stop`; None: written by a version that did not note it.
+    `nulled` counts values of new rows that are NULL by the user's choice. `history` identifies the
+    binlog at `stop`; None in a manifest of an older version.
     """
 
     start: FilePosition

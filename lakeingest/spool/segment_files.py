@@ -18,11 +18,11 @@ from lakeingest.disk import sync
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
 from lakeingest.spool.manifest import Manifest
 
-_GROUP_BYTES = 64 << 20  # of rows that wait, for all tables together: a row group of a few rows is slow to read
+_GROUP_BYTES = 64 << 20  # of buffered rows of all tables: a row group of a few rows is slow to read
 
 
 class SegmentFiles:
-    """Files under names of their own in a spool's folder; nothing refers to them before their manifest does."""
+    """New files in a spool's folder; nothing refers to them until their manifest exists."""
 
     def __init__(self, folder: Path, schemas: Mapping[TableId, TableSchema]) -> None:
         self._folder, self._schemas = folder, schemas
@@ -42,7 +42,7 @@ class SegmentFiles:
             writer[1].close()
 
     def write(self, part: Part) -> None:
-        """Take a batch of a table, or of transactions."""
+        """Add a batch of a table, or of transactions."""
         table, batch = part
         if table is None:
             self._gtids |= gtids_of(batch)
@@ -54,10 +54,10 @@ class SegmentFiles:
             self._flush()
 
     def complete(self, segment: Segment, nulled: Mapping[TableId, int], history: History | None = None) -> Manifest:
-        """The manifest of the files, which are safe on the disk; `nulled` and `history` are for it."""
+        """The manifest of the files, which are durable now, with these values of `nulled` and `history`."""
         self._flush()
         for name, writer in self._writers.values():
-            writer.close()  # and again at the end: it may be closed twice
+            writer.close()  # `__exit__` closes it again, which is harmless
             sync(self._folder / name)
         names = {table: name for table, (name, _) in self._writers.items()}
         return Manifest(
@@ -85,16 +85,16 @@ class SegmentFiles:
     def _new(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
         if table is None:
             return pq.ParquetWriter(file, TRANSACTIONS, compression="zstd")
-        # quick rather than small, these live for a merge or two; `collapse` asks for the bounds of keys
+        # fast rather than small: the files live for a merge or two; `collapse` needs the bounds of keys
         schema, bounds = self._schemas[table], list(self._schemas[table].key)
-        few = list(change.ORIGIN)  # of few values; the others' are not looked at for that
+        few = list(change.ORIGIN)  # columns of few values, worth a dictionary
         return pq.ParquetWriter(
             file, change_schema(schema), compression="lz4", use_dictionary=few, write_statistics=bounds
         )
 
 
 def gtids_of(transactions: pa.RecordBatch) -> GtidSet:
-    """The GTIDs of logged transactions; those of a source without GTIDs have none."""
+    """The GTIDs of logged transactions; a source without GTIDs has none."""
     named = pa.Table.from_batches([transactions]).select(["uuid", "tag", "number"]).drop_null()
     found = {}
     for row in named.group_by(["uuid", "tag"]).aggregate([("number", "list")]).to_pylist():

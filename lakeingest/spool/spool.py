@@ -1,14 +1,16 @@
-"""The spool: the changelog since the first low watermark, kept as Parquet files under the state folder.
+"""The spool: the changelog since the first low watermark, as Parquet files under the state folder.
 
 spool/opened.json            where it begins
 spool/boundaries.json        ends of transactions that come after it, where the binlog may be cut
 spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
-spool/data/…                 what the manifests name; anything else is left of a task that did not finish
+spool/data/…                 the files of the manifests; any other file is the rest of an interrupted task
 """
 
 import json
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial, reduce
 from pathlib import Path
 from typing import Self
@@ -24,13 +26,13 @@ from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
 from lakeingest.spool.manifest import Manifest
 from lakeingest.state import store
 
-BATCH_ROWS = 4_096  # transactions that are Python objects at once
+BATCH_ROWS = 4_096  # transactions that are Python objects at the same time
 
 
 class Spool:
-    """An open spool. Only `append` and `forget` change it; both leave it whole wherever they are interrupted.
+    """An open spool. `append`, `widen` and `forget` leave it complete wherever they are interrupted.
 
-    `note` may be called by another thread.
+    Another thread may call `note`.
     """
 
     def __init__(
@@ -46,11 +48,11 @@ class Spool:
         self._opened = opened
         self._segments = dict(segments)
         self._position = reduce(_after, self._segments.values(), opened)
-        self._last = last  # number of a manifest, also of one that `load` passed over: its file is there
+        self._last = last  # number of the last manifest file, also if `load` skipped it
 
     @classmethod
     def load(cls, folder: Path) -> "Spool | None":
-        """The spool that is there, or None. StateUnreadable when it is damaged or has a gap."""
+        """The spool in the folder, None if there is none. StateUnreadable when it is damaged or has a gap."""
         path = folder / "opened.json"
         try:
             if not path.exists():
@@ -64,7 +66,9 @@ class Spool:
             boundaries = _boundaries(json.loads(noted.read_text())) if noted.exists() else {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
-        left = {number: one for number, one in segments.items() if one.stop.place(opened.epoch) > opened.place}
+        left = {
+            number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
+        }
         stop = opened.at
         for number, segment in left.items():
             if segment.start != stop:
@@ -76,14 +80,14 @@ class Spool:
 
     @classmethod
     def open(cls, folder: Path, opened: Position) -> Self:
-        """A new, empty spool that begins at `opened`; what was in the folder is no longer part of it."""
+        """A new, empty spool that begins at `opened`; what was in the folder before is not part of it."""
         with store.storage_errors(folder):
-            # the last first: interrupted, this leaves a spool that ends earlier, and no gap
+            # last first: an interruption leaves a spool that ends earlier, without a gap
             for old in sorted((folder / "segments").glob("*.json"), reverse=True):
                 old.unlink()
             (folder / "boundaries.json").unlink(missing_ok=True)
-            for one in (folder / "segments", folder / "data"):
-                one.mkdir(parents=True, exist_ok=True)
+            for subfolder in (folder / "segments", folder / "data"):
+                subfolder.mkdir(parents=True, exist_ok=True)
             sync(folder)
             sync(folder.parent)
         store.replace(folder / "opened.json", opened.to_json())
@@ -91,7 +95,7 @@ class Spool:
 
     @property
     def start(self) -> Place:
-        """Every change after this place is here, of the tables that were watched then."""
+        """The spool has every change after this place, of the tables that were watched then."""
         return self._opened.place
 
     @property
@@ -107,7 +111,7 @@ class Spool:
     def agrees(self, position: Position) -> bool | None:
         """Whether a segment ends at the position, or the spool begins there, and was read from the same history.
 
-        None where the spool cannot tell: nothing ends there, or the history was not noted.
+        None if the spool cannot tell: no segment ends there, or the history was not recorded.
         """
         here = self._opened
         for segment in (None, *self._segments.values()):
@@ -118,22 +122,22 @@ class Spool:
 
     @property
     def boundaries(self) -> Mapping[FilePosition, int]:
-        """Ends of transactions after the position as they were noted, each with the second in which its file began."""
+        """The noted ends of transactions after the position, each with the second in which its file began."""
         epoch, place = self._opened.epoch, self.position.place
         return {at: began for at, began in self._boundaries.items() if at.place(epoch) > place}
 
     def note(self, boundary: FilePosition, began: int) -> None:
-        """Keep the end of a transaction for `boundaries`, of this run and of the next one; those passed are dropped.
+        """Record the end of a transaction for `boundaries`, also for the next run; passed ones are dropped.
 
-        `began` is the second (since 1970) in which its file was begun.
+        `began` is the second (since 1970) in which its file began.
         """
         if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries:
             self._boundaries = {**self.boundaries, boundary: began}
             store.replace(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
 
-    def keep_boundaries(self, kept: Collection[FilePosition]) -> None:
-        """Forget the others: nothing ends there any more."""
-        self._boundaries = {at: began for at, began in self._boundaries.items() if at in kept}
+    def keep_boundaries(self, valid: Collection[FilePosition]) -> None:
+        """Drop the other boundaries: no transaction ends at them any more."""
+        self._boundaries = {at: began for at, began in self._boundaries.items() if at in valid}
 
     def append(self, segments: Sequence[Manifest]) -> None:
         """Make segments part of the spool, in order. Their files are complete before this is called.
@@ -141,7 +145,7 @@ class Spool:
         StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
         """
         with store.storage_errors(self.folder):
-            sync(self.folder / "data")  # the names of the files; what is in them is safe already
+            sync(self.folder / "data")  # the names of the files; their contents are durable already
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
@@ -157,22 +161,24 @@ class Spool:
         return sum(pq.read_metadata(self.folder / segment.transactions).num_rows for segment in segments)
 
     def widen(self, read: Manifest) -> None:
-        """Add tables that join to the segments behind the start of `read`, which was read for them alone, up to here.
+        """Add joining tables to all segments after the start of `read`, which was read for these tables alone.
 
-        Interrupted, it leaves segments that watched a table which has no copy yet; the next call makes them right.
+        An interruption leaves segments that watch a table without a copy; the next call corrects them.
         """
         epoch = self._opened.epoch
         if read.stop != self.position.at or read.start.place(epoch) < self.start:
             raise SpoolGap(
                 f"{read.start} to {read.stop} is not the end of the spool, {self.start} to {self.position.at}"
             )
-        later = [number for number, one in self._segments.items() if one.stop.place(epoch) > read.start.place(epoch)]
+        later = [
+            number for number, segment in self._segments.items() if segment.stop.place(epoch) > read.start.place(epoch)
+        ]
         for number in later:
-            # all rows stand in the last segment: each merge reads that one
+            # the last segment has all rows: each merge reads it
             is_last = number == self._last
-            one, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
-            nulled = {**one.nulled, **read.nulled} if is_last else one.nulled
-            wider = replace(one, tables={**one.tables, **tables}, nulled=nulled)
+            segment, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
+            nulled = {**segment.nulled, **read.nulled} if is_last else segment.nulled
+            wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
             store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
             self._segments[number] = wider
 
@@ -193,11 +199,16 @@ class Spool:
         self._segments = {number: read, **self._segments}
 
     def log(self) -> TransactionLog:
-        """All spooled transactions that have GTIDs; none of them is read before it is needed."""
+        """All spooled transactions that have GTIDs; they are read only when they are needed."""
         epoch = self._opened.epoch
         segments = (
-            LoggedSegment(one.gtids, one.start.place(epoch), one.stop.place(epoch), partial(self._transactions, one))
-            for one in self._segments.values()
+            LoggedSegment(
+                segment.gtids,
+                segment.start.place(epoch),
+                segment.stop.place(epoch),
+                partial(self._transactions, segment),
+            )
+            for segment in self._segments.values()
         )
         return TransactionLog(segments, self._opened.gtids or GtidSet())
 
@@ -225,16 +236,37 @@ class Spool:
         return sum(file[1] for file in files if file is not None)
 
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
-        """How many values of the table's new rows the user chose to be NULL, in segments between these places."""
+        """How many values of new rows of the table the user chose to be NULL, in segments between these places."""
         return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))
 
+    def sweep(self, age: timedelta) -> tuple[int, int]:
+        """Delete files older than `age` that no segment has, as killed tasks leave them; how many files and bytes."""
+        oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
+        segments = self._segments.values()
+        needed = {file[0] for one in segments for file in one.tables.values() if file}
+        needed |= {one.transactions for one in segments}
+        with store.storage_errors(self.folder):
+            for path in (self.folder / "data").iterdir():
+                stat = path.stat()
+                if f"data/{path.name}" not in needed and stat.st_mtime < oldest:
+                    path.unlink(missing_ok=True)
+                    removed, freed = removed + 1, freed + stat.st_size
+        return removed, freed
+
+    def bytes_of(self, table: TableId, after: Place) -> int:
+        """How many bytes the segments have that end after this place, of the table's files."""
+        files = (segment.tables.get(table) for segment in self._between(after, self.position.place))
+        return sum((self.folder / file[0]).stat().st_size for file in files if file is not None)
+
     def forget(self, before: Place) -> None:
-        """Drop the segments that end at or before this place: no mark needs them any more."""
-        ended = [number for number, one in self._segments.items() if one.stop.place(self._opened.epoch) <= before]
+        """Drop the segments that end at or before this place, which no mark needs any more."""
+        ended = [
+            number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= before
+        ]
         if not ended:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
-        # a crash in between leaves manifests that end before or where the spool begins: `load` passes them over
+        # a crash leaves manifests that end at or before the start of the spool: `load` skips them
         store.replace(self.folder / "opened.json", opened.to_json())
         self._opened = opened
         with store.storage_errors(self.folder):
@@ -257,15 +289,15 @@ class Spool:
             raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
 
     def _whole_file(self, name: str, rows: int) -> str:
-        """The path of a file that has as many rows as its manifest says; a truncated one has lost its footer."""
+        """The path of a file with the row count of its manifest; a truncated file has no footer, and cannot be read."""
         try:
-            there = pq.read_metadata(self.folder / name).num_rows
+            found = pq.read_metadata(self.folder / name).num_rows
         except (OSError, pa.ArrowException) as error:
             raise StateUnreadable(
                 f"the spool in {self.folder} lacks {name}, or it is damaged: {error}; remove the folder and run again"
             ) from error
-        if there != rows:
-            raise StateUnreadable(f"{self.folder / name} has {there} rows, not {rows}; remove the folder and run again")
+        if found != rows:
+            raise StateUnreadable(f"{self.folder / name} has {found} rows, not {rows}; remove the folder and run again")
         return str(self.folder / name)
 
     def _between(self, after: Place, stop: Place) -> Iterable[Manifest]:
@@ -278,7 +310,7 @@ class Spool:
 
 
 def _boundaries(doc: Mapping[str, int] | Sequence[str]) -> dict[FilePosition, int]:
-    """What was noted; the previous version noted a list, which does not tell one history from another."""
+    """The noted boundaries; the list of the previous version does not distinguish histories, so it is dropped."""
     return {FilePosition.parse(at): int(began) for at, began in doc.items()} if isinstance(doc, Mapping) else {}
 
 

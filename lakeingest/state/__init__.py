@@ -1,1 +1,1 @@
-"""State: what a pipeline keeps beside the lake, and the lease that guards it."""
+"""State: what a pipeline stores beside the lake, and the lease that guards it."""

@@ -1,4 +1,4 @@
-"""A local folder that a run is to write to, looked at without leaving anything behind."""
+"""Checks of a local folder that a run will write to; they leave nothing behind."""
 
 import shutil
 import tempfile
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def unwritable(name: str, folder: Path) -> str | None:
-    """Why no file can be made in the folder, or in the nearest one above it that is there; None when one can."""
+    """Why no file can be created in the folder or its nearest existing parent; None when one can."""
     try:
-        with tempfile.TemporaryDirectory(prefix=".lakeingest-", dir=_there(folder)) as probe:
+        with tempfile.TemporaryDirectory(prefix=".lakeingest-", dir=_nearest_existing(folder)) as probe:
             (Path(probe) / "written").write_text("a file can be written")
     except OSError as error:
         fix = "make it writable, or name another one in pipeline.yml"
@@ -17,9 +17,9 @@ def unwritable(name: str, folder: Path) -> str | None:
 
 
 def lacks_room(folder: Path, wanted: int) -> str | None:
-    """What the folder's disk has free, where that is less than `wanted` bytes; else None."""
+    """A finding when the folder's disk has less than `wanted` bytes free; else None."""
     try:
-        free = shutil.disk_usage(_there(folder)).free
+        free = shutil.disk_usage(_nearest_existing(folder)).free
     except OSError as error:
         return f"{folder}: its free space is unknown: {error.strerror}"
     if free >= wanted:
@@ -27,7 +27,7 @@ def lacks_room(folder: Path, wanted: int) -> str | None:
     return f"{folder} has {_gib(free)} free, less than {_gib(wanted)}; free some, or name another one in pipeline.yml"
 
 
-def _there(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 

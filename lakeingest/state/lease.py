@@ -1,10 +1,10 @@
 """The lease: one run at a time works on a pipeline.
 
 lease.json   who holds it; its modification time is the last renewal
-lease.lock   locked while lease.json is judged and replaced, never longer; the kernel unlocks it when a process dies
+lease.lock   locked only while lease.json is read and replaced; the kernel unlocks it when a process dies
 
-It keeps honest runs apart. A run that was paused for so long that another one took over finds out before its next
-commit; one that is paused within a commit is refused by what the commit itself asserts.
+The lease separates cooperating runs. A run that was paused until another one took over notices before its next commit.
+If it was paused within a commit, the assertions of the commit refuse it.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ VOID_SECONDS = 30.0
 class Owner:
     """Who holds a lease.
 
-    `boot` and `started` tell its process from every other one with its number; they are None where there is no /proc.
+    `boot` and `started` distinguish its process from others with the same number; they are None without /proc.
     """
 
     token: str
@@ -56,21 +56,21 @@ class Owner:
 
     @property
     def gone(self) -> bool:
-        """Whether its process is known to have ended; False for one that cannot be seen from here."""
+        """Whether its process is known to have ended; False for a process that cannot be seen from here."""
         if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot()):
             return False
         try:
             os.kill(self.pid, 0)
         except (ProcessLookupError, OverflowError):
             return True
-        except PermissionError:  # there, and another user's
+        except PermissionError:  # it exists and belongs to another user
             pass
         process = _process(self.pid)
         return process is not None and (process[0] in "ZX" or process[1] != self.started)
 
 
 class Lease:
-    """A lease that was taken; `held` renews it."""
+    """A lease that this run took; `held` renews it."""
 
     def __init__(self, path: Path, token: str) -> None:
         self._path = path
@@ -78,28 +78,30 @@ class Lease:
         self._renewed = time.monotonic()
 
     def assert_held(self) -> None:
-        """LeaseLost unless this run is still the only one: ask before every commit."""
+        """LeaseLost unless this run still holds the lease; to be called before every commit."""
         if self._void:
             raise LeaseLost(
                 f"this run was paused, or could not renew {self._path}, for more than {VOID_SECONDS:.0f} s: "
-                "another one may be at work; run the same command again"
+                "another run may be at work; run the same command again"
             )
         with store.storage_errors(self._path, "used"):
             if not self._ours():
-                raise LeaseLost(f"{self._path} is no longer this run's, another took over; run the same command again")
+                raise LeaseLost(
+                    f"{self._path} is no longer this run's: another run took over; run the same command again"
+                )
 
     def renew_until(self, stop: threading.Event) -> None:
-        """Renew until told to stop; a lease that went void is not renewed, whether it was taken over or not."""
+        """Renew until `stop` is set. A lease that expired is not renewed, whether another run took it or not."""
         while not stop.wait(RENEW_SECONDS) and not self._void:
             now = time.monotonic()
-            with suppress(OSError):  # a disk that stays away makes the lease void
+            with suppress(OSError):  # a disk that stays unavailable lets the lease expire
                 if self._ours():
                     os.utime(self._path)
                     self._renewed = now
 
     def release(self) -> None:
-        """Let the next run begin at once; a lease that is no longer ours is left alone."""
-        with suppress(OSError), _locked(self._path):  # with the end of the process it is void anyway
+        """Let the next run begin at once; a lease that is no longer ours stays."""
+        with suppress(OSError), _locked(self._path):  # the lease expires with the process anyway
             if self._ours():
                 self._path.unlink()
 
@@ -114,10 +116,10 @@ class Lease:
 
 @contextmanager
 def held(folder: Path) -> Iterator[Lease]:
-    """Hold the lease of the pipeline whose state is in `folder`, which is made where it is missing.
+    """Hold the lease of the pipeline whose state is in `folder`, which is created if it is missing.
 
-    LeaseHeld while another run holds it. A lease is void, and taken over, 30 s after its last renewal, or at once when
-    its process was one of this machine and has ended.
+    LeaseHeld while another run holds it. A lease expires 30 s after its last renewal, or at once when its process
+    was on this machine and has ended; the next run takes it over then.
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
@@ -134,12 +136,24 @@ def held(folder: Path) -> Iterator[Lease]:
         lease.release()
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a run holds the lease of the pipeline now; the next moment that may be over."""
+    path = folder / "lease.json"
+    with store.storage_errors(path, "read"), suppress(FileNotFoundError):
+        return _is_valid(path, _owner(path))
+    return False
+
+
+def _is_valid(path: Path, owner: Owner | None) -> bool:
+    """Whether the lease was renewed lately, and its process has not ended as far as can be seen."""
+    return time.time() - path.stat().st_mtime <= VOID_SECONDS and not (owner and owner.gone)
+
+
 def _take(path: Path) -> Lease:
     with _locked(path):
         with suppress(FileNotFoundError):
-            age = time.time() - path.stat().st_mtime
             owner = _owner(path)
-            if age <= VOID_SECONDS and not (owner and owner.gone):
+            if _is_valid(path, owner):
                 who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
                 raise LeaseHeld(
                     f"another run of this pipeline is at work: {who}; run the same command again when it has ended "
@@ -152,7 +166,7 @@ def _take(path: Path) -> Lease:
 
 
 def _owner(path: Path) -> Owner | None:
-    """Who holds the lease; None for nobody, and for a file that says nothing: only its age counts."""
+    """Who holds the lease; None if nobody does or the file is unreadable: then only its age counts."""
     try:
         return Owner.from_json(json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -161,9 +175,9 @@ def _owner(path: Path) -> Owner | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Nobody else judges or replaces the lease meanwhile.
+    """Nobody else reads or replaces the lease within the block.
 
-    Renaming a void lease away instead would let a late taker rename a fresh one, and a third take the gap.
+    If a run renamed an expired lease away instead, a late run could rename a fresh lease, and a third run take it.
     """
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -171,7 +185,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _boot() -> str | None:
-    """Where a process number means one process: this boot of the machine, and in it this container."""
+    """The scope of process numbers: this boot of the machine, and this container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -180,7 +194,7 @@ def _boot() -> str | None:
 
 
 def _process(pid: int) -> tuple[str, int] | None:
-    """A process's state and when it started, in ticks since the boot; None for one that cannot be seen."""
+    """A process's state and when it started, in ticks since the boot; None for a process that cannot be seen."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,6 +1,6 @@
 """Which pipeline owns a state folder, and which server it copies from. Any other pipeline or server is refused.
 
-owner.json   the name of the pipeline, and the server; made once, never replaced
+owner.json   the name of the pipeline, and the server; created once, never replaced
 """
 
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ class StateOwner:
 
 
 def owner_of(folder: Path) -> StateOwner | None:
-    """Who owns the state in the folder; None where nobody does, as in one that the previous version made."""
+    """Who owns the state in the folder; None if nobody does, as in a folder of the previous version."""
     path = folder / "owner.json"
     try:
         doc = store.read(path)
@@ -31,7 +31,7 @@ def owner_of(folder: Path) -> StateOwner | None:
 
 
 def claim(folder: Path, owner: StateOwner) -> None:
-    """Make the state in the folder this owner's; NotOurState where it is another one's already."""
+    """Make this owner the owner of the folder; NotOurState if it already has another one."""
     path = folder / "owner.json"
     if not path.exists():
         store.create(path, asdict(owner))
@@ -39,7 +39,7 @@ def claim(folder: Path, owner: StateOwner) -> None:
 
 
 def assert_owner(folder: Path, found: StateOwner | None, ours: StateOwner) -> None:
-    """NotOurState unless the state is ours, or nobody's yet."""
+    """NotOurState unless the state is ours, or has no owner yet."""
     if found is None:
         return
     way_out = f"give this one a folder of its own in pipeline.yml (state: ./state_{ours.pipeline})"

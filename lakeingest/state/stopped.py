@@ -1,4 +1,4 @@
-"""Tables that must stop while the others go on: each with its error, kept under the state folder.
+"""Tables that must stop while the others go on: each with its error, stored under the state folder.
 
 state/stopped/<database>.<table>.json   why the table's last attempt failed, and when; removed by its next success
 """
@@ -14,16 +14,13 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.state import store
 
-_SERIOUS = (
-    75,
-    1,
-    3,
-)  # exit codes, the most serious last: the scheduler helps, then whoever owns the data, then a person
+# exit codes, the most serious last: the scheduler acts, then the owner of the data, then a person on call
+_SERIOUS = (75, 1, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A table that stopped: the error's class, which names its runbook, its exit code and message, and when it was."""
+    """A table that stopped: the error's class, which names its runbook, its exit code and message, and the time."""
 
     table: TableId
     error: str
@@ -34,8 +31,8 @@ class Stopped:
     @classmethod
     def of(cls, table: TableId, error: LakeIngestError) -> Self:
         """The table that stops now, with this error."""
-        told = " ".join(str(error).split())
-        return cls(table, error.runbook, error.exit_code, told, datetime.now(UTC).isoformat(timespec="seconds"))
+        message, now = " ".join(str(error).split()), datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(table, error.runbook, error.exit_code, message, now)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document."""
@@ -47,19 +44,19 @@ class Stopped:
 
 
 def record_stopped(state: Path, stopped: Stopped) -> None:
-    """Write it down for `status`. StorageFailed when it cannot be written."""
+    """Store why the table stopped, for `status`. StorageFailed when it cannot be written."""
     path = _path(state, stopped.table)
     store.make_folder(path.parent)
     store.replace(path, stopped.to_json())
 
 
 def remove_stopped(state: Path, table: TableId) -> None:
-    """Remove what is written down of an earlier failure: the table went on."""
+    """Remove the stored failure of a table that went on."""
     store.delete(_path(state, table))
 
 
 def read_stopped(state: Path, table: TableId) -> Stopped | None:
-    """Why the table's last attempt failed; None where it did not, or where the file cannot be read."""
+    """Why the table's last attempt failed; None if it did not, or the file cannot be read."""
     try:
         doc = store.read(_path(state, table))
         return Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"]))

@@ -3,6 +3,7 @@
 `storage_errors` names every failure of the state folder, also for the rooms that write other files into it.
 """
 
+import fcntl
 import json
 import os
 import uuid
@@ -29,6 +30,24 @@ def replace(path: Path, doc: Mapping[str, Any]) -> None:
     """Make or replace the document: a reader sees the old or the new one. StorageFailed when it cannot be written."""
     with storage_errors(path), _whole(path, doc) as new:
         new.replace(path)
+
+
+def append(path: Path, doc: Mapping[str, Any]) -> None:
+    """Add a line with the document to a file of such lines; it is durable then. StorageFailed when it cannot be added.
+
+    Processes that append at once wait for each other. A line that a crash cut short stays, and is no document.
+    """
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            begun = file.seek(0, os.SEEK_END) > 0
+            torn = begun and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
+            file.write((b"\n" if torn else b"") + json.dumps(doc).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if not begun:
+            sync(path.parent)
 
 
 def read(path: Path) -> Any:

@@ -119,10 +119,10 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yml"
     path.write_text("mine")
     for taken in (path, tmp_path):
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="exists already"):
             init(taken, "mysql://nobody@127.0.0.1:1/", {})
     assert path.read_text() == "mine"
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="does not exist; make it first"):
         init(tmp_path / "no" / "pipeline.yml", None, {})
 
 
@@ -176,7 +176,7 @@ def test_tables_that_cannot_be_copied_are_left_out_with_the_reason(tmp_path: Pat
     written = init(path, account.url("init_shop"), {})
     assert {table.name for table in written.refused} == {"tags", "odd*na.me"}
     text = path.read_text()
-    assert "    # column _lakeingest_at is int: names that begin with _lakeingest_ are ours; it has neither" in text
+    assert "    # column _lakeingest_at is int: names that begin with _lakeingest_ are reserved; it has neither" in text
     assert re.search(r"    # column two lines is int: its name cannot be printed.*\n    - \"re:", text)
     tables = [*written.tables, *written.refused, TableId("init_shop", "oddna.me")]
     assert set(loaded(path).tables.select(tables)) == {*written.tables, TableId("init_shop", "oddna.me")}

@@ -99,8 +99,8 @@ def begun(config: Config, db: Db, name: str, *uppers: Key | None) -> None:
     ("name", "key", "path"),
     [
         ("even", ("id",), "integer key, even: cut by arithmetic"),
-        ("gappy", ("id",), "integer key, gappy or without rows: boundaries asked from the server"),
-        ("composite", ("a", "b"), "composite key: boundaries asked from the server"),
+        ("gappy", ("id",), "integer key, gappy or without rows: the server finds boundaries"),
+        ("composite", ("a", "b"), "composite key: the server finds boundaries"),
     ],
 )
 def test_the_chunks_are_those_that_a_run_would_cut(

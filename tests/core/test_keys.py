@@ -98,3 +98,29 @@ def test_an_empty_or_mixed_range_cannot_be_built() -> None:
         KeyRange((2, 1), (1, 9))
     with pytest.raises(ValueError, match="different keys"):
         KeyRange((1,), (1, 2))
+
+
+@given(st.from_type(KeyRange), st.from_type(KeyRange))
+def test_a_range_is_parted_by_another(keys: KeyRange, by: KeyRange) -> None:
+    """Each of its keys is in one of the parts, and covering says what the parts say."""
+    widths = {len(bound) for one in (keys, by) for bound in (one.lower, one.upper) if bound}
+    if len(widths) > 1:
+        return
+    parts = keys.parted(by)
+    for key in product(range(-4, 5), repeat=min(widths, default=1)):
+        before, inside, after = (part is not None and key in part for part in parts)
+        assert inside == (key in keys and key in by)
+        assert [before, inside, after].count(True) == (key in keys)
+        assert not (by.covers(keys) and (before or after))
+    assert by.covers(keys) == (parts[0] is None and parts[2] is None and parts[1] is not None)
+
+
+def test_ranges_of_an_unknown_order_are_parted_by_all_keys_only() -> None:
+    """Which keys are in both, only the server knows."""
+    text = KeyRange(("'a'",), None)
+    assert text.parted(KeyRange()) == (None, text, None)
+    assert text.covers(text)
+    assert KeyRange().covers(text)
+    assert not text.covers(KeyRange((1,), None))
+    with pytest.raises(ValueError, match="only the server knows which keys"):
+        KeyRange().parted(text)

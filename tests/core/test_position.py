@@ -8,7 +8,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakeingest.core.history import Committed, History, LastEvent
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position, file_number
+from lakeingest.core.position import (
+    FilePosition,
+    Gtid,
+    GtidSet,
+    Place,
+    Position,
+    file_number,
+    file_start,
+    is_before,
+    is_within,
+    latest,
+)
 from lakeingest.errors import StateUnreadable
 
 ONE, TWO = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "ffffffff-0000-0000-0000-0000000000ff"
@@ -257,3 +268,21 @@ def test_a_position_moves_to_the_end_of_a_segment() -> None:
     assert unseen.history == History(last=later)
     unknown = replace(begins, gtids=None, history=None).moved(stop, GtidSet(), None)
     assert (unknown.history, unknown.gtids) == (None, None)
+
+
+def test_positions_are_compared_by_the_number_of_their_file() -> None:
+    """Not by its name: `.999999` comes before `.1000000`."""
+    earlier, later = FilePosition("binlog.999999", 500), FilePosition("binlog.1000000", 4)
+    assert is_before(earlier, later)
+    assert not is_before(later, earlier)
+    assert not is_before(later, later)
+    assert latest([later, earlier]) == later
+    assert file_start("binlog.1000000") == later
+
+
+def test_a_position_is_within_files_that_reach_it() -> None:
+    """The end of a file is within it; a file that is missing reaches nothing."""
+    sizes = {"binlog.000001": 100}
+    assert is_within(FilePosition("binlog.000001", 100), sizes)
+    assert not is_within(FilePosition("binlog.000001", 101), sizes)
+    assert not is_within(FilePosition("binlog.000002", 4), sizes)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from lakeingest.core.history import History
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.progress import FORMAT, TRANSITIONS, IllegalStep, Phase, Progress, Step
+from lakeingest.core.progress import FORMAT, REREAD_FORMAT, TRANSITIONS, IllegalStep, Phase, Progress, Step, needed_by
+from lakeingest.core.rereads import Patch, Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan, plan_merge
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import SpoolGap, StateUnreadable
 from tests.core.logged import log_of
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -22,6 +23,8 @@ LOG = [(Gtid(SERVER, number), Place(0, 1, number)) for number in range(1, 100)]
 COVERED, HIGH = Place(0, 1, 0), Place(0, 1, 3)
 NEW = Progress(TableId("shop", "orders"), "f00d", SERVER, 0, COVERED)
 FIRST = Split(KeyRange(None, (5,)), low=GtidSet(), high=HIGH)
+RANGE = (Split(KeyRange((2,), (4,)), low=GtidSet(), high=Place(0, 1, 8)),)
+PATCH = Patch("p", KeyRange((1,), (9,)), GtidSet(), Place(0, 1, 8))
 
 
 def position(number: int) -> Position:
@@ -55,6 +58,11 @@ def partly_merged(progress: Progress) -> Progress:
     return progress.merged(early, position(7), inserted=2, deleted=1)
 
 
+def replaced(progress: Progress, wave: tuple[Split, ...], **more: Any) -> Progress:
+    """A range that is read again, of which a row was lost."""
+    return progress.range_replaced(wave, more.pop("since", COVERED), removed=3, added=4, **more)
+
+
 STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.CREATED: Progress.created,
     Step.WAVE: lambda progress: progress.wave_committed((FIRST,), 10),
@@ -63,6 +71,9 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.PARTIAL_MERGE: partly_merged,
     Step.GATES: Progress.audited,
     Step.PUBLISH: Progress.published,
+    Step.RANGE: lambda progress: replaced(progress, RANGE),
+    Step.PATCH: lambda progress: progress.patch_added(PATCH, COVERED, signals=[4]),
+    Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3], rows=progress.rows),
 }
 MERGES = {Step.MERGE, Step.PARTIAL_MERGE}
 PATH = [Step.CREATED, Step.WAVE, Step.LAST_WAVE, Step.MERGE, Step.GATES, Step.PUBLISH]
@@ -110,7 +121,7 @@ def test_every_illegal_step_is_refused_and_changes_nothing(phase: Phase, step: S
     """A table that is complete takes no wave, and only audited rows are published."""
     before = at(phase)
     kept = stored(before)
-    with pytest.raises(ValueError, match=r"no .* when |no more chunks|planned on other splits"):
+    with pytest.raises(ValueError, match=r"no .* when |no more chunks|planned on other splits|still to be read"):
         STEPS[step](before)
     assert stored(before) == kept
 
@@ -197,10 +208,10 @@ def test_progress_is_read_back_from_json(
     assert Progress.from_json(stored(progress)) == progress
 
 
-@pytest.mark.parametrize("other", [FORMAT + 1, FORMAT - 1])
+@pytest.mark.parametrize("other", [REREAD_FORMAT + 1, FORMAT - 1])
 def test_the_form_of_another_version_is_refused(other: int) -> None:
     """Half understood is not understood."""
-    with pytest.raises(StateUnreadable, match=f"of format {other}, this version reads {FORMAT}"):
+    with pytest.raises(StateUnreadable, match=f"of format {other}, this version reads {REREAD_FORMAT}"):
         Progress.from_json(stored(at(Phase.LEVEL)) | {"format": other})
 
 
@@ -260,3 +271,97 @@ def test_the_greatest_high_watermark_of_the_chunks_is_kept() -> None:
     second = first.wave_committed(rest, 1, read_to=early)
     assert (first.read_to, second.read_to, first.wave_committed(rest, 1).read_to) == (late, late, late)
     assert Progress.from_json(stored(second)) == second
+
+
+def test_a_table_is_published_again_after_each_range_that_is_read_again() -> None:
+    """The signal is answered with the last one, and the document that says so stays until it is not needed."""
+    first = replaced(at(Phase.PUBLISHED), RANGE, signals=[4, 6])
+    assert (first.phase, first.stop, first.reread) == (Phase.COPIED, None, Reread((4, 6), (4,)))
+    assert (first.rows, first.uncounted, first.reread_since) == (17, True, COVERED)
+    level = first.merged(plan(first, 9), position(9), inserted=0, deleted=0)
+    assert (level.reread_since, level.needed_from, level.reread) == (None, position(9).place, first.reread)
+    with pytest.raises(ValueError, match="not counted"):
+        level.audited()
+    shown = level.audited(16).published()
+    assert (shown.rows, shown.uncounted) == (16, False)
+    late = (Split(KeyRange((4,), None), low=GtidSet(), high=Place(0, 1, 12)),)
+    last = replaced(shown, late, since=position(9).place, signals=[4, 6], last=True)
+    assert (last.reread, last.answered) == (None, (4, 6))
+    assert last.splits.all == (Split(KeyRange(None, (4,)), merged_at=position(9).place), late[0])
+    again = replaced(last, RANGE, signals=[8], last=True, settled=[4])
+    assert again.answered == (6, 8)
+    for progress in (first, level, shown, last, again):
+        assert Progress.from_json(stored(progress)) == progress
+
+
+def test_the_spool_keeps_what_was_read_again_needs_and_what_readers_see_needs() -> None:
+    """The least of the lows, of the last stop, and of what runs; all of it before the first merge."""
+    shown = at(Phase.PUBLISHED)
+    early, late = position(5).place, position(9).place
+    staged = replaced(replaced(shown, RANGE, since=late), RANGE, since=early)
+    assert replaced(shown, RANGE, since=late).needed_from == position(7).place
+    assert staged.needed_from == early
+    assert replaced(staged, RANGE, since=late).needed_from == early
+    assert replaced(at(Phase.COPIED), RANGE, since=late).needed_from == COVERED
+    assert needed_by(staged, shown) == early
+    assert needed_by(shown, None, [late]) == position(7).place
+    assert needed_by(shown, None, [COVERED, late]) == COVERED
+    with pytest.raises(SpoolGap, match="what was read again needs it from"):
+        replaced(replace(shown, covered_from=early), RANGE, since=COVERED)
+
+
+def test_a_patch_waits_for_a_merge_that_ends_after_it() -> None:
+    """Until then the table stands at no stop, though its splits do."""
+    shown = at(Phase.PUBLISHED)
+    waiting = shown.patch_added(PATCH, COVERED, signals=[4], up_to=(9,))
+    assert (waiting.stop, waiting.splits.stop, waiting.reread) == (None, position(7).place, Reread((4,), (9,)))
+    with pytest.raises(ValueError, match="two patches with the name p"):
+        waiting.patch_added(PATCH, COVERED)
+    old = waiting.merged(plan(shown, 8), position(8), inserted=0, deleted=0)
+    assert (old.phase, old.patches, old.reread_since) == (Phase.COPIED, (PATCH,), COVERED)
+    merge = plan_merge(old.splits, position(9).place, log_of(LOG[:9]), COVERED, old.patches)
+    level = old.merged(merge, position(9), inserted=0, deleted=0)
+    assert (level.phase, level.patches, level.needed_from) == (Phase.LEVEL, (), position(9).place)
+    with pytest.raises(ValueError, match="planned on other"):
+        level.merged(replace(merge, splits=level.splits), position(9), inserted=0, deleted=0)
+    assert Progress.from_json(stored(waiting)) == waiting
+
+
+def test_a_merge_that_was_planned_before_a_range_was_replaced_cannot_be_recorded() -> None:
+    """Its rows are of other splits."""
+    shown = at(Phase.PUBLISHED)
+    with pytest.raises(ValueError, match="planned on other splits"):
+        replaced(shown, RANGE).merged(plan(shown, 9), position(9), inserted=0, deleted=0)
+
+
+def test_a_copy_that_is_started_over_answers_all_that_waited_with_its_last_wave() -> None:
+    """Old rows are taken out by the wave that reads their keys again, or with the start."""
+    shown = replaced(at(Phase.PUBLISHED), RANGE, signals=[2], last=True)
+    over = shown.started_over(NEW, signals=[4, 6], rows=17)
+    assert (over.phase, over.rows, over.leftover, over.splits, over.position) == (
+        Phase.COPYING,
+        17,
+        True,
+        Splits(),
+        None,
+    )
+    first = over.wave_committed((FIRST,), 10, removed=9)
+    assert (first.rows, first.leftover, first.answered, first.reread) == (18, True, (2,), Reread((4, 6)))
+    last = last_wave(first)
+    assert (last.leftover, last.answered, last.reread, last.uncounted) == (False, (2, 4, 6), None, True)
+    empty = shown.started_over(NEW)
+    assert (empty.rows, empty.leftover, empty.uncounted, empty.reread) == (0, False, False, None)
+    for progress in (over, first, last, empty):
+        assert Progress.from_json(stored(progress)) == progress
+    for wrong in (shown, replace(NEW, table=TableId("shop", "items"))):
+        with pytest.raises(ValueError, match="starts over as it was created"):
+            shown.started_over(wrong)
+
+
+def test_progress_without_re_snapshots_is_stored_as_before() -> None:
+    """A version from before them reads it; what it would misread has the next format."""
+    shown = at(Phase.PUBLISHED)
+    assert stored(shown)["format"] == FORMAT
+    assert not {"patches", "reread_since", "reread", "answered", "uncounted", "leftover"} & stored(shown).keys()
+    assert stored(replaced(shown, RANGE))["format"] == REREAD_FORMAT
+    assert stored(replace(shown, answered=(4,)))["format"] == FORMAT

@@ -55,7 +55,7 @@ def test_the_first_dot_outside_of_quotes_divides(text: str, table: TableId) -> N
 
 def test_an_impossible_schema_cannot_be_built() -> None:
     """Column names are distinct, and a key exists and is made of columns."""
-    with pytest.raises(ValueError, match="two columns of one name"):
+    with pytest.raises(ValueError, match="two columns of the same name"):
         replace(ORDERS, columns=(*ORDERS.columns, ORDERS.columns[0]))
     for key in ((), ("nr",)):
         with pytest.raises(ValueError, match="not among the columns"):

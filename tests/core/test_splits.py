@@ -201,3 +201,42 @@ def test_no_wave_follows_a_merge_of_an_unknown_order() -> None:
     merged = Splits((Split(first.range, merged_at=AT),))
     with pytest.raises(ValueError, match="a wave after a merge"):
         merged.finish([second])
+
+
+@given(SPLITS, SPLITS, st.data())
+def test_a_range_is_replaced_and_its_neighbours_keep_their_marks(
+    splits: Splits, others: Splits, data: st.DataObject
+) -> None:
+    """Keys in the range are judged by what was read again, all others as before; no gap comes up."""
+    some = [split for split in others.all if split.merged_at is None and width(others) == width(splits)]
+    wave = data.draw(st.sampled_from([split.range for split in some])) if some else None
+    if wave is None or not splits.all or not KeyRange(None, splits.copied_up_to).covers(wave):
+        return
+    new = Split(wave, low=LOW, high=AT)
+    replaced = splits.replace_range([new])
+    for key in around(splits) | around(replaced):
+        assert mark(replaced, key) == ((LOW, AT, None) if key in wave else mark(splits, key))
+    assert (replaced.copied_up_to, replaced.complete) == (splits.copied_up_to, splits.complete)
+
+
+def test_only_what_is_copied_is_replaced_and_by_what_was_read() -> None:
+    """Rows that a wave is still to bring would be there twice."""
+    copied = Splits((Split(KeyRange(None, (5,)), merged_at=AT),))
+    read = Split(KeyRange((2,), (4,)), low=LOW, high=AT)
+    for splits, wave in [(Splits(), [read]), (copied, [replace(read, range=KeyRange((2,), (6,)))])]:
+        with pytest.raises(ValueError, match="still to be read"):
+            splits.replace_range(wave)
+    for unread in ([], [Split(KeyRange((2,), (4,)), merged_at=AT)]):
+        with pytest.raises(ValueError, match="by splits that were read"):
+            copied.replace_range(unread)
+    with pytest.raises(ValueError, match="a gap or an overlap"):
+        copied.replace_range([replace(read, range=KeyRange((0,), (1,))), read])
+
+
+def test_of_an_unknown_order_all_keys_are_replaced_at_once_or_none() -> None:
+    """As one split, which begins at the least low."""
+    whole = Splits((Split(KeyRange(), merged_at=AT),))
+    wave = unordered(LOW, LOW, LOW)
+    assert whole.replace_range(wave).all == (Split(KeyRange(), LOW, max(split.floor for split in wave)),)
+    with pytest.raises(ValueError, match="only the server knows"):
+        whole.replace_range(wave[1:2])

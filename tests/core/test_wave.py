@@ -1,12 +1,17 @@
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakeingest.core.change import ChangeRow, RowKind
+from lakeingest.core.collapse import collapse
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Gtid, GtidSet, Place
+from lakeingest.core.rereads import Patch
 from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan, marks_of, plan_merge
 from lakeingest.errors import SpoolGap, StateUnreadable
@@ -167,3 +172,59 @@ def test_rows_of_the_view_and_the_window_are_the_table_as_of_the_stop(
         ]
         expected = {key: value for key, value in moved(rows, changes[:stop]).items() if (key,) in keys}
         assert moved(chunk, applied) == expected
+
+
+def test_the_keys_that_a_patch_is_within_are_judged_from_its_low() -> None:
+    """Though their split was merged further; the others by their split."""
+    splits = Splits(
+        (Split(KeyRange(None, (5,)), merged_at=PLACES[6]), Split(KeyRange((5,), None), merged_at=PLACES[2]))
+    )
+    patch = Patch("p", KeyRange((3,), (7,)), executed(4), PLACES[7])
+    merge = plan_merge(splits, PLACES[10], log_of(LOG), COVERED, [patch])
+    assert merge.marks == (
+        (KeyRange(None, (3,)), PLACES[6]),
+        (KeyRange((3,), (5,)), PLACES[4]),
+        (KeyRange((5,), None), PLACES[2]),
+    )
+    assert merge.patches == ((patch, PLACES[4]),)
+    beside = replace(patch, within=KeyRange((1,), (2,)))
+    elsewhere = plan_merge(splits, PLACES[10], log_of(LOG), COVERED, [beside])
+    assert elsewhere.marks[-1] == (KeyRange((5,), None), PLACES[2])
+
+
+def test_rows_of_a_patch_follow_what_its_low_holds() -> None:
+    """And what comes after its low follows them."""
+    patch, kind = Patch("p", KeyRange(), executed(4), PLACES[7]), RowKind.UPDATE_AFTER
+    merge = plan_merge(Splits((Split(KeyRange(), merged_at=PLACES[6]),)), PLACES[10], log_of(LOG), COVERED, [patch])
+    rows = merge.patched({"p": [ChangeRow(RowKind.INSERT, (key,), PLACES[7], 0) for key in (1, 2)]})
+    changes = [ChangeRow(kind, (1,), PLACES[4], 99), ChangeRow(kind, (2,), PLACES[5], 0)]
+    assert all(row.place == PLACES[4] for row in rows)
+    last = collapse([*rows, *changes])
+    assert (last[1,].kind, last[2,].kind) == (RowKind.INSERT, kind)
+    with pytest.raises(KeyError):
+        merge.patched({})
+
+
+def test_a_merge_neither_ends_before_a_patch_nor_comes_before_the_last_chunk() -> None:
+    """The view may be newer than the stop, and a chunk would bring the rows once more."""
+    patch = Patch("p", KeyRange(), executed(4), PLACES[7])
+    with pytest.raises(ValueError, match="already seen"):
+        plan_merge(Splits((Split(KeyRange(), merged_at=PLACES[2]),)), PLACES[6], log_of(LOG), COVERED, [patch])
+    with pytest.raises(ValueError, match="a patch before the last chunk"):
+        plan_merge(
+            Splits((Split(KeyRange(None, (5,)), merged_at=PLACES[2]),)), PLACES[9], log_of(LOG), COVERED, [patch]
+        )
+
+
+def test_a_patch_is_read_back_from_json() -> None:
+    """With either kind of low; a damaged one is refused, and so is one that cannot be."""
+    for low in (executed(4), PLACES[4]):
+        patch = Patch("p", KeyRange((3,), None), low, PLACES[7])
+        assert Patch.from_json(json.loads(json.dumps(patch.to_json()))) == patch
+        for damage in ({"low": 7}, {"high": None}, {"lower": "x"}):
+            with pytest.raises(StateUnreadable, match="not a"):
+                Patch.from_json(patch.to_json() | damage)
+    with pytest.raises(ValueError, match="ends before it begins"):
+        Patch("p", KeyRange(), PLACES[7], PLACES[4])
+    with pytest.raises(ValueError, match="a patch is within all keys"):
+        Patch("p", KeyRange(("'a'",), None), PLACES[4], PLACES[7])

@@ -22,6 +22,7 @@ from tests.core.logged import log_of
 ORDERS, SERVER = TableId("shop", "orders"), "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 CHUNK_KEYS, WAVE_CHUNKS = 2, 2
 SEGMENT_TRANSACTIONS = 3
+STEPS_MAX = 500  # in which a job comes to its end
 TRANSACTIONS_MAX, CRASHES_MAX, COMPACTIONS_MAX = 25, 3, 3
 CALM = (  # the order in which a job ends when nothing else happens
     *("engine_commit", "gtid_add", "open_spool", "forward", "mark", "merge"),
@@ -135,6 +136,7 @@ class World:
     """Source, spool, target, and the one job between them, of which a crash loses `reads` and `plan`."""
 
     READING = ("low", "rows", "high")  # what a chunk gets, in this order
+    CALM: tuple[str, ...] = CALM
 
     def __init__(self, rows: Table, *, gtids: bool) -> None:
         self.source, self.lake = Source(rows, gtids=gtids), Lake()
@@ -250,9 +252,13 @@ class World:
                 read.low = self.low()
             case "rows":
                 table = self.source.tables[self.source.visible]
-                read.rows = tuple(row for row in table.items() if self.is_in(row[0], read.keys))
+                read.rows = tuple(row for row in table.items() if self.wants(row, read))
             case _:
                 read.high = self.high()
+
+    def wants(self, row: Row, read: Read) -> bool:
+        """Whether a chunk has this row of its view."""
+        return self.is_in(row[0], read.keys)
 
     def is_in(self, key: int, keys: KeyRange) -> bool:
         """Whether the server finds the key in this range."""
@@ -269,10 +275,10 @@ class World:
 
     def stops(self) -> list[int]:
         """The stops that a merge may have, the latest first."""
-        splits, (begin, end) = self.state.splits, self.spooled
-        floor = max((split.floor for split in splits.all), default=None)
+        (begin, end), highs = self.spooled, [patch.high for patch in self.state.patches]
+        floor = max([*(split.floor for split in self.state.splits.all), *highs], default=None)
         counts = range(end, begin - 1, -1)
-        return [count for count in counts if floor and floor <= self.source.places[count] != splits.stop]
+        return [count for count in counts if floor and floor <= self.source.places[count] != self.state.stop]
 
     def plan_merge(self, some: int) -> None:
         """Freeze the splits and choose a stop."""
@@ -283,7 +289,7 @@ class World:
         cuts = range(SEGMENT_TRANSACTIONS, len(known), SEGMENT_TRANSACTIONS)
         log = log_of(known, before if self.source.gtids else GtidSet(), cuts)
         covered_from = max(self.state.covered_from, self.source.places[begin])
-        self.plan = plan_merge(self.state.splits, self.source.places[stop], log, covered_from)
+        self.plan = plan_merge(self.state.splits, self.source.places[stop], log, covered_from, self.state.patches)
 
     def start(self, plan: MergePlan) -> Place:
         """Where the merge begins to read the spool."""
@@ -302,6 +308,7 @@ class World:
             for index, change in enumerate(changes)
             if self.start(plan) < change.place and plan.should_apply(change.place, self.judged(changes, index))
         ]
+        applied += self.reread(plan)
         rows, before = Counter(self.lake.rows), Counter(key for key, _ in self.lake.rows)
         last = {int(key): change for (key,), change in collapse(applied).items()}
         kept = [row for row in rows.elements() if row[0] not in last]
@@ -312,6 +319,10 @@ class World:
             sum(not before[key] for key, _ in upserts),
             sum(before[key] for key, change in last.items() if change.kind.is_delete),
         )
+
+    def reread(self, plan: MergePlan) -> list[ChangeRow]:  # noqa: ARG002 - only worlds with re-snapshots have patches
+        """The rows that were read again and wait for this merge."""
+        return []
 
     def lifted(self, plan: MergePlan) -> MergePlan:
         """The plan whose splits the merge lifts."""
@@ -330,7 +341,7 @@ class World:
 
     def audit(self) -> None:
         """The gates pass."""
-        self.store(self.lake.rows, self.state.audited())
+        self.store(self.lake.rows, self.state.audited(len(self.lake.rows) if self.state.uncounted else None))
 
     def publish(self) -> None:
         """Main moves to the audited rows, and they are the source's table at its position; not over a compaction."""
@@ -340,11 +351,14 @@ class World:
         progress, place = self.state, self.place
         before = None if self.lake.main is None else Progress.from_json(json.loads(self.lake.main[1])).splits.stop
         assert before is None or before <= place, "the position went down"
-        expected = self.source.tables[self.source.places.index(place)]
-        assert Counter(self.lake.rows) == Counter(expected.items()), f"not the table at {place}"
+        self.compare(self.source.tables[self.source.places.index(place)])
         self.publishes += 1
         self.store(self.lake.rows, progress.published())
         self.lake.main = self.lake.marked
+
+    def compare(self, expected: Table) -> None:
+        """What readers are about to see is the source's table."""
+        assert Counter(self.lake.rows) == Counter(expected.items()), f"not the table at {self.place}"
 
     def compact(self) -> None:
         """Someone rewrites the files that readers see."""
@@ -360,7 +374,9 @@ class World:
 
     def store(self, rows: tuple[Row, ...], progress: Progress) -> None:
         """A marked commit; its count of rows must be true."""
-        assert progress.rows == len(rows), f"{progress.rows} rows by the books, {len(rows)} on staging"
+        assert progress.uncounted or progress.rows == len(rows), (
+            f"{progress.rows} rows by the books, {len(rows)} on staging"
+        )
         self.progress = progress
         self.lake.commit(rows, progress)
 
@@ -391,7 +407,10 @@ class World:
     def finish(self) -> None:
         """The source goes quiet and the next job runs to its end: readers then see the whole table."""
         self.begin()
-        while steps := [step for step in CALM if step in self.possible()]:
+        taken = 0
+        while steps := [step for step in self.CALM if step in self.possible()]:
+            taken += 1
+            assert taken < STEPS_MAX, "not the table that the job would come to an end of"
             getattr(self, steps[0])(*([0] if steps[0] in {"forward", "read", "plan_merge"} else []))
         assert self.lake.main is not None, "nothing was published"
         assert self.place == self.source.places[-1], "stuck before the end"
@@ -454,4 +473,4 @@ class TellsItsPlace(World):
         reading = [read for read in self.reads if not read.high]
         read, table = reading[some % len(reading)], self.source.tables[self.source.visible]
         read.low = read.high = self.view()
-        read.rows = tuple(row for row in table.items() if self.is_in(row[0], read.keys))
+        read.rows = tuple(row for row in table.items() if self.wants(row, read))

@@ -93,7 +93,7 @@ def test_a_table_that_is_excluded_stays_as_it_is_and_goes_on_when_it_is_included
     [new] = [one for one in found if one.table.name == "new"]
     assert (new.included, new.state, new.rows, new.in_source) == (False, "published", 2, None)
     assert "published, no longer included" in repr(found)
-    assert f"{shop.database}.new: it is no longer included" in found.note
+    assert f"{shop.database}.new: no longer included" in found.note
     assert [one.included for one in found if one.table.name == "old"] == [True]
 
     shop.sql("INSERT INTO new VALUES (6)", "DELETE FROM new WHERE id = 1")

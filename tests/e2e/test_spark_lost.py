@@ -47,7 +47,7 @@ def test_a_killed_jvm_is_named_and_the_next_run_goes_on(job: Job) -> None:
         output, _ = process.communicate(timeout=200)
         last = output.splitlines()[-1]
         assert process.returncode == 75, output[-2000:]
-        assert last.startswith("lakeingest: Spark ended under the run: ")
+        assert last.startswith("lakeingest: Spark ended during the run: ")
         assert last.endswith("(runbook: SparkLost)")
         assert "Traceback" not in output
     code, said_then = job.run()
@@ -62,7 +62,7 @@ def test_a_run_that_follows_starts_spark_again(job: Job) -> None:
         until(process, "caught up")
         kill_java(process)
         job.sql(f"INSERT INTO {job.database}.items VALUES (-1, 'late')")
-        until(process, "Spark ended under the run")
+        until(process, "Spark ended during the run")
         soon(same(job))
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=200)

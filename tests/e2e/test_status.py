@@ -36,7 +36,7 @@ def test_without_the_source_the_lake_is_asked(pair: Pipe) -> None:
     assert {one.table: (one.state, one.rows, one.position) for one in found} == before
     assert {(one.lag_bytes, one.in_source) for one in found} == {(None, None)}
     assert isinstance(found.source_error, SourceAway)
-    assert "only what the lake says; lag and new tables are unknown: the source 127.0.0.1" in found.note
+    assert "only the lake was read; lag and new tables are unknown: the source 127.0.0.1" in found.note
     offline = status(pair.config.model_copy(update={"source": source}), offline=True)
     assert offline == found
     assert (offline.source_error, offline.note) == (None, "")

@@ -13,7 +13,7 @@ from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from tests.lake.steps import PLAIN, Lake, Raw
 
-BOUNDARIES = {"commit": "_commit", "rename": "_show"}
+BOUNDARIES = {"commit": "_commit", "rename": "_give_name"}
 _numbers = itertools.count(1)
 
 

@@ -115,7 +115,7 @@ def test_a_warehouse_that_cannot_be_made_is_named(lake_config: Config, tmp_path:
     named(StorageFailed, f"^{settings.warehouse} cannot be read or written", lambda: target.recover(table))
 
 
-def test_a_catalog_that_is_none_is_named(own: Lake, tmp_path: Path) -> None:
+def test_a_damaged_catalog_is_named(own: Lake, tmp_path: Path) -> None:
     """No database, no file, a broken one."""
     made = own.created()
     catalog = catalog_of(tmp_path)
@@ -208,7 +208,7 @@ def test_a_file_that_is_cut_off_is_named(lake: Lake, raw: Raw, file: str) -> Non
     assert lake.loaded() == staged
 
 
-def test_a_file_whose_names_are_no_text_is_named(lake: Lake, raw: Raw) -> None:
+def test_a_file_whose_column_names_are_no_text_is_named(lake: Lake, raw: Raw) -> None:
     """So PyIceberg may find one that is cut off, since it reads on after its end."""
     staged = lake.copied((1, "a"))
     damaged = newest(raw, "metadata/snap-*.avro")
@@ -276,7 +276,7 @@ def test_a_lack_of_memory_is_tried_again_later(error: Exception, tmp_path: Path)
 @pytest.mark.parametrize(
     "kind", [one for one in vars(pa.lib).values() if is_of_arrow(one)], ids=lambda one: one.__name__
 )
-def test_what_arrow_says_of_a_files_contents_is_no_bug_of_ours(kind: type[Exception]) -> None:
+def test_errors_of_arrow_about_the_contents_of_a_file_are_named(kind: type[Exception]) -> None:
     """Whatever class it has: the line names the file."""
 
     def fail() -> None:
@@ -286,7 +286,7 @@ def test_what_arrow_says_of_a_files_contents_is_no_bug_of_ours(kind: type[Except
     named(StateUnreadable, r"^file:/warehouse/data\.parquet: a file is gone or damaged: ", fail)
 
 
-def test_reads_that_spark_puts_off_are_named_where_they_happen(lake: Lake, raw: Raw, lake_config: Config) -> None:
+def test_errors_of_lazy_reads_are_named_where_they_happen(lake: Lake, raw: Raw, lake_config: Config) -> None:
     """Whoever works with the rows of `read` does so within `storage_errors`."""
     staged = lake.copied((1, "a"))
     [gone] = Path(raw(BUILDING).location().removeprefix("file:")).glob("data/*.parquet")
@@ -300,7 +300,7 @@ def test_reads_that_spark_puts_off_are_named_where_they_happen(lake: Lake, raw: 
     read()
 
 
-def test_what_is_no_matter_of_storage_keeps_its_own_name(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_that_are_not_of_storage_pass_unchanged(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     """A worker that dies breaks its stream, a name that is unknown is a mistake of ours: neither is a broken disk."""
     lake.created()
     mistakes: list[Callable[[], object]] = [

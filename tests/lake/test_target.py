@@ -48,7 +48,7 @@ def test_a_wave_without_rows_is_a_commit(lake: Lake) -> None:
     assert lake.rows(staged) == []
 
 
-def test_files_that_were_not_committed_are_no_rows(lake: Lake) -> None:
+def test_uncommitted_files_add_no_rows(lake: Lake) -> None:
     """A retried or speculative task writes the same rows again, under other names."""
     made = lake.created()
     target = lake.open()

@@ -54,7 +54,7 @@ def plain_db(mysql_server_with: Servers) -> Iterator[Db]:
         yield database
 
 
-def test_rows_come_as_halves_of_changes(db: Db) -> None:
+def test_changes_are_read_as_row_halves(db: Db) -> None:
     """An insert is +I, an update -U then +U with both images, a delete -D; ordinals count them."""
     table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(10)")
     start = db.here()
@@ -81,8 +81,8 @@ def test_a_change_of_the_key_has_both_keys(db: Db) -> None:
     assert rows.halves(table.table, "id", "v") == [(0, MINUS_U, 1, 10), (1, PLUS_U, 2, 10)]
 
 
-def test_all_rows_of_a_transaction_stand_at_its_end(db: Db) -> None:
-    """Its statements and events share end, GTID and commit time, and one count of ordinals."""
+def test_all_rows_of_a_transaction_have_the_same_place(db: Db) -> None:
+    """Its statements and events share place, GTID and commit time, and are counted by ordinals."""
     one = db.table("one", "id INT PRIMARY KEY, v VARCHAR(1000)")
     two = db.table("two", "id INT PRIMARY KEY")
     start = db.here()
@@ -103,7 +103,7 @@ def test_all_rows_of_a_transaction_stand_at_its_end(db: Db) -> None:
 
 
 def test_every_transaction_is_logged_with_its_end(db: Db) -> None:
-    """The log has name, end and time of each transaction, also of those that change no watched table."""
+    """With GTID, end and time; also transactions that change no copied table."""
     table = db.table("t", "id INT PRIMARY KEY")
     with connect(db.source) as other:
         query(other, f"CREATE TABLE {db.name}.beside (id INT PRIMARY KEY)")
@@ -124,8 +124,8 @@ def test_every_transaction_is_logged_with_its_end(db: Db) -> None:
 
 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
-def test_a_batch_holds_no_more_rows_than_asked_for(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction larger than a batch comes in several, and nothing is lost between them."""
+def test_a_batch_has_at_most_the_maximum_of_rows(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A larger transaction is in several batches, and no row is lost between them."""
     monkeypatch.setattr("lakeingest.mysql.reference.change_batches.BATCH_ROWS", 10)
     table = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
@@ -137,7 +137,7 @@ def test_a_batch_holds_no_more_rows_than_asked_for(db: Db, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_large_rows_fill_a_batch_early(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch holds no more than a few rows where rows are large, whatever number of rows is asked for."""
+    """A batch of large rows has only a few."""
     monkeypatch.setattr("lakeingest.mysql.reference.change_batches._BATCH_BYTES", 50_000)
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
     start = db.here()
@@ -148,9 +148,9 @@ def test_large_rows_fill_a_batch_early(db: Db, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
-def test_a_transaction_too_large_for_memory_goes_through_a_file(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit row events wait on disk, with the same rows in the end."""
-    monkeypatch.setattr("lakeingest.mysql.reference.segment_decoder._IN_MEMORY", 100)
+def test_a_transaction_too_large_for_memory_is_buffered_in_a_file(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same rows at the end."""
+    monkeypatch.setattr("lakeingest.mysql.reference.decoder._IN_MEMORY", 100)
     table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(1000)")
     start = db.here()
     for first in (0, 50):
@@ -250,8 +250,8 @@ MORE: dict[str, list[str]] = {
 }
 
 
-def test_every_value_is_what_select_gives(db: Db, wire: str) -> None:
-    """Values of every kind come to the same Arrow column from the binlog and from SELECT, as the server says it."""
+def test_every_value_equals_that_of_a_select(db: Db, wire: str) -> None:
+    """For every kind, binlog and SELECT give the same Arrow column, which equals the server's text."""
     wanted = VALUES if wire == "reference" else VALUES | MORE
     table = db.table("t", f"id INT PRIMARY KEY, {', '.join(wanted)}")
     start = db.here()
@@ -264,16 +264,16 @@ def test_every_value_is_what_select_gives(db: Db, wire: str) -> None:
         assert logged[column.name].combine_chunks().equals(selected[column.name].combine_chunks()), column.name
 
 
-def test_values_of_every_kind_are_tried(db: Db) -> None:
-    """No kind of column is left out by those who add one."""
+def test_values_of_every_kind_are_tested(db: Db) -> None:
+    """A new kind needs values here."""
     table = db.table("t", f"id INT PRIMARY KEY, {', '.join(VALUES | MORE)}")
     assert {column.kind for column in table.columns} == witness.USUAL
 
 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
 @pytest.mark.parametrize("declared", MORE)
-def test_what_the_reference_misreads_is_refused(db: Db, declared: str) -> None:
-    """The slow path reads no column inexactly: those that its library gets wrong stop it by name."""
+def test_columns_that_the_reference_misreads_are_refused(db: Db, declared: str) -> None:
+    """By name: the slow path never reads a value inexactly."""
     table = db.table("t", f"id INT PRIMARY KEY, {declared}")
     start = db.here()
     db.run(f"INSERT INTO t VALUES (1, {MORE[declared][0]})")
@@ -281,8 +281,8 @@ def test_what_the_reference_misreads_is_refused(db: Db, declared: str) -> None:
         db.read(db.segment(start), table)
 
 
-def test_values_survive_an_update_and_a_delete(db: Db, wire: str) -> None:
-    """Before and after images hold the whole row, whatever column changed."""
+def test_values_are_exact_in_updates_and_deletes(db: Db, wire: str) -> None:
+    """Before and after images have the whole row, whichever column changed."""
     wanted = VALUES if wire == "reference" else VALUES | MORE
     table = db.table("t", f"id INT PRIMARY KEY, {', '.join(wanted)}")
     for id_, row in enumerate(zip(*wanted.values(), strict=True)):
@@ -309,7 +309,7 @@ def test_values_survive_an_update_and_a_delete(db: Db, wire: str) -> None:
     ],
 )
 def test_a_zero_or_partial_date_is_refused(db: Db, column: str, value: str) -> None:
-    """A date that is none stops the reader by the column's name; it never becomes NULL or 1970."""
+    """With the column's name; it never becomes NULL or 1970."""
     table = db.table("t", f"id INT PRIMARY KEY, n INT, seen {column}")
     start = db.here()
     db.run(f"INSERT INTO t VALUES (1, NULL, NULL), (2, NULL, '{value}')")
@@ -318,7 +318,7 @@ def test_a_zero_or_partial_date_is_refused(db: Db, column: str, value: str) -> N
 
 
 def test_an_impossible_date_is_refused(db: Db) -> None:
-    """31 February, which ALLOW_INVALID_DATES lets in, stops the reader."""
+    """31 February, which ALLOW_INVALID_DATES allows."""
     table = db.table("t", "id INT PRIMARY KEY, seen DATE")
     start = db.here()
     db.run("SET sql_mode = 'ALLOW_INVALID_DATES'", "INSERT INTO t VALUES (1, '2024-02-31')")
@@ -326,8 +326,8 @@ def test_an_impossible_date_is_refused(db: Db) -> None:
         db.read(db.segment(start), table)
 
 
-def test_transactions_of_the_skip_set_are_passed_over(db: Db) -> None:
-    """What was executed before is neither decoded nor logged, even what would be refused."""
+def test_transactions_of_the_skip_set_are_skipped(db: Db) -> None:
+    """They are neither decoded nor logged, even those that would be refused."""
     table = db.table("t", "id INT PRIMARY KEY, v INT")
     start = db.here()
     db.run("INSERT INTO t VALUES (1, 1)", "ALTER TABLE t COMMENT 'x'")
@@ -343,8 +343,8 @@ def test_transactions_of_the_skip_set_are_passed_over(db: Db) -> None:
     assert read.log.num_rows == 1
 
 
-def test_a_segment_crosses_files(db: Db) -> None:
-    """Rows of several binlog files come in order, each with its own file's number."""
+def test_a_segment_may_span_files(db: Db) -> None:
+    """Rows of several binlog files are in order, each with its own file's number."""
     table = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
     for id_ in range(3):
@@ -355,8 +355,8 @@ def test_a_segment_crosses_files(db: Db) -> None:
     assert files == [start.number, start.number + 1, start.number + 2]
 
 
-def test_a_segment_ends_exactly_at_its_stop(db: Db) -> None:
-    """For every pair of transaction ends, and ends and beginnings of files, just what lies between comes."""
+def test_a_segment_has_exactly_the_transactions_between_start_and_stop(db: Db) -> None:
+    """For every pair of ends of transactions and ends and beginnings of files."""
     table = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
     ends = [start]
@@ -376,7 +376,7 @@ def test_a_segment_ends_exactly_at_its_stop(db: Db) -> None:
         assert ids == list(range(inserted_before[first], inserted_before[last])), (first, last)
 
 
-def test_adjacent_segments_are_as_one(db: Db) -> None:
+def test_adjacent_segments_give_the_same_rows_as_a_single_one(db: Db) -> None:
     """Two segments that meet at a transaction's end give the rows and the log of the whole."""
     table = db.table("t", "id INT PRIMARY KEY, v INT")
     start = db.here()
@@ -394,8 +394,10 @@ def test_adjacent_segments_are_as_one(db: Db) -> None:
         assert rows.equals(whole.tables[table.table])
 
 
-def test_a_start_beyond_four_gibibytes_is_reached_by_reading_on(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the dump command cannot name the start, its file is read from the beginning and passed over."""
+def test_a_start_beyond_four_gibibytes_is_reached_from_the_start_of_the_file(
+    db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dump command cannot express it, so the events before it are read and skipped."""
     monkeypatch.setattr(binlog_reader, "_DUMP_POS_MAX", 4)
     table = db.table("t", "id INT PRIMARY KEY")
     db.run("INSERT INTO t VALUES (1)", "ALTER TABLE t COMMENT 'x'")
@@ -406,15 +408,15 @@ def test_a_start_beyond_four_gibibytes_is_reached_by_reading_on(db: Db, monkeypa
     assert read.log.num_rows == 1
 
 
-def test_an_empty_segment_gives_nothing(db: Db) -> None:
-    """Without anything to read, nothing is asked of the server."""
+def test_an_empty_segment_has_no_rows(db: Db) -> None:
+    """And the server gets no request."""
     here = db.here()
     nobody: Any = None
     assert list(read_segment(nobody, db.segment(here, here), {}, 1)) == []
 
 
 def test_rows_of_other_tables_are_not_decoded(db: Db) -> None:
-    """Tables that are not watched may hold what no watched one may."""
+    """They may have values that a copied table may not have."""
     table = db.table("t", "id INT PRIMARY KEY")
     db.run("CREATE TABLE beside (id INT PRIMARY KEY, d DATE, j JSON, g GEOMETRY, b BIT(3), tm TIME, s SET('a'))")
     start = db.here()
@@ -428,8 +430,8 @@ def test_rows_of_other_tables_are_not_decoded(db: Db) -> None:
     assert read.log.num_rows == 2
 
 
-def test_statements_that_change_no_watched_table_go_on(db: Db) -> None:
-    """New tables, users, views, triggers, routines and DDL of other databases are logged, and that is all."""
+def test_statements_that_change_no_copied_table_are_skipped(db: Db) -> None:
+    """New tables, users, views, triggers, routines and DDL of other databases; they are logged as transactions."""
     table = db.table("t", "id INT PRIMARY KEY")
     other = f"{db.name}_other"
     start = db.here()
@@ -532,8 +534,8 @@ REFUSED: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_replayed_stops_by_name(db: Db, what: str) -> None:
-    """The reader stops with what it met, the place in the binlog before it, and a way out."""
+def test_events_that_cannot_be_replayed_stop_the_reader(db: Db, what: str) -> None:
+    """The message has the event, the place before it, and the fix."""
     statements, message = REFUSED[what]
     table = db.table("t", "id INT PRIMARY KEY, v INT")
     db.run("CREATE TABLE beside (id INT PRIMARY KEY, j JSON)", "INSERT INTO t VALUES (7, 7)")
@@ -551,7 +553,7 @@ def test_what_cannot_be_replayed_stops_by_name(db: Db, what: str) -> None:
 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_the_reference_refuses_a_compressed_transaction(db: Db) -> None:
-    """Its library drops such transactions in silence, so it never sees one."""
+    """Its library would drop such a transaction silently."""
     table = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
     with db.session() as other:
@@ -561,8 +563,8 @@ def test_the_reference_refuses_a_compressed_transaction(db: Db) -> None:
         db.read(db.segment(start), table)
 
 
-def test_a_changed_definition_is_named(db: Db) -> None:
-    """Columns that differ from the copy's in name, order, type or digits stop the reader."""
+def test_a_changed_definition_stops_the_reader(db: Db) -> None:
+    """Columns with another name, order, type or number of digits than in the copy."""
     made = db.table("t", "id INT PRIMARY KEY, a INT, d DECIMAL(10,2), e ENUM('x','y')")
     start = db.here()
     db.run("INSERT INTO t VALUES (1, 1, 1.5, 'x')")
@@ -584,7 +586,7 @@ def test_a_changed_definition_is_named(db: Db) -> None:
 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_text_in_an_unexpected_charset_is_refused(db: Db) -> None:
-    """Bytes where text is wanted, or the reverse, are never passed on."""
+    """Bytes are never returned for text, or the reverse."""
     made = db.table("t", "id INT PRIMARY KEY, a VARBINARY(9), b VARCHAR(9)")
     start = db.here()
     db.run("INSERT INTO t VALUES (1, 'x', 'y')")
@@ -593,7 +595,7 @@ def test_text_in_an_unexpected_charset_is_refused(db: Db) -> None:
         (id_, Column("a", Kind.STRING, "varchar(9)"), b),
         (id_, a, Column("b", Kind.BINARY, "varbinary(9)")),
     ):
-        with pytest.raises(UnsupportedValue, match=r"came as str, not bytes|cannot read it exactly"):
+        with pytest.raises(UnsupportedValue, match=r"was decoded to str, not bytes|cannot read it exactly"):
             db.read(db.segment(start), TableSchema(made.table, columns, ("id",)))
 
 
@@ -607,8 +609,8 @@ def test_names_that_the_library_misreads_are_refused(db: Db) -> None:
         db.read(db.segment(start), table)
 
 
-def test_a_place_inside_a_transaction_is_no_stop(db: Db) -> None:
-    """A stop at which no transaction ends is an error, not an end."""
+def test_a_stop_inside_a_transaction_is_an_error(db: Db) -> None:
+    """A transaction must end at the stop."""
     table = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
     db.run("INSERT INTO t VALUES (1)")
@@ -621,15 +623,15 @@ def test_a_place_inside_a_transaction_is_no_stop(db: Db) -> None:
             db.read(db.segment(start, FilePosition(stop.file, pos)), table)
 
 
-def test_a_binlog_that_ends_too_early_is_gone(db: Db) -> None:
-    """A stop that the server has not written is an error: it lost the end of its binlog."""
+def test_a_binlog_that_ends_before_the_stop_is_gone(db: Db) -> None:
+    """The server lost the end of its binlog."""
     here = db.here()
     with pytest.raises(BinlogGone, match=rf"ends at {here}, before"):
         db.read(db.segment(here, FilePosition(here.file, here.pos + 500)))
 
 
-def test_a_binlog_of_another_server_is_gone(db: Db) -> None:
-    """A position of one server is not looked for on another."""
+def test_the_binlog_of_another_server_is_refused(db: Db) -> None:
+    """A position is valid only on its server."""
     here = db.here()
     stop = FilePosition(here.file, here.pos + 1)
     other = Segment("00000000-0000-0000-0000-000000000000", EPOCH, here, stop, GtidSet())
@@ -637,8 +639,8 @@ def test_a_binlog_of_another_server_is_gone(db: Db) -> None:
         db.read(other)
 
 
-def test_a_broken_connection_is_worth_a_retry(db: Db) -> None:
-    """When the session is killed in mid-dump, the error says: run again."""
+def test_a_broken_connection_is_a_reason_to_retry(db: Db) -> None:
+    """When the session is killed during the dump, the error says: run again."""
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
     start = db.here()
     for id_ in range(80):  # more than the two ends of a socket and a batch of the reference hold
@@ -664,7 +666,7 @@ def test_a_purged_file_is_gone(own_db: Db) -> None:
 
 
 def test_minimal_row_metadata_are_refused(own_db: Db) -> None:
-    """Without the columns' names in the binlog the reader stops, and names the setting."""
+    """Without the names of columns in the binlog the reader stops, and names the setting."""
     table = own_db.table("t", "id INT PRIMARY KEY")
     start = own_db.here()
     own_db.run("INSERT INTO t VALUES (1)")
@@ -688,7 +690,7 @@ def test_a_tagged_gtid_is_refused_and_later_files_are_read(own_db: Db) -> None:
 
 
 def test_a_source_without_gtids_and_checksums_is_read(plain_db: Db) -> None:
-    """Rows and log come the same, with nulls in place of the GTID, over several files."""
+    """The rows and the log are the same, with NULL for the GTID, over several files."""
     table = plain_db.table("t", "id INT PRIMARY KEY, v VARCHAR(9), e ENUM('a','b')")
     start = plain_db.here()
     plain_db.run("INSERT INTO t VALUES (1, 'x', 'b')", "FLUSH BINARY LOGS", "DELETE FROM t")

@@ -76,24 +76,24 @@ def test_a_chosen_form_is_the_same_on_both_paths(
     assert facts.nulled.total() == 2 * made + (expected[0] is None)
 
 
-def test_a_tinyint_that_is_no_boolean_is_refused(db: Db) -> None:
-    """It is not made true."""
+def test_a_tinyint_that_is_not_a_boolean_is_refused(db: Db) -> None:
+    """It does not become true."""
     db.run("CREATE TABLE t (id INT PRIMARY KEY, v TINYINT(1))", "INSERT INTO t VALUES (1, 1), (2, 2)")
     schema = read_schema(db.connection, TableId(db.name, "t"), Choices(tinyint1="boolean"))
     with pytest.raises(UnsupportedValue, match=r"column v \(tinyint\(1\)\).*neither 0 nor 1"):
         read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), server_state(db.connection).uuid, EPOCH)
 
 
-def test_a_key_is_never_made_null(db: Db) -> None:
-    """As a text it can be one."""
+def test_a_date_key_with_zero_dates_as_null_is_refused(db: Db) -> None:
+    """With zero dates as strings it can be a key."""
     db.run("CREATE TABLE t (id DATE PRIMARY KEY)")
     with pytest.raises(UnsupportedTable, match="key column id is date: a zero date would be NULL; set zero_dates"):
         read_schema(db.connection, TableId(db.name, "t"), NULLS)
     assert read_schema(db.connection, TableId(db.name, "t"), TEXTS).key == ("id",)
 
 
-def test_another_choice_is_another_mapping(db: Db) -> None:
-    """Rows of one choice do not go into a table of another."""
+def test_another_choice_changes_the_fingerprint(db: Db) -> None:
+    """Rows of different choices must not be in the same table."""
     usual: TableSchema = db.table("t", "id INT PRIMARY KEY, d DATE, t TIME, b TINYINT(1), g GEOMETRY, e DATETIME(3)")
     chosen = [TEXTS, NULLS, Choices(time="micros"), Choices(tinyint1="boolean"), Choices(geometry="ewkb")]
     prints = {read_schema(db.connection, usual.table, one).fingerprint for one in chosen}

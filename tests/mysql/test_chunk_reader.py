@@ -82,8 +82,8 @@ def plain_db(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Db]:
         yield database
 
 
-def test_a_text_that_has_no_unicode_is_refused(db: Db) -> None:
-    """The server would send a question mark for it, and U+FFFD for others; neither is what the table holds."""
+def test_a_text_without_unicode_is_refused(db: Db) -> None:
+    """The server would send a question mark or U+FFFD for it, which is not the value of the table."""
     schema = db.table("t", "id INT PRIMARY KEY, g VARCHAR(5) CHARACTER SET greek")
     start = db.here()
     db.run("INSERT INTO t VALUES (1, _greek x'41'), (2, _greek x'41A4')")
@@ -121,7 +121,7 @@ def ids(rows: pa.Table) -> list[int]:
     return sorted(rows["id"].to_pylist())
 
 
-def test_a_quiet_chunk_has_its_rows_and_both_watermarks(mysql_db: Db) -> None:
+def test_a_chunk_without_concurrent_changes_has_its_rows_and_watermarks(mysql_db: Db) -> None:
     """Low is what is executed, high is what is written, and the split is read, not merged."""
     schema = numbers(mysql_db, 1, 2)
     found = read(mysql_db, schema)
@@ -132,7 +132,7 @@ def test_a_quiet_chunk_has_its_rows_and_both_watermarks(mysql_db: Db) -> None:
 
 
 def test_a_change_between_low_and_view_is_in_the_rows_and_not_in_low(mysql_db: Db) -> None:
-    """So the merge applies it once more, on rows that have it: that changes nothing."""
+    """The merge applies it again, which changes nothing."""
     schema, journal = numbers(mysql_db, 1), Journal(mysql_db)
     found = read(mysql_db, schema, hooks=journal.hooks(after_low="INSERT INTO t VALUES (2, 20)"))
     low, high = window(found)
@@ -163,8 +163,8 @@ def test_high_is_read_before_the_rows(mysql_db: Db, step: str) -> None:
     assert high == journal.high("after_view") < journal.high(step)
 
 
-def test_a_transaction_that_is_open_at_low_is_in_no_mark(mysql_db: Db) -> None:
-    """Its rows come with its commit, after the view: not in the rows, not in low, and after high."""
+def test_a_transaction_that_is_open_at_low_is_in_no_watermark(mysql_db: Db) -> None:
+    """It commits after the view: its rows are not in the chunk, not in low, and after high."""
     schema, journal = numbers(mysql_db, 1), Journal(mysql_db)
     with mysql_db.session() as other:
         query(other, "BEGIN")
@@ -176,7 +176,7 @@ def test_a_transaction_that_is_open_at_low_is_in_no_mark(mysql_db: Db) -> None:
 
 
 def test_without_gtids_low_is_the_start_of_the_file_current_before_the_view(plain_db: Db) -> None:
-    """A rotation waits for earlier commits, so nothing before the file can be unseen by the view."""
+    """A rotation waits for earlier commits, so the view sees everything before the file."""
     schema, journal = numbers(plain_db, 1), Journal(plain_db)
     plain_db.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 0)")
     before = plain_db.here()
@@ -191,7 +191,7 @@ def test_without_gtids_low_is_the_start_of_the_file_current_before_the_view(plai
     "keys", [KeyRange(), KeyRange((3,), None), KeyRange(None, (3,)), KeyRange((2,), (4,)), KeyRange((9,), (10,))]
 )
 def test_a_chunk_has_exactly_the_keys_of_its_range(db: Db, keys: KeyRange) -> None:
-    """The lower bound is in it, the upper is not."""
+    """Including the lower bound, excluding the upper."""
     schema = numbers(db, 1, 2, 3, 4, 5)
     found = read(db, schema, keys)
     assert ids(found.rows) == [i for i in range(1, 6) if (i,) in keys]
@@ -199,7 +199,7 @@ def test_a_chunk_has_exactly_the_keys_of_its_range(db: Db, keys: KeyRange) -> No
 
 
 def test_chunks_of_a_composite_key_tile_the_table(db: Db) -> None:
-    """Ranges of several columns, signed and up to the ends of their types."""
+    """Ranges of several columns, signed and unsigned, up to the limits of their types."""
     schema = db.table("t", "a INT, b BIGINT UNSIGNED, PRIMARY KEY (b, a)")
     everything = sorted((b, a) for b in (0, 1, 2**63, 2**64 - 1) for a in (-(2**31), -1, 0, 2**31 - 1))
     db.run("INSERT INTO t (b, a) VALUES " + ", ".join(map(str, everything)))
@@ -227,7 +227,7 @@ def test_chunks_of_a_composite_key_tile_the_table(db: Db) -> None:
     ],
 )
 def test_a_definition_that_changes_before_the_rows_stops_the_read(db: Db, step: str, ddl: str) -> None:
-    """It is never read with wrong columns: read again, or copied again."""
+    """It is read again, or the table is copied again, but never read with wrong columns."""
     schema = numbers(db, 1)
     db.run("ALTER TABLE t MODIFY v INT NOT NULL")
     schema = read_schema(db.connection, schema.table)
@@ -237,7 +237,7 @@ def test_a_definition_that_changes_before_the_rows_stops_the_read(db: Db, step: 
 
 @pytest.mark.parametrize("step", ["after_low", "after_view", "after_high"])
 def test_two_columns_that_swap_their_names_stop_the_read(db: Db, step: str) -> None:
-    """Such an ALTER is instant and the view stays valid, so the definition must not be as old as the view."""
+    """Such an ALTER is instant and the view stays valid, so the definition must not be read in the view."""
     schema = db.table("t", "id INT PRIMARY KEY, a INT, b INT")
     db.run("INSERT INTO t VALUES (1, 10, 20)")
     swap = Journal(db).hooks(**{step: "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"})
@@ -246,22 +246,22 @@ def test_two_columns_that_swap_their_names_stop_the_read(db: Db, step: str) -> N
 
 
 @pytest.mark.parametrize("step", ["after_view", "after_high"])
-def test_a_truncate_under_the_view_makes_the_split_unstable(db: Db, step: str) -> None:
-    """The view is older than the table's new rows: no rows at all would be wrong."""
+def test_a_truncate_after_the_view_makes_the_split_unstable(db: Db, step: str) -> None:
+    """The view is older than the new table; an empty result would be wrong."""
     schema = numbers(db, 1)
     with pytest.raises(SplitUnstable):
         read(db, schema, hooks=Journal(db).hooks(**{step: "TRUNCATE t"}))
 
 
 def test_another_server_makes_the_split_unstable(db: Db) -> None:
-    """Marks of one server mean nothing on another."""
+    """Watermarks are valid only on their server."""
     schema = numbers(db, 1)
     with pytest.raises(SplitUnstable, match=OTHER_SERVER):
         read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), OTHER_SERVER, EPOCH)
 
 
 def test_commits_out_of_order_need_an_operator(mysql_db: Db) -> None:
-    """Executed transactions would have holes; the fix is named, and with it the chunk can be read."""
+    """gtid_executed could have gaps; with the fix of the message the chunk can be read."""
     schema = numbers(mysql_db, 1)
     mysql_db.run("SET GLOBAL binlog_order_commits = OFF")
     try:
@@ -303,7 +303,7 @@ def test_a_zero_or_partial_date_is_refused_by_column(db: Db, source_type: str, v
 
 
 def test_a_chunk_of_several_fetches_is_whole(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows come in batches, of which the last is not full."""
+    """The rows are in several batches; the last one is not full."""
     monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
     monkeypatch.setattr(text_rows, "FETCH_ROWS", 4)
     assert ids(read(db, numbers(db, *range(10))).rows) == list(range(10))
@@ -316,10 +316,8 @@ def wide(db: Db, *sizes: int) -> TableSchema:
     return schema
 
 
-def test_rows_that_are_python_objects_at_once_are_bounded_by_their_bytes(
-    db: Db, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first fetch is one row; then as many as fit, but no sudden jump."""
+def test_fetches_of_python_objects_are_bounded_by_their_bytes(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first fetch is a single row; later ones grow gradually to the limit."""
     monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
     monkeypatch.setattr(text_rows, "FETCH_BYTES", 10_000)
     schema = wide(db, *[10] * 200)
@@ -328,24 +326,24 @@ def test_rows_that_are_python_objects_at_once_are_bounded_by_their_bytes(
     assert [batch.num_rows for batch in read(db, schema).rows.to_batches()] == [1, 2, 2, 2, 1]
 
 
-def test_a_chunk_over_its_cap_of_seconds_is_given_up_by_the_server(db: Db) -> None:
-    """It says so, and what to set; without the cap the same chunk is read."""
+def test_a_chunk_over_its_limit_of_seconds_is_stopped_by_the_server(db: Db) -> None:
+    """The message says what to set; without the limit the same chunk is read."""
     schema = wide(db, *[5_000_000] * 8)
     with pytest.raises(ChunkTooSlow, match=r"(execution time|max_statement_time) exceeded.*; set a smaller chunk_rows"):
         read(db, schema, cap=Cap(seconds=0.001))
     assert read(db, schema).rows.num_rows == 8
 
 
-def test_a_chunk_over_its_cap_of_bytes_is_given_up_by_its_reader(db: Db) -> None:
-    """Before the rest of it is fetched, and without waiting for that rest."""
+def test_a_chunk_over_its_limit_of_bytes_is_stopped_by_the_reader(db: Db) -> None:
+    """Without fetching the rest of it."""
     schema = wide(db, *[1000] * 50)
     with pytest.raises(ChunkTooLarge, match=r"w: a chunk has more than 20,000 bytes; set a smaller chunk_rows"):
         read(db, schema, cap=Cap(bytes=20_000))
     assert read(db, schema, cap=Cap(bytes=60_000)).rows.num_rows == 50
 
 
-def test_estimated_bytes_are_those_of_the_rows_with_their_texts(db: Db) -> None:
-    """Also of texts that InnoDB keeps beside the rows, and of statistics that were asked for a moment ago."""
+def test_estimated_bytes_include_long_texts(db: Db) -> None:
+    """Also texts that InnoDB stores outside the rows; and statistics are not cached."""
     schema = wide(db)
     assert estimated_bytes(db.connection, schema) < 10**5
     db.run(*(f"INSERT INTO w VALUES ({i}, REPEAT('x', 300000))" for i in range(20)), "ANALYZE TABLE w")
@@ -353,7 +351,7 @@ def test_estimated_bytes_are_those_of_the_rows_with_their_texts(db: Db) -> None:
 
 
 def test_an_empty_table_is_an_empty_chunk(db: Db) -> None:
-    """With the table's columns, and marks like any other."""
+    """With the table's columns, and both watermarks."""
     schema = numbers(db)
     found = read(db, schema)
     assert found.rows.schema == table_schema(schema)
@@ -365,23 +363,23 @@ def test_an_empty_table_is_an_empty_chunk(db: Db) -> None:
 
 
 def test_key_bounds_are_the_least_and_the_greatest_key(db: Db) -> None:
-    """Negative, and unsigned above the signed range."""
+    """Negative keys, and unsigned keys above the signed range."""
     assert key_bounds(db.connection, numbers(db, -5, 0, 7)) == (-5, 7)
     schema = db.table("u", "id BIGINT UNSIGNED PRIMARY KEY")
     db.run("INSERT INTO u VALUES (18446744073709551615), (3)")
     assert key_bounds(db.connection, schema) == (3, 2**64 - 1)
 
 
-def test_boundaries_walk_a_table_in_key_order(db: Db) -> None:
-    """Each is the key that many rows after the last; None when fewer follow."""
+def test_boundaries_are_in_key_order(db: Db) -> None:
+    """Each is the key so many rows after the last; None when fewer follow."""
     schema = numbers(db, 1, 3, 4, 8, 10)
     assert [next_boundary(db.connection, schema, (1,), rows) for rows in (1, 4, 5)] == [(3,), (10,), None]
     assert next_boundary(db.connection, schema, None, 2) == (4,)
     assert next_boundary(db.connection, schema, (2,), 1) == (4,)  # of a bound that is no key, too
 
 
-def test_estimated_rows_are_about_as_many_as_there_are(mysql_db: Db) -> None:
-    """It is the optimizer's own figure, which costs no scan."""
+def test_estimated_rows_are_close_to_the_number_of_rows(mysql_db: Db) -> None:
+    """It is the optimizer's estimate, which needs no scan."""
     schema = tenants(mysql_db)
     assert TENANTS * EACH / 2 < estimated_rows(mysql_db.connection, schema) < TENANTS * EACH * 2
     assert reads(mysql_db, lambda: estimated_rows(mysql_db.connection, schema)) < 100
@@ -413,7 +411,7 @@ def reads(db: Db, act: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("lower", [None, (0, 1990), (1, 1900), (2, 1000)])
-def test_a_boundary_of_a_composite_key_costs_the_rows_it_passes(mysql_db: Db, lower: Key | None) -> None:
+def test_a_boundary_of_a_composite_key_reads_only_the_rows_it_counts(mysql_db: Db, lower: Key | None) -> None:
     """No sort, no scan of the table, and no scan of the rows of the tenant before `lower`."""
     schema = tenants(mysql_db)
     everything: list[Key] = [(tenant, i) for tenant in range(TENANTS) for i in range(1, EACH + 1)]
@@ -424,8 +422,8 @@ def test_a_boundary_of_a_composite_key_costs_the_rows_it_passes(mysql_db: Db, lo
     assert touched < 60
 
 
-def test_a_chunk_of_a_composite_key_costs_its_own_rows(mysql_db: Db) -> None:
-    """The condition of a range is one that the index can follow on both sides."""
+def test_a_chunk_of_a_composite_key_reads_only_its_own_rows(mysql_db: Db) -> None:
+    """The index can use the condition of a range at both ends."""
     schema = tenants(mysql_db)
     for keys, rows in (
         (KeyRange((1, 1000), (1, 1050)), 50),

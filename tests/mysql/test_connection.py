@@ -91,22 +91,22 @@ def test_a_session_is_pinned_whatever_the_server_defaults_to(odd_server: LocalSe
     assert tuple(map(str, row)) == ("+00:00", "REPEATABLE-READ", "", "0", "1", "utf8mb4", "utf8mb4")
 
 
-def test_values_come_as_the_text_of_mysql(source: Source) -> None:
-    """No driver conversion stands between MySQL's own form and us; NULL is None."""
+def test_values_are_the_text_of_mysql(source: Source) -> None:
+    """The driver converts nothing; NULL is None."""
     with connect(source) as connection:
         [row] = query(connection, "SELECT 1, 1.50, DATE '2024-02-29', CAST('0001-01-01' AS DATETIME(3)), NULL, 'ä'")
     assert row == ("1", "1.50", "2024-02-29", "0001-01-01 00:00:00.000", None, "ä")
 
 
-def test_names_of_columns_come_in_lower_case(source: Source) -> None:
-    """Servers differ in how they write the columns of SHOW."""
+def test_names_of_columns_are_in_lower_case(source: Source) -> None:
+    """Servers differ in the case of the columns of SHOW."""
     with connect(source) as connection:
         assert query_dicts(connection, "SELECT 1 AS Some_Name") == [{"some_name": "1"}]
 
 
 @pytest.mark.parametrize("text", ["", "it's", "a\\'b\\", '"', "ä`", "%s %d", "\n"])
-def test_a_literal_comes_back_as_it_was(source: Source, text: str) -> None:
-    """Quotes and backslashes mean nothing inside a literal of ours."""
+def test_a_literal_is_returned_unchanged(source: Source, text: str) -> None:
+    """Quotes and backslashes in it have no meaning."""
     with connect(source) as connection:
         assert query(connection, f"SELECT {literal(text)}") == [(text,)]
 
@@ -122,7 +122,7 @@ def test_a_refused_port_means_that_the_source_is_away(source: Source) -> None:
 
 
 def test_a_server_that_never_greets_is_away_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frozen server takes connections; nobody waits for its greeting as long as for a slow query."""
+    """A frozen server accepts connections; the timeout for its greeting is shorter than that for a query."""
     monkeypatch.setattr(connection, "GREETING_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         source = Source(host="127.0.0.1", port=frozen.getsockname()[1], user="lake")
@@ -131,14 +131,14 @@ def test_a_server_that_never_greets_is_away_soon(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_query_may_take_longer_than_the_greeting(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The short patience ends with the handshake."""
+    """The short timeout ends with the handshake."""
     monkeypatch.setattr(connection, "GREETING_SECONDS", 1)
     with connect(source) as opened:
         assert query(opened, "SELECT SLEEP(1.5)") == [("0",)]
 
 
 def test_a_wrong_password_needs_an_operator_and_names_the_user(mysql_server: LocalServer) -> None:
-    """The message says who is refused and what rights are needed, and does not tell the password."""
+    """The message has the user and the rights that are needed, and not the password."""
     error = error_of(source_of(mysql_server, password="wrong-secret"), "SELECT 1")
     assert isinstance(error, OperatorNeeded)
     assert mysql_server.user in str(error)
@@ -148,7 +148,7 @@ def test_a_wrong_password_needs_an_operator_and_names_the_user(mysql_server: Loc
 
 @pytest.mark.parametrize("mode", ["disabled", "preferred"])
 def test_a_password_is_sent_in_utf_8(any_server: LocalServer, mode: str) -> None:
-    """As the server keeps it and its own client sends it, with and without TLS, whatever signs it has."""
+    """As the server's own client sends it, with and without TLS, with any characters."""
     password = "pä$$wört-ключ-鍵"
     plugin = "caching_sha2_password" if any_server.flavor is flavor.MYSQL else "mysql_native_password"
     made = f"IDENTIFIED WITH {plugin} BY" if any_server.flavor is flavor.MYSQL else "IDENTIFIED BY"
@@ -166,22 +166,22 @@ def test_a_password_is_sent_in_utf_8(any_server: LocalServer, mode: str) -> None
 
 
 def test_a_missing_right_needs_an_operator(source: Source) -> None:
-    """A user without rights on a table is told which rights lakeingest needs."""
+    """The message has the rights that lakeingest needs."""
     with user_on(source, "") as poor:
         error = error_of(poor, "SELECT * FROM mysql.user")
     assert isinstance(error, OperatorNeeded)
     assert poor.user in str(error)
 
 
-def test_another_error_of_the_server_keeps_its_text_and_number(source: Source) -> None:
-    """Nothing is swallowed."""
+def test_other_errors_of_the_server_keep_their_text_and_number(source: Source) -> None:
+    """In the message for the operator."""
     error = error_of(source, "SELECT * FROM nowhere.none")
     assert type(error) is OperatorNeeded
     assert "1146" in str(error) or "1049" in str(error)
 
 
-def test_a_definition_that_changed_under_a_view_makes_a_split_unstable(mysql_server: LocalServer) -> None:
-    """MySQL's error 1412 is an invitation to read the chunk again."""
+def test_a_definition_that_changed_after_the_read_view_makes_the_split_unstable(mysql_server: LocalServer) -> None:
+    """After MySQL's error 1412 the chunk is read again."""
     with database_on(mysql_server) as db:
         db.run("CREATE TABLE t (id INT PRIMARY KEY)")
         with connect(db.source) as connection:
@@ -191,8 +191,8 @@ def test_a_definition_that_changed_under_a_view_makes_a_split_unstable(mysql_ser
                 query(connection, f"SELECT * FROM {db.name}.t")
 
 
-def test_a_connection_that_is_killed_in_mid_query_means_that_the_source_is_away(source: Source) -> None:
-    """The query's error is SourceAway, and closing the dead connection adds none."""
+def test_a_connection_that_is_killed_during_a_query_is_source_away(source: Source) -> None:
+    """Closing the dead connection raises no further error."""
     with connect(source) as killer, connect(source) as connection:
         [(thread,)] = query(connection, "SELECT CONNECTION_ID()")
         timer = threading.Timer(0.3, query, (killer, f"KILL {thread}"))
@@ -202,8 +202,8 @@ def test_a_connection_that_is_killed_in_mid_query_means_that_the_source_is_away(
         timer.join()
 
 
-def test_too_many_connections_mean_that_the_source_is_away(odd_server: LocalServer) -> None:
-    """Others will leave: that is worth another try."""
+def test_too_many_connections_are_source_away(odd_server: LocalServer) -> None:
+    """Other clients will leave: a retry can help."""
     admin = source_of(odd_server)
     with connect(admin) as connection, user_on(admin, "GRANT SELECT ON *.* TO {user}") as plain:
         [(before,)] = query(connection, "SELECT @@global.max_connections")
@@ -226,10 +226,10 @@ def test_every_tls_mode_is_what_its_name_says(source: Source, mysql_server: Loca
 
 
 @pytest.mark.parametrize("mode", ["preferred", "required", "verify_ca"])
-def test_the_systems_certificates_are_loaded_once_at_most(
+def test_the_certificates_of_the_system_are_loaded_once_at_most(
     mysql_server: LocalServer, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes 60 ms, and every chunk opens two connections; where no one looks at them, not at all."""
+    """It takes 60 ms, and every chunk opens two connections; without verification they are not loaded."""
     loaded = []
     load = ssl.SSLContext.set_default_verify_paths
 
@@ -280,16 +280,14 @@ def test_verify_ca_works_with_the_right_authority(mysql_server: LocalServer, tmp
 
 
 @pytest.mark.parametrize("mode", ["required", "verify_ca", "verify_identity"])
-def test_an_authority_file_that_is_not_there_needs_an_operator(
-    mysql_server: LocalServer, tmp_path: Path, mode: str
-) -> None:
-    """A wrong path in pipeline.yml is no reason to try again."""
+def test_a_missing_authority_file_needs_an_operator(mysql_server: LocalServer, tmp_path: Path, mode: str) -> None:
+    """A retry cannot correct a wrong path in pipeline.yml."""
     wrong = {"mode": mode, "ca": str(tmp_path / "none.pem")}
     assert isinstance(error_of(source_of(mysql_server, tls=wrong), "SELECT 1"), OperatorNeeded)
 
 
-def test_a_free_server_id_is_no_replicas_and_not_the_servers_own(mysql_server: LocalServer) -> None:
-    """Of two ids the one is chosen that nobody has; when all are taken, the range has to be widened."""
+def test_a_free_server_id_is_not_in_use(mysql_server: LocalServer) -> None:
+    """Neither by a replica nor by the server; when all are taken, the range must be widened."""
     pair = source_of(mysql_server, server_ids="7000-7001")
     with connect(pair) as connection:
         assert {free_server_id(connection, pair) for _ in range(30)} == {7000, 7001}
@@ -314,7 +312,7 @@ def test_the_written_position_is_the_end_of_the_binlog(mysql_server: LocalServer
 
 
 def test_a_source_without_binlog_needs_an_operator(odd_server: LocalServer) -> None:
-    """There is no position to be had; the fix is named."""
+    """It has no position; the message has the fix."""
     with pytest.raises(OperatorNeeded, match="log_bin"), connect(source_of(odd_server)) as connection:
         written_position(connection)
 
@@ -358,7 +356,7 @@ def replica_with_id(source: Source, server_id: int) -> Iterator[pymysql.Connecti
 
 @pytest.mark.parametrize("greeting", ["5.5.5-10.11.18-MariaDB-0+deb12u1-log", "11.4.2-MariaDB"])
 def test_mariadb_is_known_by_its_greeting(greeting: str) -> None:
-    """Before a setting that it does not have is asked for."""
+    """Before a variable that it does not have is set."""
     assert dialect_of(greeting) is MARIADB
 
 
@@ -371,6 +369,6 @@ def test_mariadb_is_known_by_its_greeting(greeting: str) -> None:
         ("5.7.44-log", "SHOW MASTER STATUS"),
     ],
 )
-def test_mysql_is_asked_in_the_words_of_its_version(greeting: str, log_status: str) -> None:
-    """The statement was renamed, and its old name refused."""
+def test_mysql_gets_the_statement_of_its_version(greeting: str, log_status: str) -> None:
+    """The statement was renamed, and the old name is refused by newer versions."""
     assert dialect_of(greeting) == replace(MYSQL, log_status=log_status)

@@ -65,8 +65,8 @@ def others(history: History) -> list[History]:
 
 
 @pytest.mark.parametrize("statements", LAST_STATEMENTS.values(), ids=LAST_STATEMENTS.keys())
-def test_what_a_reader_saw_is_proven(any_db: Db, statements: Sequence[str]) -> None:
-    """Whatever the binlog ends with; with any other begin of the file, last event or last transaction it is not."""
+def test_the_history_of_a_position_is_proven(any_db: Db, statements: Sequence[str]) -> None:
+    """Whatever the binlog ends with; another begin of the file, last event or last transaction is refused."""
     db = any_db
     schema = db.table("t", "id INT PRIMARY KEY, v VARCHAR(10)")
     start = db.here()
@@ -103,8 +103,8 @@ def test_a_compressed_transaction_is_proven(db: Db) -> None:
             still_there(db.source, db.connection, replace(position, history=other))
 
 
-def test_both_decoders_see_the_same(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a position of one is proven by the other."""
+def test_both_decoders_give_the_same_history(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the position of one is proven by the other."""
     schema = db.table("t", "id INT PRIMARY KEY, v VARCHAR(10)")
     start = db.here()
     db.run("INSERT INTO t VALUES (1, 'a')", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 'b'), (3, 'c')")
@@ -141,8 +141,8 @@ def test_a_position_beyond_four_gibibytes_is_proven_while_it_is_read(
         read_on(db, replace(position, history=other), schema)
 
 
-def test_a_purged_file_disproves_nothing(db: Db) -> None:
-    """What the source no longer has cannot be compared; whether that is too much is asked elsewhere."""
+def test_a_purged_file_is_not_compared(db: Db) -> None:
+    """Another check decides whether purged changes are missing."""
     at = db.here()
     history = History(1, LastEvent(4, "0"), Committed("binlog.999999", 4, None, 0))
     state = server_state(db.connection)
@@ -151,8 +151,8 @@ def test_a_purged_file_disproves_nothing(db: Db) -> None:
     prove(db.source, Position(state.uuid, EPOCH, file_start(at.file), state.executed, began), {at.file})
 
 
-def test_a_position_behind_the_end_of_an_older_file_is_gone(db: Db) -> None:
-    """The server lost the end of that file in a crash, and went on in a new one."""
+def test_a_position_after_the_end_of_an_older_file_is_gone(db: Db) -> None:
+    """The server lost the end of that file in a crash, and continued in a new one."""
     at = db.here()
     db.run("FLUSH BINARY LOGS")
     state = server_state(db.connection)

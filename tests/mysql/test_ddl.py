@@ -106,22 +106,22 @@ def assert_read(db: Db, *schemas: TableSchema, statements: list[str]) -> None:
     assert read_schema(db.connection, schemas[0].table).fingerprint == schemas[0].fingerprint
 
 
-def test_ddl_that_changes_no_watched_table_is_passed_over(any_db: Db, any_server: LocalServer) -> None:
-    """Indexes, comments and rebuilds of watched ones, all that is done to others; the definition stays the same."""
+def test_ddl_that_changes_no_copied_table_is_skipped(any_db: Db, any_server: LocalServer) -> None:
+    """Indexes, comments and rebuilds of copied tables, and any DDL of others; the definition stays the same."""
     table = any_db.table("t", COLUMNS)
     more = ONLY_MYSQL if any_server.flavor is MYSQL else ONLY_MARIADB
     assert_read(any_db, table, statements=HARMLESS + more)
 
 
 def test_the_reference_reads_the_same_ddl(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LAKEINGEST_WIRE=reference."""
+    """With LAKEINGEST_WIRE=reference."""
     table = db.table("t", COLUMNS)
     monkeypatch.setenv("LAKEINGEST_WIRE", REFERENCE)
     assert_read(db, table, statements=HARMLESS + ONLY_MYSQL)
 
 
-def test_ddl_that_may_change_a_watched_table_stops(any_db: Db) -> None:
-    """Each by its own words, at the place before it."""
+def test_ddl_that_may_change_a_copied_table_stops(any_db: Db) -> None:
+    """The message has the statement, and the place before it."""
     db = any_db
     for what, statement in HARMFUL.items():
         db.run(
@@ -153,8 +153,8 @@ def test_ddl_that_may_change_a_watched_table_stops(any_db: Db) -> None:
         ("DROP INDEX other ON k", True),
     ],
 )
-def test_the_unique_index_that_is_the_key_may_not_change(db: Db, statement: str, passes: bool) -> None:  # noqa: FBT001
-    """Where there is no primary key; every other index may."""
+def test_the_unique_index_of_the_key_may_not_change(db: Db, statement: str, passes: bool) -> None:  # noqa: FBT001
+    """In a table without a primary key; other indexes may."""
     table = db.table("k", "a BIGINT NOT NULL, b VARCHAR(9) NOT NULL, UNIQUE uq (a), KEY other (b)")
     assert (table.key, table.index) == (("a",), "uq")
     start = db.here()

@@ -44,7 +44,7 @@ def counted(db: Db, schema: TableSchema, keys: KeyRange) -> int:
 
 @pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
 def test_boundaries_tile_the_rows_of_every_kind_of_key(any_server: LocalServer, any_db: Db, name: str) -> None:
-    """Each chunk but the last has exactly the wanted rows, and all of them together every row once."""
+    """Each chunk except the last has exactly the wanted rows; together they have every row once."""
     db = any_db
     schema, count = filled(db, keys_of(any_server.flavor)[name], name)
     size = min(CHUNK_ROWS, max(1, count // 2))
@@ -56,8 +56,8 @@ def test_boundaries_tile_the_rows_of_every_kind_of_key(any_server: LocalServer, 
 
 
 @pytest.mark.parametrize(("any_server", "name"), EACH, indirect=["any_server"])
-def test_boundaries_and_chunks_are_found_by_the_index(any_server: LocalServer, any_db: Db, name: str) -> None:
-    """By what the server says of its plans: a range of the key, no other rows, and nothing is sorted."""
+def test_boundaries_and_chunks_use_the_index_of_the_key(any_server: LocalServer, any_db: Db, name: str) -> None:
+    """The server's plans: a range of the key, no other rows, and no sort."""
     db = any_db
     schema, count = filled(db, keys_of(any_server.flavor)[name], name)
     found = boundaries(db, schema, min(CHUNK_ROWS, max(1, count // 10)))

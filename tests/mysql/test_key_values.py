@@ -13,7 +13,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
 from lakeingest.mysql.chunk_reader import read_rows, server_state
 from lakeingest.mysql.connection import query, table_name
-from lakeingest.mysql.key_values import bound_of, key_table, parse_key
+from lakeingest.mysql.key_values import bound_of, key_table, parse_key, values_of
 from lakeingest.mysql.keyed_rows import conditions_of
 from tests.mysql.database import EPOCH, Db
 from tests.mysql.keyed import EACH, Keyed, keys_of
@@ -57,6 +57,7 @@ def test_keys_of_every_kind_are_read_again_as_they_are_written(any_server: Local
     texts = [json.dumps([written(value) for value in key.values()]) for key in keys]
     parsed = [parse_key(schema, text) for text in texts]
     assert parsed == keys
+    assert [values_of(schema, bound_of(schema, key)) for key in keys] == keys
     some = parsed[:: max(1, len(parsed) // 50)]
     found = read_rows(any_db.source, schema, conditions_of(schema, some), uuid, EPOCH).rows
     assert key_table(schema, some).join(found, keys=list(schema.key), join_type="left anti").num_rows == 0

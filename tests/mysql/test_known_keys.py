@@ -48,8 +48,8 @@ def counts(db: Db, schema: TableSchema, chunks: list[Chunk]) -> list[int]:
 
 
 @pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci", "utf8mb4_bin"])
-def test_flink_cdc_2489_a_string_key_is_not_one_chunk(db: Db, collation: str) -> None:
-    """In an order of letters that is no program's own, each chunk has the wanted rows."""
+def test_flink_cdc_2489_a_string_key_is_cut_into_chunks(db: Db, collation: str) -> None:
+    """In any collation, each chunk has the wanted rows."""
     words = [f"{letter if n % 2 else letter.upper()}{n}" for letter in "aßbz_1éo" for n in range(45)]
     schema = filled(db, f"id VARCHAR(20) COLLATE {collation} PRIMARY KEY", [f"('{word}')" for word in words])
     found = counts(db, schema, chunks_of(db, schema))
@@ -98,8 +98,8 @@ def test_olake_a_comma_in_a_composite_boundary(db: Db) -> None:
     assert [str(part).startswith("_utf8mb4 x'") for part in upper] == [True, True]
 
 
-def test_a_wave_of_one_key_kind_learns_as_any_other(db: Db) -> None:
-    """What chunks took sizes the next wave, whether the server was asked for boundaries or not."""
+def test_the_next_wave_is_sized_by_measurements_for_every_kind_of_key(db: Db) -> None:
+    """Whether the server computed the boundaries or not."""
     schema = filled(db, "id VARCHAR(20) PRIMARY KEY", [f"('{n}')" for n in range(400)])
     planner = Planner(db.connection, schema, TableOptions(), at_once=1)
     planner.learn([Cost(planner.chunk_rows, 1 << 40, 1.0)])

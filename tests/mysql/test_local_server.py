@@ -47,8 +47,8 @@ def test_the_account_administers(mysql_server: LocalServer) -> None:
         cursor.execute("DROP DATABASE local_server")
 
 
-def test_it_is_a_source_as_we_want_it(mysql_server: LocalServer) -> None:
-    """By default it writes full row images with GTIDs, durably, and is MySQL."""
+def test_the_default_server_meets_the_conditions_of_a_source(mysql_server: LocalServer) -> None:
+    """It writes full row images with GTIDs, durably, and is MySQL."""
     assert select(
         mysql_server,
         "SELECT @@log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata, @@gtid_mode,"
@@ -57,15 +57,15 @@ def test_it_is_a_source_as_we_want_it(mysql_server: LocalServer) -> None:
     assert "mariadb" not in mysql_server.version.lower()
 
 
-def test_its_binlog_is_empty(tmp_path: Path) -> None:
-    """A new server has executed no transaction and stands in its first binlog file."""
+def test_a_new_server_has_an_empty_binlog(tmp_path: Path) -> None:
+    """It has executed no transaction and is in its first binlog file."""
     with local_server(tmp_path) as server:
         assert select(server, "SELECT @@gtid_executed") == ("",)
         assert select(server, "SHOW BINARY LOG STATUS")[0] == "binlog.000001"
 
 
 def test_settings_replace_defaults(mysql_server_with: Callable[..., LocalServer]) -> None:
-    """A server can be had without GTIDs, and the same settings give the same server again."""
+    """A server without GTIDs is possible, and the same settings return the same server."""
     plain = mysql_server_with(gtid_mode="OFF", enforce_gtid_consistency="OFF")
     assert select(plain, "SELECT @@gtid_mode, @@enforce_gtid_consistency") == ("OFF", "OFF")
     assert mysql_server_with(enforce_gtid_consistency="OFF", gtid_mode="OFF") is plain
@@ -129,14 +129,14 @@ def test_it_dies_with_its_owner(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)  # nobody was left to do it
 
 
-def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
-    """The folder may be deeper than a Unix socket's path may be long."""
+def test_a_long_path_is_allowed(tmp_path: Path) -> None:
+    """The folder's path may be longer than that of a Unix socket."""
     with local_server(tmp_path / ("x" * 60) / ("y" * 60)) as server:
         assert select(server, "SELECT 1") == (1,)
 
 
-def test_a_taken_port_is_said(tmp_path: Path) -> None:
-    """A port on which someone listens is an error that names it."""
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    """The error names the port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
@@ -146,8 +146,8 @@ def test_a_taken_port_is_said(tmp_path: Path) -> None:
             pass
 
 
-def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
-    """A folder below a file is an error that names it."""
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    """Such as a folder below a file."""
     (tmp_path / "file").touch()
     with (
         pytest.raises(OperatorNeeded, match="file/folder cannot be written: Not a directory"),
@@ -156,8 +156,8 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
         pass
 
 
-def test_mariadb_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mysqld on PATH that is MariaDB is passed over."""
+def test_mariadb_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mysqld on PATH that is MariaDB is skipped."""
     trace = program(
         tmp_path / "bin" / "mysqld",
         "echo 'mysqld  Ver 10.11.11-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64'",
@@ -168,8 +168,8 @@ def test_mariadb_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert trace.read_text() == "--no-defaults --version\n"
 
 
-def test_an_old_mysql_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mysqld on PATH that is older than 8.4 is passed over."""
+def test_an_old_mysql_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mysqld on PATH that is older than 8.4 is skipped."""
     trace = program(
         tmp_path / "bin" / "mysqld",
         "echo 'mysqld  Ver 8.0.42 for Linux on x86_64 (MySQL Community Server - GPL)'",
@@ -180,8 +180,8 @@ def test_an_old_mysql_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert trace.read_text() == "--no-defaults --version\n"
 
 
-def test_docker_without_a_daemon_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A docker program whose daemon does not answer is passed over; no container is asked for."""
+def test_docker_without_a_daemon_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A docker program whose daemon does not answer is skipped; no container is started."""
     trace = program(
         tmp_path / "bin" / "docker", "echo 'Cannot connect to the Docker daemon. Is it running?' >&2; exit 1"
     )
@@ -192,16 +192,16 @@ def test_docker_without_a_daemon_is_not_taken(tmp_path: Path, monkeypatch: pytes
     assert not trace.exists() or " run " not in trace.read_text()
 
 
-def test_without_any_way_the_reasons_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no way leads to a server, one line says why each failed and what to do."""
+def test_if_no_server_can_be_started_all_reasons_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line says why each way failed and what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("LAKEINGEST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(server_module, "SYSTEM_PROGRAMS", tmp_path)
     with pytest.raises(OperatorNeeded) as failure, local_server(tmp_path):
         pass
     message = str(failure.value)
-    assert "a mysqld on PATH: there is none" in message
-    assert "a container: there is no docker on PATH" in message
+    assert "a mysqld on PATH: none is installed" in message
+    assert "a container: docker is not on PATH" in message
     assert "Debian's packages: apt-get is missing" in message
     assert "Install MySQL 8.4 or newer" in message
     assert "\n" not in message

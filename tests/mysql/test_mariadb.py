@@ -39,15 +39,15 @@ def db(any_db: Db) -> Db:
 
 @pytest.mark.parametrize("writers", [1, 4])
 def test_no_snapshot_loses_an_insert(db: Db, writers: int) -> None:
-    """The place that a read view tells is that of what it sees: as low and as high, while inserts are on their way."""
+    """Both watermarks are the reported position of the read view, while other sessions insert."""
     outcome = race(db, writers)
     assert outcome.rows > outcome.snapshots // 4
     assert (outcome.lost, outcome.wrong) == (0, 0)
 
 
 @pytest.mark.parametrize("step", ["after_low", "after_view", "after_high", "after_rows"])
-def test_both_marks_are_the_place_of_the_view(db: Db, step: str) -> None:
-    """What is committed before it opens is in the rows and before them, all else is neither."""
+def test_both_watermarks_are_the_position_of_the_read_view(db: Db, step: str) -> None:
+    """What is committed before it opens is in the rows and before the position; later changes are in neither."""
     schema = db.table("t", "id INT PRIMARY KEY")
     db.run("INSERT INTO t VALUES (1)")
     before = db.here()
@@ -64,7 +64,7 @@ def test_both_marks_are_the_place_of_the_view(db: Db, step: str) -> None:
 
 
 def test_changes_have_the_gtid_of_their_transaction(db: Db) -> None:
-    """As MariaDB writes it; in other domains, from other servers."""
+    """In MariaDB's form; also of other domains and servers."""
     schema = db.table("t", "id INT PRIMARY KEY, v INT")
     start = db.here()
     named: list[str] = []
@@ -85,8 +85,8 @@ def test_changes_have_the_gtid_of_their_transaction(db: Db) -> None:
     assert [row["uuid"] for row in read.log.to_pylist()] == [None] * 5
 
 
-def test_many_transactions_in_order_whoever_cuts_them(db: Db) -> None:
-    """Segments of a few transactions each come to the same rows as one of all."""
+def test_adjacent_segments_give_the_same_rows_as_a_single_one(db: Db) -> None:
+    """For segments of a few transactions each."""
     schema = db.table("t", "id INT PRIMARY KEY, v VARCHAR(20)")
     ends = [db.here()]
     for number in range(60):
@@ -107,8 +107,8 @@ def test_many_transactions_in_order_whoever_cuts_them(db: Db) -> None:
     assert last == {int(id_): v for id_, v in query(db.connection, "SELECT id, v FROM t")}
 
 
-def test_uuids_and_addresses_are_the_servers_own_texts(db: Db) -> None:
-    """Random ones, and those with runs of zeros, which are written in short."""
+def test_uuids_and_addresses_have_the_text_of_the_server(db: Db) -> None:
+    """Random values, and values with runs of zeros, which are abbreviated."""
     random_ = random.Random(7)
     schema = db.table("t", "id INT PRIMARY KEY, u UUID, a INET6, b INET4")
     assert [column.kind for column in schema.columns[1:]] == [Kind.UUID, Kind.ADDRESS, Kind.ADDRESS]
@@ -131,14 +131,14 @@ def test_uuids_and_addresses_are_the_servers_own_texts(db: Db) -> None:
 REFUSED = {
     "a compressed text": ("(id INT PRIMARY KEY, v VARCHAR(100) COMPRESSED)", "column v is .*: compressed columns"),
     "a compressed blob": ("(id INT PRIMARY KEY, v BLOB COMPRESSED)", "column v is .*: compressed columns"),
-    "versions": ("(id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "versioned by the system"),
+    "versions": ("(id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "system-versioned"),
     "a key that is a hash": ("(id TEXT NOT NULL UNIQUE)", "neither a primary key nor a unique key"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_not_built_is_refused_by_name(db: Db, what: str) -> None:
-    """Before anything is copied; and it is among the tables that can be named."""
+def test_unsupported_tables_are_refused_by_name(db: Db, what: str) -> None:
+    """Before anything is copied."""
     definition, reason = REFUSED[what]
     db.run(f"CREATE TABLE t {definition}")
     table = TableId(db.name, "t")
@@ -147,21 +147,21 @@ def test_what_is_not_built_is_refused_by_name(db: Db, what: str) -> None:
         read_schema(db.connection, table)
 
 
-def test_columns_in_an_old_form_are_refused_with_the_way_out(db: Db) -> None:
-    """Those that were made while mysql56_temporal_format was off."""
+def test_columns_in_an_old_form_are_refused_with_the_fix(db: Db) -> None:
+    """Columns that were created while mysql56_temporal_format was off."""
     db.run("SET GLOBAL mysql56_temporal_format = OFF")
     try:
         db.run("CREATE TABLE t (id INT PRIMARY KEY, v DATETIME(3))")
     finally:
         db.run("SET GLOBAL mysql56_temporal_format = ON")
-    with pytest.raises(UnsupportedTable, match=r"its form is an old one; SET GLOBAL .*, then ALTER TABLE … FORCE"):
+    with pytest.raises(UnsupportedTable, match=r"its storage format is old; SET GLOBAL .*, then ALTER TABLE … FORCE"):
         read_schema(db.connection, TableId(db.name, "t"))
     db.run("ALTER TABLE t FORCE")
     assert read_schema(db.connection, TableId(db.name, "t")).columns[1].kind is Kind.DATETIME
 
 
 def test_compressed_events_are_refused_by_name(db: Db) -> None:
-    """By `check`, and by whoever meets one."""
+    """By `check` and by the reader."""
     schema = db.table("t", "id INT PRIMARY KEY, v TEXT")
     start = db.here()
     db.run("SET GLOBAL log_bin_compress = ON")
@@ -177,7 +177,7 @@ def test_compressed_events_are_refused_by_name(db: Db) -> None:
 
 
 def test_xa_transactions_are_refused_by_name(db: Db) -> None:
-    """In one phase they are as any other."""
+    """Those of a single phase are read like any other."""
     schema = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
     with db.session() as other:
@@ -195,7 +195,7 @@ def test_xa_transactions_are_refused_by_name(db: Db) -> None:
     ["CREATE OR REPLACE TABLE t (id INT PRIMARY KEY)", "ALTER TABLE t ADD COLUMN IF NOT EXISTS v INT", "TRUNCATE t"],
 )
 def test_ddl_of_a_copied_table_is_refused(db: Db, statement: str) -> None:
-    """In MariaDB's own words, too."""
+    """Also in statements that only MariaDB has."""
     schema = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
     db.run(statement)
@@ -209,14 +209,14 @@ def findings(db: Db) -> tuple[Checked, ...]:
     return ask(server, preflight.CONDITIONS | table_preflight.CONDITIONS)
 
 
-def test_a_server_as_it_should_be_has_nothing_to_mend(db: Db) -> None:
-    """None of MySQL's conditions is asked of a MariaDB that does not know it."""
+def test_a_correctly_configured_server_has_no_findings(db: Db) -> None:
+    """Conditions for variables that MariaDB does not have are met."""
     db.run("CREATE TABLE t (id INT PRIMARY KEY)")
     assert [one for one in findings(db) if one.finding] == []
 
 
 def test_cascades_are_never_in_the_binlog(db: Db) -> None:
-    """Whatever its version."""
+    """In no version of MariaDB."""
     db.run(
         "CREATE TABLE p (id INT PRIMARY KEY)",
         "CREATE TABLE t (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES p (id) ON DELETE CASCADE)",
@@ -240,8 +240,8 @@ def account(db: Db) -> Iterator[Callable[..., Db]]:
     db.run("DROP USER reader")
 
 
-def test_rights_that_lack_are_named_and_four_are_enough(db: Db, account: Callable[..., Db]) -> None:
-    """To read chunks and the binlog; who the replicas are need not be known."""
+def test_missing_rights_are_named_and_four_rights_are_enough(db: Db, account: Callable[..., Db]) -> None:
+    """For chunks and the binlog; the right to list replicas is not needed."""
     schema = db.table("t", "id INT PRIMARY KEY")
     with connect(account().source) as connection:
         told = table_preflight.grants(Server.of(connection, [schema.table]))

@@ -44,8 +44,8 @@ def all_waves(planner: Planner) -> list[list[Chunk]]:
 
 
 @pytest.mark.parametrize("keys", [[], [7], [*range(1, 301)], [*range(0, 600, 2)], [*range(0, 900, 3)], SKEWED])
-def test_the_chunks_of_all_waves_are_the_table_in_bounded_pieces(db: Db, keys: list[int]) -> None:
-    """Empty, dense, sparse or skewed: from end to end, each key once, no chunk of more than twice the rows."""
+def test_the_chunks_of_all_waves_tile_the_table(db: Db, keys: list[int]) -> None:
+    """Empty, dense, sparse or skewed: each key once, and no chunk of more than twice the wanted rows."""
     schema = table(db, keys)
     planner = Planner(db.connection, schema, TableOptions(chunk_rows=10), at_once=2)
     waves = all_waves(planner)
@@ -58,8 +58,8 @@ def test_the_chunks_of_all_waves_are_the_table_in_bounded_pieces(db: Db, keys: l
     assert max(map(int, counts)) <= 20
 
 
-def test_only_integer_keys_that_are_nearly_all_in_use_are_cut_by_arithmetic(db: Db) -> None:
-    """Of one column, and with at most two keys for a row."""
+def test_only_dense_integer_keys_are_cut_by_arithmetic(db: Db) -> None:
+    """Keys of a single column, with at most two key values per row."""
 
     def by_arithmetic(schema: TableSchema) -> bool:
         return Planner(db.connection, schema, AUTO, at_once=1).by_arithmetic
@@ -73,7 +73,7 @@ def test_only_integer_keys_that_are_nearly_all_in_use_are_cut_by_arithmetic(db: 
     assert not by_arithmetic(pair)
 
 
-def test_a_far_key_that_comes_in_mid_copy_ends_arithmetic(db: Db) -> None:
+def test_a_distant_key_during_the_copy_ends_arithmetic(db: Db) -> None:
     """The greatest key is read for every wave, so no wave is cut into thousands of empty chunks."""
     planner = Planner(db.connection, table(db, [*range(1, 301)]), TableOptions(chunk_rows=10), at_once=1)
     lower = planner.next_wave(None)[-1].range.upper
@@ -86,8 +86,8 @@ def test_a_far_key_that_comes_in_mid_copy_ends_arithmetic(db: Db) -> None:
     assert waves == 7
 
 
-def test_sizes_follow_what_was_measured_and_fixed_ones_do_not(db: Db) -> None:
-    """Quick chunks grow, slow ones shrink, one that was given up is cut to a quarter; never below a row."""
+def test_chunk_sizes_follow_measurements_unless_they_are_fixed(db: Db) -> None:
+    """Fast chunks grow, slow ones shrink, a stopped one is cut to a quarter; never below a row."""
     schema = table(db, [*range(1, 301)])
     quick, slow = Cost(10**6, 0, 0.0), Cost(10**6, 0, 20.0)
     planner = Planner(db.connection, schema, AUTO, at_once=1)
@@ -105,8 +105,8 @@ def test_sizes_follow_what_was_measured_and_fixed_ones_do_not(db: Db) -> None:
     assert (fixed.chunk_rows, fixed.can_shrink) == (7, False)
 
 
-def test_the_first_size_comes_from_the_estimates(db: Db) -> None:
-    """Narrow rows: a fixed number; wide rows: what fits the bytes."""
+def test_the_first_size_follows_from_the_estimates(db: Db) -> None:
+    """Narrow rows: a fixed number; wide rows: as many as fit the bytes."""
     planner = Planner(db.connection, table(db, [*range(1, 3001)]), AUTO, at_once=1)
     assert planner.chunk_rows == FIRST_ROWS
     assert 2000 < planner.estimated_rows < 4000

@@ -19,14 +19,14 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_result_has_no_batch(db: Db) -> None:
-    """And the connection is of use afterwards."""
+    """And the connection can be used afterwards."""
     table = db.table("t", "id INT PRIMARY KEY, v TEXT")
     assert list(stream_rows(db.connection, table, "SELECT id, v FROM t")) == []
     assert query(db.connection, "SELECT 1") == [("1",)]
 
 
-def test_one_row_comes_at_once(db: Db) -> None:
-    """The last row is not kept back for one after it."""
+def test_a_single_row_is_returned_immediately(db: Db) -> None:
+    """The reader does not wait for further rows."""
     table = db.table("t", "id INT PRIMARY KEY, v TEXT")
     db.run("INSERT INTO t VALUES (1, 'ü')")
     [batch] = stream_rows(db.connection, table, "SELECT id, v FROM t")
@@ -35,8 +35,8 @@ def test_one_row_comes_at_once(db: Db) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 5, 6, 7, 62, 63, 1000])
-def test_a_row_may_be_null_but_for_its_key(db: Db, columns: int) -> None:
-    """However many columns there are, and so bits in the row's map of them."""
+def test_all_columns_except_the_key_may_be_null(db: Db, columns: int) -> None:
+    """For any number of columns, and so of bits in the bitmap of NULLs."""
     table = db.table("t", "id INT PRIMARY KEY, " + ", ".join(f"c{i} TINYINT" for i in range(columns)))
     db.run("INSERT INTO t (id) VALUES (1), (2)", f"INSERT INTO t (id, c{columns - 1}) VALUES (3, 7)")
     rows = db.select(table)
@@ -45,8 +45,8 @@ def test_a_row_may_be_null_but_for_its_key(db: Db, columns: int) -> None:
     assert all(rows[name].null_count == 3 for name in table.names[1:-1])
 
 
-def test_rows_larger_than_a_packet_come_whole(db: Db) -> None:
-    """Rows of more than 16 MB, and those that fill packets just so, among small ones."""
+def test_rows_larger_than_a_packet_are_read_whole(db: Db) -> None:
+    """Rows of more than 16 MB, and rows that fill packets exactly, among small ones."""
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
     # a row has a zero byte, a map of nulls, the key, and nine or four bytes of length before its text
     sizes = [5, 17 << 20, (1 << 24) - 1 - 10, 0, (1 << 24) - 1 - 11, (1 << 24) - 12, 40 << 20, 2 * ((1 << 24) - 1) - 15]
@@ -57,8 +57,8 @@ def test_rows_larger_than_a_packet_come_whole(db: Db) -> None:
     assert rows["v"].to_pylist()[1] == "x" * sizes[1]
 
 
-def test_more_rows_than_packets_have_numbers(db: Db) -> None:
-    """Numbers begin again after 255; no row is lost or doubled in 50,000."""
+def test_packet_numbers_wrap_around(db: Db) -> None:
+    """They begin again after 255; of 50,000 rows none is lost or doubled."""
     table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(9)")
     db.run("SET cte_max_recursion_depth = 100000")
     numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT i, i FROM n"
@@ -80,7 +80,7 @@ def read_killed(db: Db, table: TableSchema, command: str) -> None:
 
 @pytest.mark.parametrize(("command", "error"), [("KILL {}", SourceAway), ("KILL QUERY {}", SplitUnstable)])
 def test_a_result_that_is_killed_is_an_error(db: Db, command: str, error: type[Exception]) -> None:
-    """Rows that came before are not taken for all."""
+    """The rows before it are not taken for the whole result."""
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
     for id_ in range(120):
         db.run(f"INSERT INTO t VALUES ({id_}, REPEAT('x', 1000000))")
@@ -89,7 +89,7 @@ def test_a_result_that_is_killed_is_an_error(db: Db, command: str, error: type[E
 
 
 def test_a_result_that_takes_too_long_is_an_error(db: Db) -> None:
-    """MAX_EXECUTION_TIME ends it with the driver's error, in mid-result or before."""
+    """MAX_EXECUTION_TIME ends it with the driver's error, before or within the result."""
     table = db.table("t", "id INT PRIMARY KEY")
     db.run("INSERT INTO t VALUES (1), (2), (3), (4)")
     slow = f"SELECT /*+ MAX_EXECUTION_TIME(400) NO_BNL() */ id FROM {table.table} WHERE NOT SLEEP(0.15)"
@@ -97,8 +97,8 @@ def test_a_result_that_takes_too_long_is_an_error(db: Db) -> None:
         list(stream_rows(reading, table, slow))
 
 
-def test_a_statement_that_cannot_be_prepared_is_the_drivers_error(db: Db) -> None:
-    """As with any other query."""
+def test_a_statement_that_cannot_be_prepared_raises_the_error_of_the_driver(db: Db) -> None:
+    """As for any other query."""
     table = db.table("t", "id INT PRIMARY KEY")
     with pytest.raises(pymysql.err.ProgrammingError, match="no_such"):
         list(stream_rows(db.connection, table, "SELECT id FROM no_such"))
@@ -114,8 +114,8 @@ def test_a_statement_that_cannot_be_prepared_is_the_drivers_error(db: Db) -> Non
         Column("v", Kind.DATETIME, "datetime"),
     ],
 )
-def test_columns_of_other_types_are_named(db: Db, other: Column) -> None:
-    """What the server sends must be what the table had when it was planned."""
+def test_columns_of_other_types_are_refused_by_name(db: Db, other: Column) -> None:
+    """The server must send the columns that the table had when it was planned."""
     table = db.table("t", "id INT PRIMARY KEY, v DECIMAL(10,2)")
     changed = TableSchema(table.table, (table.columns[0], other), ("id",))
     match = rf"{db.name}\.t: column v .*copy the table again"
@@ -131,8 +131,8 @@ def test_columns_of_other_types_are_named(db: Db, other: Column) -> None:
         ("TIMESTAMP NULL", "0", "0000-00-00"),
     ],
 )
-def test_a_date_that_is_none_is_refused(db: Db, declared: str, value: str, shown: str) -> None:
-    """By the column's name and with the value; a NULL is none."""
+def test_an_impossible_date_is_refused(db: Db, declared: str, value: str, shown: str) -> None:
+    """With the column's name and the value; a NULL is valid."""
     table = db.table("t", f"id INT PRIMARY KEY, seen {declared}")
     db.run(f"INSERT INTO t VALUES (1, NULL), (2, '{value}')")
     match = rf"{db.name}\.t: column seen .*holds '{shown}'"
@@ -140,8 +140,8 @@ def test_a_date_that_is_none_is_refused(db: Db, declared: str, value: str, shown
         list(stream_rows(reading, table, f"SELECT id, seen FROM {table.table}"))
 
 
-def test_two_results_of_one_connection_follow_each_other(db: Db) -> None:
-    """A large result leaves nothing behind, whatever another connection does at the same time."""
+def test_a_connection_can_read_results_one_after_the_other(db: Db) -> None:
+    """A large result leaves no bytes behind, even with other connections at work."""
     table = db.table("t", "id INT PRIMARY KEY, v TEXT")
     db.run("INSERT INTO t VALUES (1, REPEAT('a', 60000)), (2, 'b'), (3, REPEAT('c', 9000))")
     found: list[int] = []

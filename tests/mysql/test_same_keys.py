@@ -53,7 +53,7 @@ def test_a_second_code_of_a_character_is_refused_in_a_key(
 @pytest.mark.parametrize("declared", [False, True])
 @pytest.mark.parametrize("definition", ["ENUM('', 'a')", "SET('a', '')"])
 def test_a_key_with_an_empty_member_is_refused(db: Db, definition: str, declared: bool) -> None:  # noqa: FBT001
-    """Its number is another one than that of a value that was refused, which is empty, too."""
+    """The empty member and number 0, MySQL's invalid value, have the same text."""
     columns = f"k {definition} NOT NULL, v INT NOT NULL, PRIMARY KEY (k{', v' * declared})"
     with pytest.raises(
         UnsupportedTable, match=r"key column k is .*two of its values are the same text.*tables\.exclude"

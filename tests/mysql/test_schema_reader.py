@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "id INT PRIMARY KEY, `a\nb` INT": ("its name cannot be printed",),
     "id INT PRIMARY KEY, `.a` INT": ("column .a is int: its name cannot be printed, or begins with a dot",),
     "id INT PRIMARY KEY, _lakeingest_x INT": ("column _lakeingest_x is int: names that begin with _lakeingest_",),
-    "id INT PRIMARY KEY, _LakeIngest_Kind INT": ("names that begin with _lakeingest_ are ours",),
+    "id INT PRIMARY KEY, _LakeIngest_Kind INT": ("names that begin with _lakeingest_ are reserved",),
     "id REAL, `.e` TIME, _lakeingest_f INT, PRIMARY KEY (id)": (
         "key column id is double: no comparison finds",
         "column .e is time: its name cannot be printed, or begins with a dot",
@@ -168,7 +168,7 @@ def supported(mysql_server: LocalServer) -> Iterator[TableSchema]:
 
 @pytest.mark.parametrize("source_type", SUPPORTED)
 def test_a_supported_type_has_its_kind(supported: TableSchema, source_type: str) -> None:
-    """With what the readers need of the type: digits, digits of a second, length of the padding."""
+    """With the digits, fraction and length that the readers need."""
     column = supported.columns[1 + list(SUPPORTED).index(source_type)]
     assert (column.kind, (column.precision, column.scale, column.fraction, column.length)) == SUPPORTED[source_type]
     assert column.nullable
@@ -190,30 +190,30 @@ def test_every_kind_of_integer_can_be_a_key(db: Db) -> None:
 
 
 @pytest.mark.parametrize("columns", KEYS)
-def test_the_key_is_what_tells_rows_apart(db: Db, columns: str) -> None:
-    """The primary key; without one, or where it cannot be used, a unique key of NOT NULL columns: integers, few."""
+def test_the_key_is_chosen_from_the_indexes(db: Db, columns: str) -> None:
+    """The primary key; else a unique key of NOT NULL columns, preferably of integers and of few columns."""
     assert db.table("t", columns).key == KEYS[columns]
 
 
 @pytest.mark.parametrize("declared", [("b",), ("b", "a"), ("t",)])
 def test_a_key_can_be_declared(db: Db, declared: tuple[str, ...]) -> None:
-    """What the user names comes before every index."""
+    """The columns that the user names take precedence over every index."""
     db.run("CREATE TABLE d (a INT PRIMARY KEY, b INT, t TEXT)")
     schema = read_schema(db.connection, TableId(db.name, "d"), Choices(declared))
     assert (schema.key, schema.declared) == (declared, True)
 
 
-@pytest.mark.parametrize(("declared", "reason"), [("x", "which is no column"), ("f", "finds"), ("j", "no order")])
-def test_a_declared_key_is_of_columns_that_can_be_one(db: Db, declared: str, reason: str) -> None:
-    """Else it is refused by name."""
+@pytest.mark.parametrize(("declared", "reason"), [("x", "which is not a column"), ("f", "finds"), ("j", "no order")])
+def test_a_declared_key_must_have_suitable_columns(db: Db, declared: str, reason: str) -> None:
+    """Other columns are refused by name."""
     db.run("CREATE TABLE d (a INT PRIMARY KEY, f FLOAT, j JSON)")
     with pytest.raises(UnsupportedTable, match=rf"tables\.options → key names {declared}.*{reason}"):
         read_schema(db.connection, TableId(db.name, "d"), Choices(("a", declared)))
 
 
 @pytest.mark.parametrize("columns", REFUSED)
-def test_what_would_not_arrive_exact_is_refused_by_name(db: Db, columns: str) -> None:
-    """Every reason is in the one message, with the way out."""
+def test_tables_that_cannot_be_copied_exactly_are_refused(db: Db, columns: str) -> None:
+    """The message has every reason, and the fix."""
     with pytest.raises(UnsupportedTable) as caught:
         db.table("t", columns)
     message = str(caught.value)
@@ -225,7 +225,7 @@ def test_what_would_not_arrive_exact_is_refused_by_name(db: Db, columns: str) ->
 
 @pytest.mark.parametrize("name", ["a.b", "a`b", "a/b", "a'b", 'a"b', "❤ %s", "order", "-1", "a\\b"])
 def test_a_table_or_a_column_can_have_any_name(db: Db, name: str) -> None:
-    """Dots, quotes, signs of other alphabets, reserved words."""
+    """Dots, quotes, other alphabets, reserved words."""
     quoted = quote(name)
     db.run(f"CREATE TABLE {quoted} ({quoted} INT PRIMARY KEY)")
     table = TableId(db.name, name)
@@ -234,23 +234,23 @@ def test_a_table_or_a_column_can_have_any_name(db: Db, name: str) -> None:
     assert table in list_tables(db.connection)
 
 
-def test_a_name_that_cannot_be_printed_is_refused(db: Db) -> None:
-    """It would spoil every line that names it."""
+def test_an_unprintable_name_is_refused(db: Db) -> None:
+    """It would break every line that has it."""
     db.run("CREATE TABLE `a\nb` (id INT PRIMARY KEY)")
-    with pytest.raises(UnsupportedTable, match="its name has signs that cannot be printed"):
+    with pytest.raises(UnsupportedTable, match="its name has unprintable characters"):
         read_schema(db.connection, TableId(db.name, "a\nb"))
 
 
 @pytest.mark.parametrize("name", ["none", "no'ne", "no\\ne", "No"])
 def test_an_unknown_table_needs_an_operator(db: Db, name: str) -> None:
-    """The table is named, whatever signs are in its name."""
+    """The message names the table, whatever characters its name has."""
     with pytest.raises(OperatorNeeded, match="no such table") as caught:
         read_schema(db.connection, TableId(db.name, name))
     assert f"{db.name}.{name}" in str(caught.value)
 
 
-def test_the_listed_tables_are_base_tables_of_users(db: Db) -> None:
-    """No views, none of MySQL's own schemas; sorted."""
+def test_list_tables_returns_the_base_tables_of_users(db: Db) -> None:
+    """Without views and system schemas; sorted."""
     db.run("CREATE TABLE b (id INT)", "CREATE TABLE a (id INT)", "CREATE VIEW v AS SELECT * FROM a")
     tables = list_tables(db.connection)
     assert [table.name for table in tables if table.database == db.name] == ["a", "b"]
@@ -258,23 +258,23 @@ def test_the_listed_tables_are_base_tables_of_users(db: Db) -> None:
 
 
 @pytest.mark.parametrize("change", MATTERS)
-def test_a_change_of_the_definition_that_matters_changes_the_fingerprint(db: Db, change: str) -> None:
-    """Rows read before and after it do not go into one table."""
+def test_a_relevant_change_of_the_definition_changes_the_fingerprint(db: Db, change: str) -> None:
+    """Rows read before and after it must not be in the same table."""
     before = db.table("t", f"{BASE.replace('u INT', 'u INT NOT NULL')}" if "PRIMARY" in change else BASE)
     db.run(f"ALTER TABLE t {change}")
     assert read_schema(db.connection, before.table).fingerprint != before.fingerprint
 
 
 @pytest.mark.parametrize("change", DOES_NOT_MATTER)
-def test_a_change_that_maps_rows_as_before_keeps_the_fingerprint(db: Db, change: str) -> None:
-    """An index, a default, a comment or a rebuild are no reason to copy a table again."""
+def test_an_irrelevant_change_keeps_the_fingerprint(db: Db, change: str) -> None:
+    """The table is not copied again for an index, a default, a comment or a rebuild."""
     before = db.table("t", BASE)
     db.run(f"ALTER TABLE t {change}")
     assert read_schema(db.connection, before.table).fingerprint == before.fingerprint
 
 
 def test_a_change_of_charset_keeps_the_fingerprint(db: Db) -> None:
-    """The same text in other bytes, which say themselves in which charset they are."""
+    """The text stays the same; the server names the charset with its bytes."""
     before = db.table("t", BASE)
     db.run("ALTER TABLE t MODIFY s VARCHAR(9) CHARACTER SET latin1")
     assert read_schema(db.connection, before.table).fingerprint == before.fingerprint

@@ -44,8 +44,8 @@ def numbers(count: int) -> str:
     return f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) SELECT i FROM n"
 
 
-def test_compressed_plain_and_tagged_transactions_stand_side_by_side(db: Db) -> None:
-    """In one segment, in any order, each comes with its rows, its place and its name."""
+def test_compressed_plain_and_tagged_transactions_can_be_mixed(db: Db) -> None:
+    """In a segment, in any order, each has its rows, its place and its GTID."""
     table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(100)")
     start = db.here()
     ends: list[FilePosition] = []
@@ -75,7 +75,7 @@ def test_compressed_plain_and_tagged_transactions_stand_side_by_side(db: Db) -> 
 
 @pytest.mark.parametrize("random_bytes", [False, True])
 def test_a_large_compressed_transaction_is_read(db: Db, *, random_bytes: bool) -> None:
-    """More than 20 MB of events, of which almost nothing or almost everything is left in the binlog."""
+    """More than 20 MB of events that compress very well or hardly at all."""
     table = db.table("t", "id INT PRIMARY KEY, v LONGBLOB")
     start = db.here()
     with db.session() as other:
@@ -92,7 +92,7 @@ def test_a_large_compressed_transaction_is_read(db: Db, *, random_bytes: bool) -
 
 @pytest.mark.parametrize("compression", ["ON", "OFF"])
 def test_a_row_larger_than_a_packet_is_read(db: Db, compression: str) -> None:
-    """Rows of more than 16 MB come in several packets, their updates with both images, small ones in between."""
+    """Rows of more than 16 MB are in several packets; their updates have both images; small rows are between them."""
     table = db.table("t", "id INT PRIMARY KEY, v LONGBLOB")
     start = db.here()
     with db.session() as other:
@@ -108,7 +108,7 @@ def test_a_row_larger_than_a_packet_is_read(db: Db, compression: str) -> None:
 
 
 def test_a_statement_may_span_many_row_events(db: Db) -> None:
-    """Ordinals count on from event to event, and from table to table."""
+    """Ordinals continue from event to event, and from table to table."""
     table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(100)")
     other = db.table("u", "id INT PRIMARY KEY")
     db.run("SET cte_max_recursion_depth = 1000000")
@@ -124,7 +124,7 @@ def test_a_statement_may_span_many_row_events(db: Db) -> None:
 
 
 def test_a_table_of_a_thousand_columns_is_read(db: Db) -> None:
-    """As wide as InnoDB allows, with values and without."""
+    """InnoDB's limit; with values and with NULLs."""
     types = ("INT", "VARCHAR(5)", "DECIMAL(9,3)", "DATE", "SMALLINT UNSIGNED", "TIME(1)")
     values = ("-7", "'é'", "1.5", "'2024-02-29'", "65535", "'-1:00:00.5'")
     columns = [f"c{i} {types[i % 6]}" for i in range(1016)]
@@ -137,8 +137,8 @@ def test_a_table_of_a_thousand_columns_is_read(db: Db) -> None:
     assert replayed(db.read(db.segment(start), table), table) == selected(db, table)
 
 
-def test_table_ids_that_change_all_the_time_are_followed(db: Db) -> None:
-    """FLUSH TABLES gives every table a new id; rows come with the table that they are of."""
+def test_changing_table_ids_are_followed(db: Db) -> None:
+    """FLUSH TABLES gives every table a new id; rows belong to the right table."""
     tables = [db.table(f"t{i}", f"id INT PRIMARY KEY, v{i} INT") for i in range(5)]
     db.run("CREATE TABLE beside (id INT PRIMARY KEY)")
     start = db.here()
@@ -152,8 +152,8 @@ def test_table_ids_that_change_all_the_time_are_followed(db: Db) -> None:
         assert read.tables[table.table].num_rows == 12
 
 
-def test_a_transaction_may_touch_many_tables(db: Db) -> None:
-    """Row events of hundreds of tables, to and fro, come to their tables with ordinals without a gap."""
+def test_a_transaction_may_have_many_tables(db: Db) -> None:
+    """Row events of hundreds of tables in any order; the ordinals have no gap."""
     tables = [db.table(f"t{i}", "id INT PRIMARY KEY, v INT") for i in range(150)]
     start = db.here()
     db.run("BEGIN", *(f"INSERT INTO t{i * 7 % 150} VALUES ({i}, {i})" for i in range(450)))

@@ -36,8 +36,8 @@ COLUMNS = {
 }
 
 
-def test_the_types_page_is_true_of_a_server(mysql_db: Db) -> None:
-    """Each column has the kind of its row, and there is a column for each row that is about MySQL."""
+def test_the_types_page_agrees_with_a_server(mysql_db: Db) -> None:
+    """Each column has the kind of its row, and every row about MySQL has a column."""
     path = Path(__file__).parents[2] / "docs" / "generate.py"
     spec = importlib.util.spec_from_file_location("generate", path)
     assert spec is not None

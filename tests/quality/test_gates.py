@@ -127,7 +127,7 @@ def looked_at(*rows: Row, key: tuple[str, ...] = SCHEMA.key) -> bool:
     return is_sound(default_suite(TableSchema(SCHEMA.table, SCHEMA.columns, key), len(rows)), table)
 
 
-def test_a_look_at_an_exact_copy_finds_it_sound() -> None:
+def test_the_row_checks_pass_an_exact_copy() -> None:
     """In the order of the key or not; no rows are sound too."""
     assert looked_at(*WHOLE)
     assert looked_at(*reversed(WHOLE))
@@ -136,26 +136,26 @@ def test_a_look_at_an_exact_copy_finds_it_sound() -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "_kind"), BAD)
-def test_a_look_finds_no_bad_value_sound(name: str, value: Any, _kind: str) -> None:
+def test_the_row_checks_pass_no_bad_value(name: str, value: Any, _kind: str) -> None:
     """What Great Expectations counts as a failure, the look leaves to it."""
     assert looked_at(with_value(name, FULL[SCHEMA.names.index(name)], id=10))
     assert not looked_at(with_value(name, value, id=10))
 
 
-def test_a_look_finds_no_key_sound_that_two_rows_share() -> None:
+def test_the_row_checks_pass_no_duplicate_key() -> None:
     """Side by side or apart, of one column or of two."""
     assert not looked_at(FULL, FULL, EMPTY)
     assert not looked_at(FULL, EMPTY, FULL)
     assert not looked_at(*OTHERS, key=("id",))
 
 
-def test_what_a_look_does_not_know_is_not_sound() -> None:
+def test_the_row_checks_pass_nothing_unknown() -> None:
     """An expectation of another kind is Great Expectations' to judge."""
     suite = Suite("own.yml", ({"type": "expect_column_mean_to_be_between", "kwargs": {"column": "id"}},))
     assert not is_sound(suite, pa.table({"id": [1]}))
 
 
-def test_what_is_known_stands_in_the_report_beside_what_was_asked(spark: SparkSession) -> None:
+def test_the_report_has_known_and_evaluated_expectations(spark: SparkSession) -> None:
     """The outcomes of both, in the document too."""
     suite = default_suite(SCHEMA, len(WHOLE))
     alone = passed(suite, None)
@@ -184,7 +184,7 @@ def test_a_key_of_one_column_is_unique_by_itself(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("expected", [4, 6])
-def test_a_count_other_than_what_was_written_fails(spark: SparkSession, expected: int) -> None:
+def test_a_row_count_other_than_the_written_one_fails(spark: SparkSession, expected: int) -> None:
     """A lost row and one too many are both noticed, whatever the rows look like."""
     [failure] = report(frame(spark, *WHOLE), expected).failures
     assert str(failure) == f"5 rows are staged, {expected} were written"
@@ -229,7 +229,7 @@ def test_a_failure_of_less_severity_is_a_warning(spark: SparkSession) -> None:
     ]
 
 
-def test_what_cannot_be_evaluated_has_failed(spark: SparkSession) -> None:
+def test_an_expectation_that_cannot_be_evaluated_has_failed(spark: SparkSession) -> None:
     """It is told why, in one line; the others are evaluated all the same."""
     found = report(
         frame(spark, *WHOLE),
@@ -242,7 +242,7 @@ def test_what_cannot_be_evaluated_has_failed(spark: SparkSession) -> None:
     assert (counted.document["type"], counted.unexpected) == (NOT_NULL, 1)
 
 
-def test_rows_that_cannot_be_read_are_no_finding(spark: SparkSession, tmp_path: Path) -> None:
+def test_unreadable_rows_raise_an_error_instead_of_a_finding(spark: SparkSession, tmp_path: Path) -> None:
     """What keeps them from being read is raised, for whoever knows where they are kept to name it."""
     frame(spark, *WHOLE).write.parquet(str(tmp_path / "rows"))
     rows = spark.read.parquet(str(tmp_path / "rows"))
@@ -276,7 +276,7 @@ def test_sigterm_ends_a_gate(spark: SparkSession, stopped: type[BaseException]) 
         report(frame(spark, FULL), 1, own("expect_a_signal"))
 
 
-def test_the_newest_reports_are_kept(tmp_path: Path) -> None:
+def test_the_newest_reports_stay(tmp_path: Path) -> None:
     """Each as a document and a page, per table; one that cannot be written stops the run."""
     found = GateReport((), {"success": True})
     pages = [save_report(tmp_path, SCHEMA.table, "after wave 3", 17, found) for _ in range(REPORTS_PER_TABLE + 2)]

@@ -76,7 +76,7 @@ def test_a_suite_is_of_the_tables_that_its_file_names(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_suite_that_cannot_be_asked_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_suite_that_cannot_be_evaluated_is_named(tmp_path: Path, text: str, said: str) -> None:
     """By its file and expectation, in one line: in preflight, and should it be changed in mid-run."""
     path = tmp_path / "shop.orders.yml"
     path.write_bytes(text.encode("latin-1"))
@@ -93,7 +93,7 @@ def test_a_suite_that_cannot_be_asked_is_named(tmp_path: Path, text: str, said: 
 @pytest.mark.parametrize(
     "kwargs", ["column: ID", "column_A: id, column_B: ID", "column_list: [id, ID]", "column_list: [ID, v w]"]
 )
-def test_a_column_that_is_not_there_is_named(tmp_path: Path, kwargs: str) -> None:
+def test_a_missing_column_is_named(tmp_path: Path, kwargs: str) -> None:
     """With the table that lacks it; names are compared as they are written."""
     kinds = {"column:": "expect_column_to_exist", "column_A:": "expect_column_pair_values_to_be_equal"}
     kind = kinds.get(kwargs.split(maxsplit=1)[0], "expect_compound_columns_to_be_unique")
@@ -112,7 +112,7 @@ def test_a_file_that_names_no_table_is_named(tmp_path: Path) -> None:
     assert unknown_columns(tmp_path, SCHEMAS) is None
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     """It was written down, so it is missed."""
     assert found(tmp_path / "none") == (
         f"quality.suites: {tmp_path}/none: No such file or directory; make the folder, or leave the key out"

@@ -24,7 +24,7 @@ def test_jobs_of_two_threads_go_on_side_by_side(spark: SparkSession) -> None:
     assert here < ahead.result()[0]
 
 
-def test_its_error_is_raised_where_the_result_is_asked_for(spark: SparkSession) -> None:
+def test_its_error_is_raised_with_the_result(spark: SparkSession) -> None:
     """As it was."""
 
     def work() -> None:

@@ -248,7 +248,7 @@ def test_a_range_without_rows_has_the_empty_checksum(db: Db, spark: SparkSession
     assert target_side.row_checksums(rows, schema, 5, widths(db)) == []
 
 
-def test_a_row_that_the_source_cannot_hash_is_no_equal_row(db: Db) -> None:
+def test_a_row_that_the_source_cannot_hash_is_reported_as_different(db: Db) -> None:
     """A row whose text is longer than a packet has a NULL digest there: refused, with what to raise."""
     schema = db.table("t", "id INT PRIMARY KEY, v LONGBLOB")
     db.run("INSERT INTO t VALUES (1, REPEAT('x', 700000)), (2, 'y')")
@@ -285,7 +285,7 @@ def test_a_double_is_written_as_the_server_writes_it(any_server: LocalServer, db
 
 
 @pytest.mark.parametrize("source_type", ["FLOAT", "DOUBLE(60,20)", "DOUBLE(250,0)"])
-def test_a_float_that_is_made_a_double_has_all_its_digits(
+def test_a_float_cast_to_a_double_has_all_its_digits(
     db: Db, spark: SparkSession, tmp_path: Path, source_type: str
 ) -> None:
     """MySQL gives such an expression less room than a column, and a negative one would lose a digit."""
@@ -299,7 +299,7 @@ def test_a_float_that_is_made_a_double_has_all_its_digits(
     assert differences(source, target) == []
 
 
-def test_no_double_is_no_text() -> None:
+def test_the_text_of_a_null_double_is_null() -> None:
     """NULL stays NULL."""
     assert double_text(None, 24) is None
     assert unsigned_double_text(None, 22) is None

@@ -12,7 +12,7 @@ from lakeingest.spark import ranges
 pytestmark = pytest.mark.spark
 
 
-def test_ranges_of_unsigned_keys_beyond_the_signed_range_are_told_apart(spark: SparkSession) -> None:
+def test_ranges_of_unsigned_keys_beyond_the_signed_range_are_distinguished(spark: SparkSession) -> None:
     """The lookup of a key among ranges is exact up to 2^64 - 1 and down to -2^63."""
     edges = [-(2**63), -1, 0, 2**63 - 1, 2**63, 2**64 - 1]
     tagged = [(KeyRange((low,), (high,)), (number,)) for number, (low, high) in enumerate(pairwise(edges))]

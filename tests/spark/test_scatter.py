@@ -17,12 +17,12 @@ def test_results_come_in_the_order_of_the_descriptors(spark: SparkSession) -> No
     assert scatter(spark, lambda n: n * n, list(range(7)), 3) == [n * n for n in range(7)]
 
 
-def test_nothing_to_do_is_no_job(spark: SparkSession) -> None:
+def test_without_descriptors_no_job_runs(spark: SparkSession) -> None:
     """Without descriptors there are no results and no tasks."""
     assert scatter(spark, lambda n: n, [], 2) == []
 
 
-def test_an_error_of_ours_is_raised_as_it_was(spark: SparkSession) -> None:
+def test_our_errors_are_raised_unchanged(spark: SparkSession) -> None:
     """What a task raises keeps its class and its message, so its exit code."""
 
     def work(number: int) -> int:

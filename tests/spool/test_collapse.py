@@ -107,7 +107,7 @@ def test_filter_and_collapse_are_those_of_the_core(tmp_path: Path, seed: int, ar
     assert found == {last: (number[row], row.kind.is_delete) for last, row in collapse(wanted).items()}
 
 
-def test_keys_beyond_the_signed_range_are_told_apart(tmp_path: Path) -> None:
+def test_keys_beyond_the_signed_range_are_distinguished(tmp_path: Path) -> None:
     """Ranges of a BIGINT UNSIGNED key are exact up to 2^64 - 1, and so are its bounds."""
     keys = [0, 2**63 - 1, 2**63, 2**64 - 1]
     rows = [ChangeRow(RowKind.INSERT, (one,), Place(1, 9, 4), ordinal) for ordinal, one in enumerate(keys)]

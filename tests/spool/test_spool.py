@@ -157,7 +157,7 @@ def test_a_manifest_is_whole_when_it_exists(spool: Spool, monkeypatch: pytest.Mo
     assert state(again) == state(loaded)
 
 
-def test_only_the_files_of_the_wanted_changes_are_given(spool: Spool) -> None:
+def test_only_the_files_of_the_wanted_changes_are_listed(spool: Spool) -> None:
     """A segment counts when it holds a change after `after` and up to `stop`; one without changes has no file."""
 
     def names(table: TableId, after: int, stop: int) -> list[str]:
@@ -207,9 +207,7 @@ def test_the_names_of_a_segments_files_are_on_the_disk_before_its_manifest(
         (TableId("shop", "other"), place(200), place(300), "shop.other was not watched"),
     ],
 )
-def test_changes_that_are_not_all_here_are_a_gap(
-    spool: Spool, table: TableId, after: Place, stop: Place, why: str
-) -> None:
+def test_missing_changes_are_a_gap(spool: Spool, table: TableId, after: Place, stop: Place, why: str) -> None:
     """A mark before the spool, a stop beyond it, and a segment that did not watch the table are refused."""
     with pytest.raises(SpoolGap, match=why):
         spool.files(table, after, stop)
@@ -256,7 +254,7 @@ def test_a_segment_of_many_transactions_is_read_in_parts(spool: Spool, monkeypat
     assert spool.log().places([low], spool.start) == {low: place(76)}
 
 
-def test_opening_anew_forgets_what_was_there(spool: Spool) -> None:
+def test_opening_again_drops_the_old_spool(spool: Spool) -> None:
     """Old segments are no part of a spool that is opened again."""
     again = Spool.open(spool.folder, OPENED)
     assert again.position == OPENED
@@ -266,7 +264,7 @@ def test_opening_anew_forgets_what_was_there(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_opening_anew_survives_a_crash_between_its_steps(
+def test_opening_again_survives_a_crash_between_its_steps(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """Interrupted after some of the old manifests are gone, what is left is a spool that ends earlier."""
@@ -383,7 +381,7 @@ def test_appending_goes_on_after_all_was_forgotten(spool: Spool) -> None:
     assert loaded.files(ORDERS, place(300), place(400)) != []
 
 
-def test_noted_boundaries_are_there_for_the_next_run(spool: Spool) -> None:
+def test_the_next_run_has_the_noted_boundaries(spool: Spool) -> None:
     """Those after the position, in the order they came; with a segment past them they are gone, and from the disk."""
     at = [FilePosition("binlog.000007", pos) for pos in (400, 500)]
     later = FilePosition("binlog.000008", 4)
@@ -403,7 +401,7 @@ def test_noted_boundaries_are_there_for_the_next_run(spool: Spool) -> None:
     assert json.loads((spool.folder / "boundaries.json").read_text()) == {str(later): 1_700_000_001}
 
 
-def test_a_spool_that_is_opened_anew_knows_no_boundaries(spool: Spool) -> None:
+def test_a_spool_that_is_opened_again_has_no_boundaries(spool: Spool) -> None:
     """Those of another binlog would be cut in the midst of a transaction."""
     spool.note(FilePosition("binlog.000007", 400), 1_700_000_000)
     Spool.open(spool.folder, OPENED)
@@ -429,7 +427,7 @@ def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
     assert again.files(ORDERS, place(300), place(400)) != []
 
 
-def test_a_crash_after_all_was_forgotten_does_not_bury_the_next_segment(spool: Spool) -> None:
+def test_a_crash_after_all_segments_were_dropped_does_not_hide_the_next_one(spool: Spool) -> None:
     """The last segment's manifest is left behind by a crash: a new segment is not mistaken for it."""
     last = spool.folder / "segments" / "000003.json"
     kept = last.read_text()

@@ -13,7 +13,7 @@ def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path: Path, below: s
 
 
 @pytest.mark.parametrize("below", ["", "state", "a/b"])
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, below: str) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, below: str) -> None:
     """A file stands where it, or a folder above it, should be; the file stays."""
     (tmp_path / "file").write_text("mine")
     folder = tmp_path / "file" / below
@@ -21,12 +21,12 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, below: str) -> 
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_file_system_that_takes_no_files_is_told() -> None:
+def test_a_file_system_that_takes_no_files_is_reported() -> None:
     """Tried, not asked: root may write everywhere, and cannot here."""
     assert "cannot be written" in str(unwritable("state folder", Path("/proc/state")))
 
 
-def test_too_little_room_is_told(tmp_path: Path) -> None:
+def test_too_little_room_is_reported(tmp_path: Path) -> None:
     """Of the disk that the folder is, or will be, on."""
     folder = tmp_path / "not" / "there"
     assert lacks_room(folder, 1) is None

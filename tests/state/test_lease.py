@@ -137,7 +137,7 @@ def test_a_lease_has_one_holder_at_a_time(tmp_path: Path, start: Callable[..., R
     assert second.says() == "held"
 
 
-def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
+def test_one_process_cannot_hold_the_lease_twice(tmp_path: Path) -> None:
     """Two runs in one notebook are two runs."""
     with held(tmp_path) as mine:
         with pytest.raises(LeaseHeld, match=f"pid {os.getpid()} "), held(tmp_path):
@@ -148,7 +148,9 @@ def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reaped", [True, False])
-def test_a_killed_run_is_followed_at_once(tmp_path: Path, start: Callable[..., Run], *, reaped: bool) -> None:
+def test_the_next_run_takes_the_lease_of_a_killed_run_at_once(
+    tmp_path: Path, start: Callable[..., Run], *, reaped: bool
+) -> None:
     """`kill -9` leaves a fresh lease: it is void, also while the dead process waits for its parent."""
     first = start()
     first.take(tmp_path)
@@ -203,7 +205,7 @@ def test_a_paused_run_loses_its_lease(
     pytest.fail("nobody could follow")
 
 
-def test_a_paused_run_stops_though_nobody_followed(tmp_path: Path, start: Callable[..., Run]) -> None:
+def test_a_paused_run_stops_even_if_no_other_run_took_over(tmp_path: Path, start: Callable[..., Run]) -> None:
     """It cannot know what happened meanwhile; the next one begins at once."""
     first = start(0.05, 0.3)
     first.take(tmp_path)
@@ -219,7 +221,7 @@ def test_a_paused_run_stops_though_nobody_followed(tmp_path: Path, start: Callab
 
 
 @pytest.mark.parametrize("takers", [2, 4])
-def test_a_void_lease_has_exactly_one_heir(tmp_path: Path, start: Callable[..., Run], takers: int) -> None:
+def test_exactly_one_run_takes_an_expired_lease(tmp_path: Path, start: Callable[..., Run], takers: int) -> None:
     """Of all that reach for it at one moment one holds it, and holds it still when the others have given up."""
     runs, dead = [start() for _ in range(takers)], ended()
     for number in range(ROUNDS):
@@ -239,7 +241,7 @@ def test_a_void_lease_has_exactly_one_heir(tmp_path: Path, start: Callable[..., 
 
 
 @pytest.mark.parametrize("place", ["host", "boot"])
-def test_a_process_that_cannot_be_seen_is_given_its_time(tmp_path: Path, place: str) -> None:
+def test_the_lease_of_a_process_that_cannot_be_seen_expires_by_time_alone(tmp_path: Path, place: str) -> None:
     """On another machine, before a restart or in another container its number says nothing: only age does."""
     here = ended()
     elsewhere = replace(here, host="another") if place == "host" else replace(here, boot="another")
@@ -263,7 +265,7 @@ def test_a_reused_process_number_is_no_holder(tmp_path: Path, start: Callable[..
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"token": "a", "pid": "x"}', b"\xff\xfe"])
-def test_a_lease_that_says_nothing_is_judged_by_its_age(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_lease_is_judged_by_its_age(tmp_path: Path, content: bytes) -> None:
     """A crash of the machine may leave such a file: it is neither trusted nor in the way for ever."""
     path = tmp_path / "lease.json"
     path.write_bytes(content)

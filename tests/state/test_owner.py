@@ -36,13 +36,13 @@ def test_the_folder_of_another_is_refused(tmp_path: Path, other: StateOwner, nam
     assert owner_of(tmp_path) == OURS
 
 
-def test_a_folder_of_nobody_is_anybodys(tmp_path: Path) -> None:
+def test_a_folder_without_an_owner_can_be_claimed(tmp_path: Path) -> None:
     """It has no owner yet, as one of the previous version."""
     assert_owner(tmp_path, None, OURS)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "null"])
-def test_an_owner_that_cannot_be_read_is_nobody_elses(tmp_path: Path, content: str) -> None:
+def test_an_unreadable_owner_is_refused(tmp_path: Path, content: str) -> None:
     """It is named, and not taken for ours."""
     (tmp_path / "owner.json").write_text(content)
     with pytest.raises(StateUnreadable, match=r"owner\.json cannot be read"):

@@ -1,16 +1,18 @@
-"""Staging for a format without branches: a folder of files, and of numbered commits that say which of them count.
+"""Staging for a format without branches: a folder of files and of numbered commits, which name their files.
 
-A commit is one JSON file that is whole when it exists and that only one writer can make, so commits are serial. It
-carries the complete progress and names its base. The rows at a commit are those of the version that readers see, or
-of all waves, with the changes of the merges since then laid over them.
+A commit is one JSON file, which is complete when it exists. Only one writer can create it, so commits are serial. It
+carries the complete progress and names its base. The rows of a commit are those that readers see, or before the first
+publish those of all waves, with the changes of all later merges applied.
 """
 
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +28,7 @@ from lakeingest.lake.refusals import stale
 
 @dataclass(frozen=True, slots=True)
 class StagingCommit:
-    """One commit: the files of a wave's rows, those of a merge's changes, or neither."""
+    """One commit: the files of a wave's rows, the files of a merge's changes, or no files."""
 
     number: int
     version: int
@@ -66,7 +68,7 @@ class StagingFolder:
     path: Path
 
     def commits(self, after: int | None = None) -> list[StagingCommit]:
-        """All commits; or those that build on the version `after`, its own first. None at all where it is not known."""
+        """All commits; or the commit of the version `after` and all later ones, none for an unknown version."""
         found = [self._read(file) for file in sorted(self.path.glob("*.json"))]
         if after is None:
             return found
@@ -74,7 +76,7 @@ class StagingFolder:
         return found[start:]
 
     def last(self) -> StagingCommit | None:
-        """The last commit; those before it are not read."""
+        """The last commit; the others are not read."""
         file = max(self.path.glob("*.json"), default=None)
         return None if file is None else self._read(file)
 
@@ -84,14 +86,14 @@ class StagingFolder:
         return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
     def resume(self, progress: Progress, key: Sequence[str], version: int) -> StagingCommit:
-        """The first commit of a folder that has none: it stands for the version that readers see."""
+        """The first commit of a folder without one: it stands for the version that readers see."""
         make_folder(self.path / "data")
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
     def append(
         self, base: int, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()
     ) -> StagingCommit:
-        """One more commit on the version `base`; StaleWriter when that is not the last one."""
+        """One more commit on the version `base`; StaleWriter when that is not the last version."""
         last = self.last()
         if last is None or last.version != base:
             raise stale(self.table)
@@ -100,7 +102,7 @@ class StagingFolder:
         )
 
     def write(self, rows: pa.Table) -> str:
-        """Write rows to a file of its own name, which counts once a commit has it; it is durable then."""
+        """Write rows to a new file, durably; it is part of the table when a commit names it."""
         name = self.new_file(".parquet")
         pq.write_table(rows, self.path / name, compression="zstd")
         sync(self.path / name)
@@ -108,22 +110,22 @@ class StagingFolder:
         return name
 
     def assert_whole(self, names: Iterable[str]) -> None:
-        """StateUnreadable unless these files are there, and none is cut short: it has lost its footer then."""
+        """StateUnreadable unless these files exist and have their footers, which a truncated file lacks."""
         for name in names:
             try:
                 pq.read_metadata(self.path / name)
             except (OSError, pa.ArrowException) as error:
                 raise StateUnreadable(
                     f"{self.table}: {self.path / name} is gone or damaged: {error}; it was not published: remove"
-                    f" {self.path} and run again, which merges anew what readers do not see yet"
+                    f" {self.path} and run again, which merges again what readers do not see yet"
                 ) from error
 
     def new_file(self, suffix: str = "") -> str:
-        """A name of its own in the folder."""
+        """A new name in the folder."""
         return f"data/{uuid.uuid4().hex}{suffix}"
 
     def drop(self) -> None:
-        """Remove the commits and the files; first what makes them count."""
+        """Remove the commits and the files, at once for every reader of the folder."""
         gone = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}.gone")
         try:
             self.path.rename(gone)
@@ -132,17 +134,31 @@ class StagingFolder:
         shutil.rmtree(gone)
 
     def sweep(self, version: int) -> None:
-        """Remove what only commits up to and with `version` needed: readers see that now. Its commit itself stays."""
+        """Remove the files that only commits up to `version` needed, which readers see now. Its commit itself stays."""
         later = self.commits(version)
         if not later:
             return
-        kept = {name for commit in later[1:] for name in (*commit.rows, *commit.changes)}
+        needed = {name for commit in later[1:] for name in (*commit.rows, *commit.changes)}
         for file in self.path.glob("*.json"):
             if int(file.stem) < later[0].number:
                 file.unlink(missing_ok=True)
         for file in (self.path / "data").iterdir():
-            if f"data/{file.name}" not in kept:
+            if f"data/{file.name}" not in needed:
                 _remove(file)
+
+    def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
+        """Delete what is older than `age` and no commit has; how many files, and how many bytes."""
+        needed = {name for commit in self.commits() for name in (*commit.rows, *commit.changes)}
+        dropped = self.path.parent.glob(f"{self.path.name}.*.gone")
+        unfinished = (file for file in self.path.glob("*.*.*") if file.is_file())
+        data = (file for file in self.path.glob("data/*") if f"data/{file.name}" not in needed)
+        oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
+        for path in [*dropped, *unfinished, *data]:
+            files = [file for file in (path, *path.rglob("*")) if file.is_file()]
+            if all(file.stat().st_mtime < oldest for file in (path, *files)):
+                removed, freed = removed + len(files), freed + sum(file.stat().st_size for file in files)
+                _remove(path)
+        return removed, freed
 
     def _create(self, commit: StagingCommit) -> StagingCommit:
         path = self.path / f"{commit.number:010d}.json"
@@ -155,7 +171,7 @@ class StagingFolder:
             os.link(new, path)
             sync(self.path)
         except FileExistsError as error:
-            if not path.samefile(new):  # else it was made, and a network file system lost the answer and asked again
+            if not path.samefile(new):  # a network file system may lose the answer of its request and send it again
                 raise stale(self.table) from error
         except FileNotFoundError as error:  # the folder was dropped by another run
             raise stale(self.table) from error
@@ -173,13 +189,13 @@ class StagingFolder:
 
 
 def files_of(commits: Iterable[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The files of rows of these commits, and those of changes, merge by merge in the order of the commits."""
+    """The files of rows of these commits, and the files of changes by merge, in the order of the commits."""
     rows = [name for commit in commits for name in commit.rows]
     return rows, [commit.changes for commit in commits if commit.changes]
 
 
 def _new_version() -> int:
-    return uuid.uuid4().int >> 66  # fits a signed 64-bit integer; a sequence would come twice after a lost folder
+    return uuid.uuid4().int >> 66  # fits a signed 64-bit integer; a sequence would repeat after the loss of a folder
 
 
 def _remove(path: Path) -> None:

@@ -1,11 +1,12 @@
-"""MERGE INTO, which Hudi publishes by: the statement, what it will do, and how it is run.
+"""MERGE INTO, with which Hudi publishes: the statement, its effects, and how it runs.
 
-Changes have the column DELETED. Where the rows have it too, deleted rows stay, and it is a column like the others;
-else it says which changes take the row away.
+Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others; else it
+says which changes remove the row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str]) -> str:
     """The statement that upserts and deletes the rows of `changes` in `target`, which has these columns.
 
-    The clauses exclude one another: of two that hold, Hudi drops the delete.
+    The clauses exclude one another: if two apply, Hudi drops the delete.
     """
     columns = [quote(name) for name in names]
     on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
@@ -40,23 +41,31 @@ def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[st
     )
 
 
+def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
+    """The rows after the changes, as the statement will leave them."""
+    unchanged = rows.join(changes.select(*map(quote, key)), on=list(key), how="left_anti")
+    if DELETED not in rows.columns:
+        changes = changes.where(f"NOT {DELETED}").drop(DELETED)
+    return unchanged.unionByName(changes).select(*map(quote, rows.columns))
+
+
 def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -> Effects:
-    """What the statement will do to the keys of the present rows, counted before it and apart from it."""
+    """What the statement will do to the keys of the present rows, counted by a job before it."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    there = F.col("_lakeingest_there").isNotNull()
+    present_key = F.col("_lakeingest_there").isNotNull()
     gone = F.lit(False) if DELETED in present.columns else F.col(DELETED)
     row = (
         changes.select(*key, DELETED)
         .join(present.select(*key).withColumn("_lakeingest_there", F.lit(1)), on=list(key), how="left")
-        .agg(F.count_if(~gone & ~there), F.count_if(~gone & there), F.count_if(gone & there))
+        .agg(F.count_if(~gone & ~present_key), F.count_if(~gone & present_key), F.count_if(gone & present_key))
         .first()
     )
     return Effects(row[0], row[1], row[2]) if row else Effects(0, 0, 0)
 
 
 def merge_folder(folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession") -> None:
-    """Merge into the Hudi table in a folder. MERGE INTO names its table, so the folder gets a name meanwhile."""
+    """Merge into the Hudi table in a folder. MERGE INTO needs the name of a table, so the folder has one meanwhile."""
     target = f"lakeingest_{folder.name.encode().hex()}"
     changes.createOrReplaceTempView("lakeingest_changes")
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
@@ -70,7 +79,7 @@ def merge_folder(folder: Path, changes: "DataFrame", key: Sequence[str], spark: 
 
 @contextmanager
 def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    """The session with these settings; SQL has no other way to give them to Hudi."""
+    """Give the session these settings for the block; SQL cannot hand them to Hudi in another way."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -82,3 +91,19 @@ def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+def last_changes(
+    folder: Path, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
+) -> "DataFrame | None":
+    """The last change of each key in the files of these merges, which stand in the order of their commits."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    parts = [spark.read.parquet(*(str(folder / name) for name in names)) for names in merges]
+    if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
+        return parts[0] if parts else None
+    numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]
+    keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
+    last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))
+    return last.select("change.*")

@@ -1,9 +1,9 @@
-"""Hudi: copy-on-write tables. Without branches, staging is a folder of our own, and a publish is one commit of Hudi's.
+"""Hudi: copy-on-write tables. It has no branches: staging is a folder of ours, and a publish is one commit of Hudi.
 
 Properties of that commit (its metadata), always complete: `lakeingest.progress` all that the next step depends on ·
 `lakeingest.version` the commit of staging that it made visible · `lakeingest.base` the version that readers saw before
 · `lakeingest.table`, `.key`, `.buckets` what the next publish must repeat · `lakeingest.position`, `.epoch` for people.
-A commit cannot be taken back unseen, so the gates run before it, on the rows that it will hold.
+Readers would see a rollback of a commit, so the gates run before it, on the rows that it will have.
 """
 
 import errno
@@ -11,9 +11,9 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
@@ -29,14 +29,15 @@ from lakeingest.disk import sync, sync_tree
 from lakeingest.errors import NotOurTable, UnsupportedTable
 from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.file_groups import assert_whole
+from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of
-from lakeingest.lake.hudi.statement import configured, effects_of, merge_folder
-from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention
+from lakeingest.lake.hudi.statement import changed, configured, effects_of, last_changes, merge_folder
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention, writes
 from lakeingest.lake.hudi.types import hudi_type
-from lakeingest.lake.hudi.writer import HudiMerger, HudiWriter
+from lakeingest.lake.hudi.writer import HudiKeys, HudiMerger, HudiWriter
 from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
 from lakeingest.lake.refusals import published_by_another, stale
-from lakeingest.lake.target import Bounds, Effects, Staged
+from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 from lakeingest.rows import lake_schema
 
 if TYPE_CHECKING:
@@ -44,17 +45,16 @@ if TYPE_CHECKING:
 
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
-CLOCK_SECONDS = 2.0  # that a file's time may be before the time of a clock
-LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
+CLOCK_SECONDS = 2.0  # that a file's time may lag behind the clock
 _NAME = re.compile(r"[\w$][\w$ -]*")
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
-_BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge writes the files that it touches anew
+_BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge rewrites the files that it touches
 _BUCKETS_MIN = 4
 _OPTIONS = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
-    "hoodie.index.type": "BUCKET",  # a key is looked for in one file only
-    "hoodie.parquet.bloom.filter.enabled": "false",  # 430 KB in each file, which only other kinds of index look at
-    "hoodie.metadata.enable": "false",  # a table of files beside the table, which a local listing does not need
+    "hoodie.index.type": "BUCKET",  # a key is looked up in one file only
+    "hoodie.parquet.bloom.filter.enabled": "false",  # 430 KB in each file, which only other kinds of index use
+    "hoodie.metadata.enable": "false",  # an index of the table's files, which a local listing does not need
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.table.timeline.timezone": "UTC",
@@ -69,12 +69,12 @@ class HudiTarget:
         self.settings, self._folder = settings, staging
 
     def exists(self) -> bool:
-        """Whether there is a warehouse, or staging."""
+        """Whether the warehouse or staging exists."""
         return self.settings.warehouse.exists() or self._folder.exists()
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
-        """All folders of Hudi's tables, and all of staging."""
+        """The folders of all Hudi tables, and of staging."""
         published = {path.parent for path in self.settings.warehouse.glob("*/*/.hoodie")}
         staged = (TableId.parse(decode(path.name)) for path in self._folder.glob("*"))
         return {
@@ -83,14 +83,14 @@ class HudiTarget:
         }
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Names what fails in the warehouse."""
+        """Names a failure of the warehouse."""
         return storage_errors(self.settings.warehouse)
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
         """The last commit of staging; an interrupted first publish is finished.
 
-        Staging that does not build on what readers see is dropped, and begun again from that.
+        Staging that does not build on what readers see is dropped, and begins again from that.
         """
         published, staging = self._published(table), self._staging(table)
         staged = self._resume_point(table, published)
@@ -105,12 +105,12 @@ class HudiTarget:
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
-        """What `recover` would answer; nothing is changed."""
+        """What `recover` would answer; it changes nothing."""
         return self._resume_point(table, self._published(table))
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Begin staging; the table itself is made by the first publish."""
+        """Begin staging; the first publish makes the table itself."""
         self.types(schema)
         if self._published(schema.table) is not None:
             raise stale(schema.table)
@@ -141,7 +141,7 @@ class HudiTarget:
     def merger(
         self,
         staged: Staged,
-        key: Sequence[str],  # noqa: ARG002 - of the search for what is replaced, which the publish does
+        key: Sequence[str],  # noqa: ARG002 - the publish finds the rows that are replaced
         bounds: Bounds | None,  # noqa: ARG002
     ) -> HudiMerger:
         """For the executors."""
@@ -155,7 +155,7 @@ class HudiTarget:
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """One commit of staging with the changes, laid over the rows from now on; MERGE INTO is the publish."""
+        """One commit of staging with the changes, which `read` applies from now on; the publish is a MERGE INTO."""
         table, names = staged.progress.table, [one.decode() for one in merged if one]
         staging = self._staging(table)
         last = staging.last()
@@ -169,13 +169,27 @@ class HudiTarget:
         return self._commit(staged, after(effects), changes=names), effects
 
     @names_storage_errors
+    def keys(
+        self, staged: Staged, open_spark: "Callable[[], SparkSession]", key: Sequence[str], bounds: Bounds | None
+    ) -> Sequence[HudiKeys]:
+        """A reader of a file that Spark has written the keys to."""
+        table = staged.progress.table
+        rows = self.read(table, staged.version, open_spark()).select(*map(quote, key))
+        if bounds is not None:
+            rows = rows.where(rows[quote(key[0])].between(*bounds))
+        folder = self._staging(table)
+        keys = HudiKeys(folder.path / folder.new_file())
+        rows.write.parquet(str(keys.path))
+        return [keys]
+
+    @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """A commit of staging with nothing but progress."""
+        """A commit of staging with progress alone."""
         return self._commit(staged, progress)
 
     @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
-        """The rows of one commit: the visible ones or those of the waves, under the changes since then."""
+        """The rows of one commit: the visible rows, or those of the waves, with all later changes applied."""
         published = self._published(table)
         if published is not None and published.version == version:
             return self._visible(table, published, spark)
@@ -185,27 +199,22 @@ class HudiTarget:
             rows = self._visible(table, published, spark)
         else:
             rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
-        changes = self._changes(table, merges, commits[-1].key, spark)
-        if changes is None:
-            return rows
-        kept_rows = rows.join(changes.select(*map(quote, commits[-1].key)), on=list(commits[-1].key), how="left_anti")
-        if DELETED not in rows.columns:
-            changes = changes.where(f"NOT {DELETED}").drop(DELETED)
-        return kept_rows.unionByName(changes).select(*map(quote, rows.columns))
+        changes = last_changes(self._staging(table).path, merges, commits[-1].key, spark)
+        return rows if changes is None else changed(rows, changes, commits[-1].key)
 
     def count(self, table: TableId, version: int) -> None:
-        """Unknown: changes are laid over the rows when they are read."""
+        """Unknown: changes are applied when the rows are read."""
 
     @names_storage_errors
     def publish(
         self, staged: Staged, open_spark: "Callable[[], SparkSession]", properties: Mapping[str, str]
     ) -> Staged:
-        """One commit of Hudi's: a bulk insert of all rows at first, then MERGE INTO of the changes since the last.
+        """One commit of Hudi: at first a bulk insert of all rows, then a MERGE INTO of the changes since the last.
 
-        Whoever publishes holds a lock of the JVM that commits: it is free when that is gone, and not before.
+        The JVM that commits holds a lock meanwhile, which is released when the JVM ends.
         """
         table, spark = staged.progress.table, open_spark()
-        with self._publishing(table, spark):
+        with publishing(table, self._lock(table), spark):
             published = self._published(table)
             if staged.published != (None if published is None else published.version):
                 raise published_by_another(table)
@@ -218,21 +227,38 @@ class HudiTarget:
             try:
                 self._write(table, published, commits, spark, properties)
             except Exception:
-                if not self._is_published(table, staged.version):  # else only the answer was lost
+                if not self._is_published(table, staged.version):  # otherwise only the answer was lost
                     raise
             if not self._is_published(table, staged.version):
                 raise stale(table)
             if published is None:
                 self._give_name(table)
-            # readers see it before it is safe; until it is, staging is kept, and the spool
+            # readers see it before it is durable; until then staging and the spool stay
             sync_tree(self.settings.folder(table), began - CLOCK_SECONDS)
             sync(self.settings.folder(table).parent)
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
     @names_storage_errors
+    def maintain(self, staged: Staged) -> Staged:
+        """A commit of nothing but progress: its publish lets Hudi clean the table by its own means."""
+        return self.mark(staged, staged.progress)
+
+    @names_storage_errors
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """In the staging folder; what a write left in the table's own folder, Hudi rolls back itself."""
+        return self._staging(table).remove_leftovers(age)
+
+    @names_storage_errors
+    def inventory(self, table: TableId) -> Inventory:
+        """All data files of the table's folder: those of older commits are among them until they are cleaned."""
+        place = self._place(table)
+        sizes = [file.stat().st_size for file in place.glob("*.parquet")]
+        return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))
+
+    @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
-        """Those of the commit that readers see."""
+        """The properties of the commit that readers see."""
         published = self._published(table)
         return {} if published is None else published.properties
 
@@ -240,24 +266,24 @@ class HudiTarget:
         """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such key."""
         table = schema.table
         if not (_NAME.fullmatch(table.database) and _NAME.fullmatch(table.name)):
-            raise UnsupportedTable("Hudi has only names of letters, digits, _, $, - and space; use Iceberg")
+            raise UnsupportedTable("Hudi allows only letters, digits, _, $, - and space in a name; use Iceberg")
         if not schema.ordered:
-            # its record keys are texts: how it makes them of bytes, decimals and times, and of '', is not known exactly
+            # Hudi's record keys are texts, and its text of bytes, decimals, times and '' is not specified
             raise UnsupportedTable(
-                f"its key ({', '.join(schema.key)}) is not of integers, and Hudi has only these yet; use Iceberg, or"
-                " tables.exclude"
+                f"its key ({', '.join(schema.key)}) is not of integers, and Hudi has only integer keys yet; use Iceberg"
+                ", or tables.exclude"
             )
         return tuple(map(hudi_type, schema.lake_columns))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
-        """Where the table is to be gone on from: the last commit of staging, iff that builds on what readers see.
+        """Where a run continues: at the last commit of staging, if and only if that builds on what readers see.
 
-        StateUnreadable where readers miss a file.
+        StateUnreadable when a file that readers need is gone or damaged.
         """
         staging = self._staging(table)
         if published is None:
             commits = staging.commits()
-            if not commits or commits[0].base is not None:  # it stood on a table that was dropped
+            if not commits or commits[0].base is not None:  # it built on a table that was dropped
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
         assert_whole(table, self._place(table))
@@ -297,22 +323,6 @@ class HudiTarget:
         )
         return read.load(str(self._place(table))).drop(*(f"_hoodie_{name}" for name in _META))
 
-    def _changes(
-        self, table: TableId, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
-    ) -> "DataFrame | None":
-        """The last change of each key in the files of these merges, which stand in the order of their commits."""
-        from pyspark.sql import DataFrame
-        from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
-        path = self._staging(table).path
-        parts = [spark.read.parquet(*(str(path / name) for name in names)) for names in merges]
-        if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
-            return parts[0] if parts else None
-        numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]
-        keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
-        last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))
-        return last.select("change.*")
-
     def _write(
         self,
         table: TableId,
@@ -345,38 +355,25 @@ class HudiTarget:
         )
         options |= {PREFIX + name: value for name, value in marks.items()}
         if published is None:
-            rmtree(self._building(table), ignore_errors=True)  # of a first publish that was broken off
+            rmtree(self._building(table), ignore_errors=True)  # left by an interrupted first publish
             options["hoodie.table.name"] = table.name
             options["hoodie.datasource.write.recordkey.field"] = ",".join(last.key)
             options["hoodie.datasource.write.operation"] = "bulk_insert"
             rows = self.read(table, last.version, spark)
             rows.write.format("hudi").options(**options).mode("append").save(str(self._building(table)))
             return
-        changes = self._changes(table, merges, last.key, spark)
-        if changes is None:  # the commit is for its progress: nothing is merged into nothing
+        changes = last_changes(staging.path, merges, last.key, spark)
+        if changes is None:  # the commit is only for its progress
             changes = self._visible(table, published, spark).where("false").withColumn(DELETED, F.lit(False))
         with configured(spark, options):
             merge_folder(self._place(table), changes, last.key, spark)
 
-    @contextmanager
-    def _publishing(self, table: TableId, spark: "SparkSession") -> Iterator[None]:
-        """Alone; StaleWriter where another JVM is at it for long. That of a run that was killed ends soon."""
-        path = self._building(table).with_name(self.settings.folder(table).name + ".lakeingest.lock")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
-        channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001
-        try:
-            deadline = time.monotonic() + LOCK_SECONDS
-            while channel.tryLock() is None:
-                if time.monotonic() > deadline:
-                    raise stale(table)
-                time.sleep(0.2)
-            yield
-        finally:
-            channel.close()
+    def _lock(self, table: TableId) -> Path:
+        final = self.settings.folder(table)
+        return final.with_name(final.name + ".lakeingest.lock")
 
     def _give_name(self, table: TableId) -> None:
-        """Give a table its own name, unless another run has."""
+        """Give a table its final name, unless another run did."""
         try:
             self._building(table).rename(self.settings.folder(table))
         except FileNotFoundError:
@@ -395,6 +392,6 @@ class HudiTarget:
         return final.with_name(final.name + BUILDING)
 
     def _place(self, table: TableId) -> Path:
-        """The folder that the table is in."""
+        """The folder of the table."""
         final = self.settings.folder(table)
         return final if final.exists() else self._building(table)

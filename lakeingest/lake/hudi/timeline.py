@@ -1,7 +1,7 @@
-"""What the timeline of a Hudi table tells: which commits are ours, and which of them readers see. Needs no Spark.
+"""The timeline of a Hudi table: which commits are ours, and which of them readers see. It needs no Spark.
 
-A commit of ours is *marked*: its metadata carries the progress. Above one no other write may stand, clustering
-neither: it changes no row, but leaves files that no bucket knows.
+A commit of ours is *marked*: its metadata carries the progress. No other write may follow it. That includes clustering,
+which changes no row but writes files that belong to no bucket.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,15 +21,15 @@ from lakeingest.errors import ForeignWrite, StateUnreadable
 from lakeingest.lake.marks import OWNER, PROGRESS, parse_progress
 from lakeingest.lake.refusals import foreign_write, not_ours
 
-PREFIX = "hoodie."  # Hudi keeps only such keys in a commit's metadata
+PREFIX = "hoodie."  # Hudi stores only keys with this prefix in the metadata of a commit
 VERSION = "lakeingest.version"
-MOST = 500  # commits that are kept for readers
+MOST = 500  # commits that are retained for readers
 _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed write: when it was begun, which is Hudi's name for it, and the properties it was given."""
+    """A completed write: the time at which it began, which is its name in Hudi, and its properties."""
 
     time: str
     properties: Mapping[str, str]
@@ -40,15 +40,15 @@ class Instant:
         return int(self.properties[VERSION])
 
     def progress(self, table: TableId) -> Progress:
-        """The table's progress as of this commit; StateUnreadable when it is none."""
+        """The table's progress as of this commit; StateUnreadable when it is damaged."""
         return parse_progress(table, f"commit {self.time}", self.properties[PROGRESS])
 
 
 def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant | None:
-    """The commit of ours whose rows readers of the folder see; None when there is no table.
+    """The commit of ours whose rows readers of the folder see; None when the table does not exist.
 
-    NotOurTable for the copy of another table, or of none; ForeignWrite when someone else wrote to it since, or emptied
-    it. While we are `building` it, a folder has no commit: that is no table yet.
+    NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it since, or emptied
+    it. While we are `building` it, a folder has no commit: it is no table yet.
     """
     if not (folder / ".hoodie").is_dir():
         if folder.exists():
@@ -71,29 +71,29 @@ def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant |
             return instant
     if above is not None:
         raise not_ours(str(folder), table)
-    if not building:  # as TRUNCATE and CREATE TABLE leave it
+    if not building:  # after TRUNCATE or CREATE TABLE
         raise ForeignWrite(
-            f"{table}: {folder} has no commit: someone else emptied or downgraded the table, or made one there; remove"
-            " it to copy the table again"
+            f"{table}: {folder} has no commit: someone else emptied or downgraded the table, or created one in its"
+            " place; remove it to copy the table again"
         )
     return None
 
 
 def retention(folder: Path, history: History) -> dict[str, str]:
-    """The settings for the next write that keep the history, of which Hudi knows only a number of commits.
+    """The settings of the next write for the history, which Hudi limits by a number of commits.
 
-    A publish writes the files anew that it touches, so `keep` counts only where a user wrote it.
+    A publish rewrites the files that it touches, so `keep` applies only if the user set it.
     """
     young = 0
     if "keep" in history.model_fields_set:
         oldest = datetime.now(UTC) - history.keep
         moment = f"{oldest:%Y%m%d%H%M%S%f}"[:17]
-        young = sum(completed >= moment for completed, _, _ in writes(folder)) + 1  # the one that is replaced now
+        young = sum(completed >= moment for completed, _, _ in writes(folder)) + 1  # and the current commit
     retained = min(max(history.least, young), MOST)
     return {
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
         "hoodie.clean.commits.retained": str(retained),
-        "hoodie.keep.min.commits": str(retained + 1),  # of its timeline, before it is put into an archive
+        "hoodie.keep.min.commits": str(retained + 1),  # in the timeline; older commits are archived
         "hoodie.keep.max.commits": str(retained + 10),
     }
 
@@ -111,23 +111,23 @@ def writes(folder: Path) -> list[tuple[str, str, Path]]:
 
 @contextmanager
 def metadata_of(file: Path) -> Iterator[dict[str, Any]]:
-    """What a commit's file tells (Hudi's `HoodieCommitMetadata`, in Avro); StateUnreadable where it is damaged."""
-    stored = BytesIO(file.read_bytes())  # what the disk says of it is for others to name
+    """The contents of a commit's file (Hudi's `HoodieCommitMetadata`, in Avro); StateUnreadable where it is damaged."""
+    contents = BytesIO(file.read_bytes())  # errors of the disk are named elsewhere
     try:
-        metadata: Any = next(iter(fastavro.reader(stored)))
+        metadata: Any = next(iter(fastavro.reader(contents)))
         yield metadata
-    except Exception as error:  # of damaged bytes fastavro makes almost any error, MemoryError too
+    except Exception as error:  # of damaged bytes fastavro raises almost any error, also MemoryError
         raise StateUnreadable(f"{file} is no commit of a Hudi table: {type(error).__name__}: {error}") from error
 
 
 def _completed(folder: Path) -> Iterator[Instant]:
-    """The completed writes, the last one first."""
+    """The completed writes, the last first."""
     for _, begun, file in sorted(writes(folder), reverse=True):
         yield _read(begun, file)
 
 
 def _planned_clustering(folder: Path) -> Path | None:
-    """The file of a clustering that is scheduled and not completed: Hudi refuses each change of its rows."""
+    """The file of a clustering that is scheduled but not completed; until then Hudi refuses to change its rows."""
     timeline = folder / ".hoodie" / "timeline"
     done = {file.name.partition("_")[0] for file in timeline.glob("*_*.replacecommit")}
     planned = (

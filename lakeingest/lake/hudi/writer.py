@@ -1,8 +1,10 @@
-"""What executors write for a Hudi table: files of staging, which the publish hands to Hudi."""
+"""What executors write for a Hudi table: files in staging, which the publish hands to Hudi."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.staging import StagingFolder
@@ -15,17 +17,29 @@ class HudiWriter:
     folder: StagingFolder
 
     def write(self, rows: pa.Table) -> bytes:
-        """The file's name. Every call names its own, so a retried or speculative task harms nobody."""
+        """The file's name. Every call writes a new file, so retried and speculative tasks are harmless."""
         with storage_errors(self.folder.path):
             return self.folder.write(rows).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class HudiMerger(HudiWriter):
-    """Writes the last change of each key; where the old rows are, Hudi finds by its index."""
+    """Writes the last change of each key; Hudi finds the old rows by its index."""
 
     keeps_deletes: bool = True
 
     def replace(self, changes: pa.Table) -> bytes:  # noqa: ARG002
-        """Nothing to write for that."""
+        """Write nothing: the publish replaces rows."""
         return b""
+
+
+@dataclass(frozen=True, slots=True)
+class HudiKeys:
+    """The keys that Spark has written to the files of a folder."""
+
+    path: Path
+
+    def read(self) -> pa.Table:
+        """All of them."""
+        with storage_errors(self.path):
+            return pq.read_table(self.path)

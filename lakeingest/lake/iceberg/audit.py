@@ -1,7 +1,7 @@
-"""Whether the files of a snapshot are what its manifests say: there, of the recorded length, each key in one of them.
+"""Whether the files of a snapshot exist with the length that its manifests recorded, and no two rows have one key.
 
-It is asked when a table is loaded and before each publish: of the files of the newest manifests, of those that were not
-asked yet by this run, and now and then of all.
+A run looks when it opens a table and before each publish: at the files of the newest manifests that it did not look at
+before, and now and then at all files.
 """
 
 import random
@@ -21,11 +21,11 @@ from lakeingest.lake.iceberg.data_files import alive, bounds_of, read_deletes, r
 
 NEWEST = 64  # manifests whose files are looked at each time
 EVERY = 16  # commits after which all files are looked at, and keys compared
-ROWS = 2_000_000  # whose keys are compared at once
+ROWS = 2_000_000  # whose keys are compared in one look
 
 
 def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None, known: set[str]) -> None:
-    """StateUnreadable unless the files of this snapshot are whole, and no key was found in it twice.
+    """StateUnreadable unless the files of this snapshot are complete, and no key was found twice.
 
     `known` is as in `damaged`.
     """
@@ -42,27 +42,27 @@ def assert_publishable(table: TableId, loaded: Table, version: int, published: i
 
 
 def damaged(loaded: Table, version: int, known: set[str] | None = None, *, thorough: bool = False) -> str | None:
-    """What is wrong with a file of a snapshot, None where nothing is; `thorough` asks for all files.
+    """What is wrong with a file of a snapshot, None if nothing is; `thorough` looks at all files.
 
-    `known` names the manifests whose files were found whole; they are passed over, and it is brought up to date.
+    `known` names the manifests whose files were found complete: they are skipped, and the names are updated.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     known = set() if known is None else known
     path = snapshot.manifest_list
     try:
-        manifests = sorted(snapshot.manifests(loaded.io), key=lambda one: one.sequence_number or 0, reverse=True)
-        for one in manifests if thorough else manifests[:NEWEST]:
-            path = one.manifest_path
+        manifests = sorted(snapshot.manifests(loaded.io), key=lambda found: found.sequence_number or 0, reverse=True)
+        for manifest in manifests if thorough else manifests[:NEWEST]:
+            path = manifest.manifest_path
             if thorough or path not in known:
-                if found := _damaged_file(loaded, one):
+                if found := _damaged_file(loaded, manifest):
                     return found
                 known.add(path)
     except FileNotFoundError:
         return f"{path} is gone"
     except (EOFError, ValueError) as error:
         return f"{path} is damaged: {error}"
-    known.intersection_update(one.manifest_path for one in manifests)
+    known.intersection_update(manifest.manifest_path for manifest in manifests)
     return None
 
 
@@ -85,20 +85,20 @@ def _size(loaded: Table, file: DataFile) -> int | None:
 
 
 def repeated(loaded: Table, version: int) -> tuple[object, ...] | None:
-    """A key that two rows of a snapshot have, None where none was found.
+    """A key that two rows of a snapshot have, None if none was found.
 
-    All keys of a table of up to `ROWS` rows are compared; of a larger one those near a file that is chosen by chance.
+    All keys of a table of up to `ROWS` rows are compared; of a larger table those near a file that is chosen at random.
     """
     names = [loaded.schema().find_field(number).name for number in sorted(loaded.schema().identifier_field_ids)]
     if not names:  # someone took the identifier from the table
         return None
     tasks = list(_some(loaded, version, names[0]))
-    dead = read_deletes({one.file_path: one for task in tasks for one in task.delete_files}.values())
+    dead = read_deletes({file.file_path: file for task in tasks for file in task.delete_files}.values())
     fields = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
     parts = (alive(read_rows(loaded.metadata, task.file, names), task.file, dead) for task in tasks)
     keys = pa.concat_tables([fields.empty_table(), *(part.cast(fields) for part in parts)])
     if len(names) == 1 and (integers := as_integers(keys.column(0))) is not None:
-        numbers = np.sort(integers.to_numpy())  # seven times faster than to group them, in a fifth of the memory
+        numbers = np.sort(integers.to_numpy())  # seven times faster than grouping, in a fifth of the memory
         twice = numbers[1:][numbers[1:] == numbers[:-1]]
         return (int(twice[0]),) if len(twice) else None
     counts = keys.group_by(names).aggregate([([], "count_all")])
@@ -109,7 +109,7 @@ def repeated(loaded: Table, version: int) -> tuple[object, ...] | None:
 
 
 def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The values as machine integers; None where they cannot be."""
+    """The values as machine integers; None if they are no integers, or too large."""
     if pa.types.is_decimal(values.type) and values.type.scale == 0:  # a BIGINT UNSIGNED
         with suppress(pa.ArrowInvalid):
             values = values.cast(pa.uint64())
@@ -132,7 +132,7 @@ def _some(loaded: Table, version: int, name: str) -> Iterator[FileScanTask]:
 
 
 def _overlap(one: tuple[Any, Any] | None, other: tuple[Any, Any] | None) -> bool:
-    """Whether two files may have the same value; True where that is not known."""
+    """Whether two files may have the same value; True if that is unknown."""
     return one is None or other is None or bool(one[0] <= other[1] and other[0] <= one[1])
 
 

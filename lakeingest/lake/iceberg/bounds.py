@@ -1,8 +1,8 @@
-"""The bounds of long texts and bytes in the statistics of a data file, cut to a length that a manifest can hold.
+"""The bounds of long texts and bytes in the statistics of a data file, truncated to a length that suits a manifest.
 
 Source: Iceberg's table specification, "Data File Fields": a lower bound is at most the least value of the column in the
-file, an upper bound at least the greatest; a bound that is not there excludes nothing. PyIceberg's own cut fails where
-the last character that it keeps is U+D7FF: the code point that follows is half of a surrogate pair, and no text.
+file, an upper bound at least the greatest; a missing bound excludes nothing. PyIceberg's truncation fails if the last
+character is U+D7FF: the next code point is half of a surrogate pair, which is no character.
 """
 
 from collections.abc import Mapping
@@ -19,24 +19,24 @@ _LAST_BYTE = 0xFF
 
 
 def cut_lengths(metadata: TableMetadata) -> dict[int, int]:
-    """By field id the length of a column's bounds, in characters or bytes, where the table has them cut."""
+    """By field id the length of a column's bounds, in characters or bytes, if the table truncates them."""
     plan = compute_statistics_plan(sanitize_column_names(metadata.schema()), metadata.properties)
     return {
-        number: one.mode.length
-        for number, one in plan.items()
-        if one.mode.type is MetricModeTypes.TRUNCATE and one.mode.length is not None
+        number: column.mode.length
+        for number, column in plan.items()
+        if column.mode.type is MetricModeTypes.TRUNCATE and column.mode.length is not None
     }
 
 
 def uncut(metadata: TableMetadata) -> Mapping[str, str]:
-    """The table properties with which a writer leaves these bounds whole: up to the 4 KB that Parquet keeps of them."""
+    """The table properties that make a writer record these bounds in full, up to the 4 KB that Parquet records."""
     written = sanitize_column_names(metadata.schema())
     prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
     return {f"{prefix}.{written.find_column_name(number)}": "full" for number in cut_lengths(metadata)}
 
 
 def cut(file: DataFile, metadata: TableMetadata) -> DataFile:
-    """The file with its bounds cut; an upper bound that has no short form is left out."""
+    """The file with truncated bounds; an upper bound without a short form is left out."""
     for number, length in cut_lengths(metadata).items():
         is_text = isinstance(metadata.schema().find_type(number), StringType)
         if number in file.lower_bounds:
@@ -51,20 +51,20 @@ def cut(file: DataFile, metadata: TableMetadata) -> DataFile:
 
 
 def _above_text(value: str, length: int) -> bytes | None:
-    """The value, or a text of at most so many characters that is greater; None where there is none."""
+    """The value, or a greater text of at most so many characters; None if no such text exists."""
     if len(value) <= length:
         return value.encode()
-    kept = value[:length].rstrip(chr(_LAST))
-    if not kept:
+    head = value[:length].rstrip(chr(_LAST))
+    if not head:
         return None
-    last = ord(kept[-1])
+    last = ord(head[-1])
     following = _AFTER_SURROGATES if last == _BEFORE_SURROGATES else last + 1
-    return (kept[:-1] + chr(following)).encode()
+    return (head[:-1] + chr(following)).encode()
 
 
 def _above_bytes(value: bytes, length: int) -> bytes | None:
-    """The value, or at most so many bytes that are greater; None where there are none."""
+    """The value, or at most so many greater bytes; None if no such bytes exist."""
     if len(value) <= length:
         return value
-    kept = value[:length].rstrip(bytes([_LAST_BYTE]))
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    head = value[:length].rstrip(bytes([_LAST_BYTE]))
+    return head[:-1] + bytes([head[-1] + 1]) if head else None

@@ -1,13 +1,13 @@
-"""Commits to an Iceberg catalog that take effect at most once, whatever becomes of their answers.
+"""Commits to an Iceberg catalog that take effect at most once, even if their answers are lost.
 
-An answer can be lost or late, or be the refusal of a request that a client or a proxy has sent twice. So only the
-table tells whether a commit is there. For that every commit adds a snapshot of its own or moves main, and it asserts
-where each branch that it moves stands (Iceberg's REST specification, "TableRequirement"). Of all copies of such a
-request at most one takes effect. Once a branch has moved without it, none can. It also asserts the table's schema.
+An answer can be lost or late, or refuse a request that a client or a proxy sent twice. So only the table shows whether
+a commit took effect. For this purpose every commit adds a new snapshot or moves main, and it asserts the current
+snapshot of each branch that it moves (Iceberg's REST specification, "TableRequirement"). Of all copies of such a
+request at most one takes effect. Once another commit moved a branch, none can. It also asserts the table's schema.
 
-PyIceberg's own `commit_transaction` is not used. It retries as the table's property `commit.retry.num-retries` says,
-and then builds our changes on what another writer left; after a conflict it deletes manifests, which are live if the
-commit is there after all. Nothing is deleted here.
+PyIceberg's `commit_transaction` is not used. It retries as the table's property `commit.retry.num-retries` says, and
+builds our changes on the commit of another writer. After a conflict it deletes manifests, which are needed if the
+commit took effect after all. Nothing is deleted here.
 """
 
 import random
@@ -36,7 +36,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import CommitUnknown, LakeIngestError
 from lakeingest.lake.refusals import stale
 
-PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds after each try, before the table is asked what became of it
+PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds after each try, before a look at the table
 
 
 def commit(
@@ -45,12 +45,12 @@ def commit(
     load: Callable[[], Table | None],
     rebuild: Callable[[Table], Transaction] | None = None,
 ) -> Mapping[str, int]:
-    """Make one commit; where it has put the branches that it moves.
+    """Make one commit; the answer is the snapshot of each branch that it moved.
 
-    `load` answers the table as it is now, None where there is none. `rebuild` prepares the same commit for it; it is
-    called when someone else committed in between but moved none of our branches.
-    StaleWriter: the commit is not there and never will be. CommitUnknown: nobody knows yet. Errors of the file system
-    and of the database pass as they are; the commit is not there then.
+    `load` answers the current table, None if it does not exist. `rebuild` prepares the same commit on it, after someone
+    else committed but moved none of our branches.
+    StaleWriter: the commit did not take effect and never will. CommitUnknown: this is unknown. Errors of the file
+    system and of the database pass unchanged; then the commit did not take effect.
     """
     requests = [_Request.of(transaction)]
     landed: list[_Request] = []
@@ -74,7 +74,7 @@ def commit(
 
 
 def until_known(table: TableId, send: Callable[[], object], is_done: Callable[[], bool]) -> None:
-    """Send a request, again and with pauses, until it is answered well or `is_done`.
+    """Send a request, repeatedly and with pauses, until it succeeds or `is_done`.
 
     `is_done` raises an error of ours when the request can no longer take effect. Raises as `commit` does.
     """
@@ -82,31 +82,31 @@ def until_known(table: TableId, send: Callable[[], object], is_done: Callable[[]
     for pause in PAUSES:
         try:
             send()
-        except Exception as failed:  # noqa: BLE001 - whatever it says, only the catalog knows
+        except Exception as failed:  # noqa: BLE001 - only the catalog knows what happened
             error = failed
         else:
             return
-        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - two writers should not wait alike
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - two writers should not wait equally long
         try:
             if is_done():
                 return
         except LakeIngestError:
             raise
-        except Exception as failed:  # noqa: BLE001 - then it is asked after the next try
+        except Exception as failed:  # noqa: BLE001 - the next try is followed by another look
             error = failed
         if _is_final(error):
             raise error
     raise CommitUnknown(
-        f"{table}: a commit was sent {len(PAUSES)} times and it is not known whether it is there"
+        f"{table}: a commit was sent {len(PAUSES)} times and it is not known whether it took effect"
         f" ({type(error).__name__}: {' '.join(str(error).split())}); run the same command again"
     ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What is sent to the catalog, and how to recognise its effect.
+    """A request to the catalog, and how to recognise its effect.
 
-    `branches`: where those stand then that it moves.
+    `branches`: the snapshot of each branch that the request moves.
     """
 
     table: Table
@@ -119,39 +119,39 @@ class _Request:
     @classmethod
     def of(cls, transaction: Transaction) -> "_Request":
         """The request of a transaction, which is not used after that."""
-        table, updates = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg sends them itself only
+        table, updates = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way to them
         transaction._failed = True  # noqa: SLF001 - so it refuses to do that
         branches = {one.ref_name: one.snapshot_id for one in updates if isinstance(one, SetSnapshotRefUpdate)}
         creates = isinstance(transaction, CreateTableTransaction)
         added = frozenset(one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate))
         if not added and branches.keys() != {MAIN_BRANCH}:
-            raise ValueError("a commit cannot be recognised that neither adds a snapshot nor moves main")
+            raise ValueError("a commit must add a snapshot or move main, to be recognised")
         touched = branches.keys() | {one.ref_name for one in updates if isinstance(one, RemoveSnapshotRefUpdate)}
         asserted: tuple[TableRequirement, ...] = (AssertCreate(),)
         if not creates:
-            # of each kind PyIceberg keeps one only, so of several branches the first
+            # PyIceberg has only one requirement of each kind: of several branches only the first
             others = (one for one in transaction._requirements if not isinstance(one, AssertRefSnapshotId))  # noqa: SLF001
             places = (_stands(one, _place(table.metadata, one)) for one in sorted(touched))
             asserted = (*others, *places, *_defined(table.metadata))
         return cls(table, updates, asserted, added, branches, creates)
 
     def send(self) -> None:
-        """Once; an error tells nothing of what became of it."""
+        """Send the request once; an error does not mean that it had no effect."""
         self.table.catalog.commit_table(self.table, self.requirements, self.updates)
 
     def is_in(self, metadata: TableMetadata) -> bool:
-        """Whether it has taken effect: its snapshots are there, or main was moved as it says."""
+        """Whether the request took effect: its snapshots exist, or main was moved to its snapshot."""
         if metadata.table_uuid != self.table.metadata.table_uuid:
             return False
         if self.snapshots:
             return all(metadata.snapshot_by_id(one) is not None for one in self.snapshots)
-        # main alone; it may have gone on since, then the log tells that it was there
+        # it moves main alone, which may have moved on since: the log names the snapshot then
         target, logs = self.branches[MAIN_BRANCH], (metadata.snapshot_log, self.table.metadata.snapshot_log)
         now, before = (sum(entry.snapshot_id == target for entry in log) for log in logs)
         return now > before or _place(metadata, MAIN_BRANCH) == target
 
     def can_land(self, found: Table | None) -> bool:
-        """Whether a copy of it, which may still be under way, could take effect on the table as it was found."""
+        """Whether a delayed copy of the request could still take effect on the table as it was found."""
         if self.creates or found is None:
             return self.creates and found is None
         base = self.table.metadata
@@ -160,12 +160,12 @@ class _Request:
         return unmoved and found.metadata.table_uuid == base.table_uuid
 
     def is_based_on(self, found: Table) -> bool:
-        """Whether nobody committed since it was prepared."""
+        """Whether nobody committed since the request was prepared."""
         return (found.name(), found.metadata_location) == (self.table.name(), self.table.metadata_location)
 
 
 def _defined(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """It is this table, and defined as it is: its files were written for that."""
+    """Assert the table and its definition, which the files were written for."""
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
@@ -182,9 +182,9 @@ def _place(metadata: TableMetadata, branch: str) -> int | None:
 
 
 def _is_final(error: Exception | None) -> bool:
-    """Whether it is the answer of a file system or a database of transactions, so that nothing is under way."""
+    """Whether a file system or a transactional database answered, so that no request is delayed."""
     if isinstance(error, DBAPIError):
         return not error.connection_invalidated
     if isinstance(error, ConnectionError | TimeoutError):
         return False
-    return isinstance(error, OSError) and error.errno is not None  # those of clients of HTTP have no number
+    return isinstance(error, OSError) and error.errno is not None  # errors of HTTP clients have no number

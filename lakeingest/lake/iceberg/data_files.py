@@ -1,7 +1,7 @@
-"""The Parquet files of an Iceberg table: rows, and positions of rows that are deleted.
+"""The Parquet files of an Iceberg table: rows, and positions of deleted rows.
 
-Source: Iceberg's table specification, "Position Delete Files". Every call that writes names its own files, so a retried
-or speculative task harms nobody; they are durable when it returns, and part of no table until a commit has them.
+Source: Iceberg's table specification, "Position Delete Files". Each call writes new files, so retried and
+speculative tasks are harmless. The files are durable when the call returns, and part of no table until a commit.
 """
 
 import struct
@@ -28,7 +28,7 @@ from lakeingest.lake.iceberg.bounds import cut, uncut
 from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.projection import projected
 
-Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, in order
+Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, ascending
 
 _PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _SCHEMA = pa.schema(
@@ -41,7 +41,7 @@ _SCHEMA = pa.schema(
 
 def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
     """Files with the table's field ids and statistics."""
-    if not rows.num_rows:  # PyIceberg divides by their number
+    if not rows.num_rows:  # PyIceberg divides by the number of rows
         return []
     target = metadata.schema().as_arrow()
     columns = [rows[field.name].cast(field.type) for field in target]
@@ -52,16 +52,16 @@ def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
 
 
 def read_rows(metadata: TableMetadata, file: DataFile, names: Sequence[str]) -> pa.Table:
-    """These columns of all rows of a file, the deleted ones too, with the table's types, whoever wrote the file.
+    """These columns of all rows of a file, also of deleted rows, with the table's types, whoever wrote the file.
 
-    StateUnreadable where it is damaged, ForeignWrite where it is no Parquet file.
+    StateUnreadable when it is damaged, ForeignWrite when it is no Parquet file.
     """
     with _opened(file) as parquet:
         return projected(metadata.schema(), parquet, names)
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column in a file; None where one of them is not recorded."""
+    """The least and the greatest value of a column in a file; None if one of them is not recorded."""
     least, greatest = ((ends or {}).get(field.field_id) for ends in (file.lower_bounds, file.upper_bounds))
     if least is None or greatest is None:
         return None
@@ -69,7 +69,7 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 
 def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFile]:
-    """One file of deletes, or none; readers pass it over by its bounds."""
+    """One file of deletes, or none; its bounds let readers skip it."""
     paths = sorted(path for path, rows in positions.items() if len(rows))
     if not paths:
         return []
@@ -112,7 +112,7 @@ def read_deletes(files: Iterable[DataFile]) -> Positions:
 
 
 def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
-    """The positions in one file of deletes; PyIceberg looks through all of them for each path, which takes a second."""
+    """The positions in one file of deletes; PyIceberg searches all of them for each path, which takes a second."""
     with _opened(file, read_dictionary=["file_path"]) as parquet:
         read = parquet.read(_SCHEMA.names)
     if not read.num_rows:
@@ -127,7 +127,7 @@ def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
 
 @contextmanager
 def _opened(file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """StateUnreadable where the file is damaged, ForeignWrite where it is no Parquet file."""
+    """StateUnreadable when the file is damaged, ForeignWrite when it is no Parquet file."""
     if file.file_format is not FileFormat.PARQUET:
         raise ForeignWrite(
             f"{file.file_path}: someone else wrote this file as {file.file_format.value}; set write.format.default of"
@@ -136,17 +136,17 @@ def _opened(file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.
     with (
         parsed(file.file_path),
         PyArrowFileIO().new_input(file.file_path).open() as opened,
-        # microseconds: what others write as INT96 can lie beyond what nanoseconds hold
+        # microseconds: INT96 values of other writers can be out of the range of nanoseconds
         pq.ParquetFile(opened, read_dictionary=list(read_dictionary), coerce_int96_timestamp_unit="us") as parquet,
     ):
         yield parquet
 
 
 def alive(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
-    """Of all rows of a file those that are not deleted; StateUnreadable where one is that it does not have."""
+    """The rows of a file that are not deleted; StateUnreadable when a row is deleted that the file does not have."""
     gone = dead.get(file.file_path, np.zeros(0, np.int64))
     if len(gone) and not 0 <= gone[0] <= gone[-1] < rows.num_rows:
-        raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and one of number {gone[-1]} is deleted")
+        raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and row {gone[-1]} is deleted")
     mask = np.ones(rows.num_rows, bool)
     mask[gone] = False
     return rows.filter(pa.array(mask))

@@ -1,11 +1,11 @@
-"""Old snapshots of an Iceberg table are removed, and then the files that only they refer to.
+"""Expiry: old snapshots of an Iceberg table are removed, and then the files that only they refer to.
 
-A commit of ours that follows removes them from the metadata, so this takes no commit of its own. What is removed: our
-staging commits that main has passed, and published snapshots that `target.history` no longer keeps. A snapshot that a
-branch or a tag refers to is never removed, nor one that someone else made and that main never was.
+Our next commit removes them from the metadata, so expiry needs no separate commit. It removes our staging commits that
+main has passed, and published snapshots that `target.history` no longer retains. It never removes a snapshot that a
+branch or a tag refers to, nor a snapshot of someone else that main never pointed to.
 
-Files are deleted once that commit has landed, manifest lists last. The table property `lakeingest.expired` names these
-lists, so that a removal that was interrupted is finished by the next one.
+Files are deleted after that commit, manifest lists last. The table property `lakeingest.expired` names these lists, so
+the next removal finishes one that was interrupted.
 """
 
 import json
@@ -27,21 +27,21 @@ from lakeingest.lake.iceberg.history import STAGING, is_marked
 
 EXPIRED = "lakeingest.expired"  # table property: the snapshots that the last removal took out
 _VERSIONS, _DELETES = "write.metadata.previous-versions-max", "write.metadata.delete-after-commit.enabled"
-_LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # of metadata.json, which each commit writes anew
-WORTH = 16  # snapshots that are removed at once: for each removal the manifests of the oldest that stays are read
-AT_ONCE = 64  # at most, so that no commit takes seconds longer than the others
+_LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # of metadata.json, which each commit writes again
+WORTH = 16  # least number of snapshots to remove: each removal reads the manifests of the oldest snapshot that stays
+AT_ONCE = 64  # most snapshots to remove, so that no commit takes seconds longer than others
 _NAMED = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manifest-list")
-MOST = 2_000  # published snapshots that are kept: each makes every later commit slower
+MOST = 2_000  # published snapshots that are retained: each makes every later commit slower
 
 
 class AssertUnreferenced(ValidatableTableRequirement):
-    """No branch and no tag refers to these snapshots: someone may have made one since the table was loaded."""
+    """No branch and no tag refers to these snapshots; someone may have created one since the table was loaded."""
 
     type: Literal["assert-unreferenced"] = "assert-unreferenced"
     snapshot_ids: frozenset[int]
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
-        """CommitFailedException where one does."""
+        """CommitFailedException if one does."""
         refs = {} if base_metadata is None else base_metadata.refs
         for name, ref in refs.items():
             if ref.snapshot_id in self.snapshot_ids:
@@ -49,12 +49,12 @@ class AssertUnreferenced(ValidatableTableRequirement):
 
 
 def limits(properties: Mapping[str, str]) -> dict[str, str]:
-    """The limits of metadata.json that a table with these properties lacks, as one of an older release does."""
+    """The limits of metadata.json that a table with these properties lacks, such as a table of an older release."""
     return {name: value for name, value in _LIMITS.items() if name not in properties}
 
 
 def trim(loaded: Table) -> None:
-    """Delete the versions of metadata.json that have left the log of a table by a commit that was built on it."""
+    """Delete the versions of metadata.json that a commit on this table has removed from its log."""
     properties = {**_LIMITS, **loaded.properties}
     if properties[_DELETES].lower() != "true":
         return
@@ -64,17 +64,17 @@ def trim(loaded: Table) -> None:
     delete(loaded.io, [entry.metadata_file for entry in gone])
 
 
-def expire(transaction: Transaction, loaded: Table, history: History) -> int:
-    """Let this commit remove the snapshots that are due, oldest first; how many, and 0 where it is not worth it yet.
+def expire(transaction: Transaction, loaded: Table, history: History, *, all_due: bool = False) -> int:
+    """Let this commit remove the snapshots that are due, oldest first; their number, 0 if they are too few.
 
-    `sweep` deletes their files once the commit has landed.
+    With `all_due` the commit removes every snapshot that is due. `sweep` deletes their files after the commit.
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
-    gone = due(loaded.metadata, history, int(time.time() * 1000))
-    if len(gone) < WORTH:
+    gone = due_now(loaded, history)
+    if len(gone) < (1 if all_due else WORTH):
         return 0
-    gone = gone[:AT_ONCE]
+    gone = gone if all_due else gone[:AT_ONCE]
     ids = frozenset(one.snapshot_id for one in gone)
     named = [
         [one.snapshot_id, one.parent_snapshot_id, one.sequence_number, one.manifest_list]
@@ -87,66 +87,73 @@ def expire(transaction: Transaction, loaded: Table, history: History) -> int:
     return len(gone)
 
 
+def due_now(loaded: Table, history: History) -> list[Snapshot]:
+    """The snapshots that nobody needs now, oldest first."""
+    return due(loaded.metadata, history, int(time.time() * 1000))
+
+
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     """The snapshots that nobody needs at this time (milliseconds since 1970), oldest first."""
-    there = {one.snapshot_id: one for one in metadata.snapshots}
-    published = _kept(metadata, history, now)
+    known = {one.snapshot_id: one for one in metadata.snapshots}
+    published = _retained(metadata, history, now)
     needed = published | {ref.snapshot_id for ref in metadata.refs.values()}
     for number in list(needed):
-        needed |= _origin(number, there)
-    # from staging back to the oldest of ours that readers can roll main back to: staging stays as far as it is then
-    staged = list(_line(metadata.refs[STAGING].snapshot_id, there))
-    kept = [place for place, one in enumerate(staged) if one.snapshot_id in published and is_marked(one)]
-    needed |= {one.snapshot_id for one in staged[: max(kept, default=0) + 1]}
+        needed |= _origin(number, known)
+    # if readers roll main back to our oldest commit, staging must still continue from it
+    staged = list(_line(metadata.refs[STAGING].snapshot_id, known))
+    recent = [place for place, one in enumerate(staged) if one.snapshot_id in published and is_marked(one)]
+    needed |= {one.snapshot_id for one in staged[: max(recent, default=0) + 1]}
     seen = {entry.snapshot_id for entry in metadata.snapshot_log}
     ours = (one for one in metadata.snapshots if is_marked(one) or one.snapshot_id in seen)
     return sorted((one for one in ours if one.snapshot_id not in needed), key=_number)
 
 
-def _kept(metadata: TableMetadata, history: History, now: int) -> set[int]:
-    """The published snapshots that are kept: a snapshot's age counts from when readers no longer saw it."""
+def _retained(metadata: TableMetadata, history: History, now: int) -> set[int]:
+    """The published snapshots that are retained; a snapshot's age counts from when the next one replaced it."""
     oldest = now - history.keep.total_seconds() * 1000
-    kept: set[int] = set()
+    recent: set[int] = set()
     until = now
     for entry in reversed(metadata.snapshot_log):
-        if len(kept) >= MOST or (len(kept) >= history.least and until < oldest):
+        if len(recent) >= MOST or (len(recent) >= history.least and until < oldest):
             break
-        kept.add(entry.snapshot_id)
+        recent.add(entry.snapshot_id)
         until = entry.timestamp_ms
-    return kept
+    return recent
 
 
-def _origin(number: int, there: Mapping[int, Snapshot]) -> set[int]:
-    """The snapshot, and those below it down to a commit of ours: what someone's compactions were made of."""
+def _origin(number: int, known: Mapping[int, Snapshot]) -> set[int]:
+    """The snapshot and its ancestors down to a commit of ours, which someone else compacted."""
     found = set()
-    for one in _line(number, there):
+    for one in _line(number, known):
         found.add(one.snapshot_id)
         if is_marked(one):
             break
     return found
 
 
-def _line(number: int | None, there: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
-    """The snapshot and its ancestors, as far as they are known."""
-    while number is not None and (one := there.get(number)) is not None:
+def _line(number: int | None, known: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
+    """The snapshot and its known ancestors."""
+    while number is not None and (one := known.get(number)) is not None:
         yield one
         number = one.parent_snapshot_id
 
 
 def unfinished(loaded: Table) -> list[Snapshot]:
-    """The snapshots that were removed last and of which files may be left, because their manifest lists are."""
-    kept = {one.snapshot_id for one in loaded.metadata.snapshots}
+    """The snapshots that were removed last and may have left files, because their manifest lists still exist."""
+    remaining = {one.snapshot_id for one in loaded.metadata.snapshots}
     named = (dict(zip(_NAMED, one, strict=True)) for one in json.loads(loaded.properties.get(EXPIRED, "[]")))
     snapshots = (Snapshot.model_validate(one) for one in named)
-    return [one for one in snapshots if one.snapshot_id not in kept and loaded.io.new_input(one.manifest_list).exists()]
+    return [
+        one for one in snapshots if one.snapshot_id not in remaining and loaded.io.new_input(one.manifest_list).exists()
+    ]
 
 
 def sweep(loaded: Table) -> None:
     """Delete the files that only removed snapshots refer to; the table was loaded after they were removed.
 
-    What cannot be read or deleted is left, and tried again by the next removal.
+    What cannot be read or deleted stays until the next removal.
     """
-    if loaded.properties.get("gc.enabled", "true").lower() == "false":  # others use its files
+    if loaded.properties.get("gc.enabled", "true").lower() == "false":  # other tables use its files
         return
     with suppress(OSError, ValueError):
         gone = unfinished(loaded)
@@ -154,7 +161,7 @@ def sweep(loaded: Table) -> None:
 
 
 def delete(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete files that nothing refers to, in this order, as far as that succeeds."""
+    """Delete files that nothing refers to, in this order, up to the first failure."""
     with suppress(OSError):
         for path in paths:
             with suppress(FileNotFoundError):
@@ -162,47 +169,47 @@ def delete(io: FileIO, paths: Iterable[str]) -> None:
 
 
 def _unneeded(loaded: Table, gone: Sequence[Snapshot]) -> list[str]:
-    """The files of rows and of deletes that no snapshot needs any more, and then the manifests."""
+    """The files of rows and of deletes that no snapshot needs any more, then the manifests."""
     listed = [{one.manifest_path: one for one in _manifests(snapshot, loaded.io)} for snapshot in gone]
-    there = {
+    remaining = {
         one.manifest_path: one
-        for snapshot in _witnesses(loaded.metadata, gone)
+        for snapshot in _snapshots_with_needed_files(loaded.metadata, gone)
         for one in snapshot.manifests(loaded.io)
     }
-    manifests = {path: one for manifests in listed for path, one in manifests.items() if path not in there}
+    manifests = {path: one for manifests in listed for path, one in manifests.items() if path not in remaining}
     files = {path for one in manifests.values() for path in _files(one, loaded.io, missing=True)}
-    # a file is in one manifest of a snapshot: a manifest that all of them have holds none of these files
+    # a file is in one manifest of a snapshot: a manifest of all removed snapshots has none of these files
     in_all = set[str].intersection(*map(set, listed)) if listed else set()
-    for path, one in there.items():
+    for path, one in remaining.items():
         if path not in in_all:
             files.difference_update(_files(one, loaded.io))
     return [*files, *manifests]
 
 
-def _witnesses(metadata: TableMetadata, gone: Sequence[Snapshot]) -> list[Snapshot]:
-    """The snapshots that have every file which is in one of the removed ones and still needed.
+def _snapshots_with_needed_files(metadata: TableMetadata, gone: Sequence[Snapshot]) -> list[Snapshot]:
+    """The remaining snapshots that together have every file of the removed ones that is still needed.
 
-    A file is added once, and gone for good where it is gone. So what a removed snapshot shares with one that stays was
-    added at or before the first of its line that stays, and that has it; or it was added by a snapshot that stays and
-    from which the removed one descends: the nearest such one has it. Where the line of descent is not known any more,
-    each older snapshot is asked. Someone else may have added a file of ours once more, so theirs are all asked.
+    A file is added once, and once removed it never returns. So a file that a removed snapshot shares with a remaining
+    one is in the first remaining snapshot of that line of descent, or in the nearest remaining ancestor of the removed
+    snapshot. If the line of descent is unknown, all older snapshots are included. Someone else may have added a file of
+    ours again, so all snapshots of others are included.
     """
-    kept = {one.snapshot_id: one for one in metadata.snapshots}
+    remaining = {one.snapshot_id: one for one in metadata.snapshots}
     parents = {one.snapshot_id: one.parent_snapshot_id for one in gone}
-    found = {one.snapshot_id for one in kept.values() if one.parent_snapshot_id not in kept}
+    found = {one.snapshot_id for one in remaining.values() if one.parent_snapshot_id not in remaining}
     found |= {ref.snapshot_id for ref in metadata.refs.values()}
-    found |= {one.snapshot_id for one in kept.values() if not is_marked(one)}
+    found |= {one.snapshot_id for one in remaining.values() if not is_marked(one)}
     for snapshot in gone:
         parent = snapshot.parent_snapshot_id
         while parent in parents:
             parent = parents[parent]
-        older = (one.snapshot_id for one in kept.values() if _number(one) < _number(snapshot))
-        found |= {parent} if parent in kept else set(older)
-    return [kept[number] for number in found if number in kept]
+        older = (one.snapshot_id for one in remaining.values() if _number(one) < _number(snapshot))
+        found |= {parent} if parent in remaining else set(older)
+    return [remaining[number] for number in found if number in remaining]
 
 
 def _manifests(snapshot: Snapshot, io: FileIO) -> list[ManifestFile]:
-    """None where the list is gone, and with it what it referred to."""
+    """The manifests of a snapshot; none if its manifest list was deleted, because its files were deleted before."""
     try:
         return snapshot.manifests(io)
     except FileNotFoundError:
@@ -210,7 +217,7 @@ def _manifests(snapshot: Snapshot, io: FileIO) -> list[ManifestFile]:
 
 
 def _files(manifest: ManifestFile, io: FileIO, *, missing: bool = False) -> Iterator[str]:
-    """The files that a manifest has; none where it may be `missing`, because it was deleted after them."""
+    """The files of a manifest; none if it is gone and may be `missing`, because its files were deleted before."""
     try:
         yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io))
     except FileNotFoundError:

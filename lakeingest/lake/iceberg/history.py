@@ -1,7 +1,7 @@
-"""What the snapshots of an Iceberg table tell: which are ours, where staging stands, what readers see.
+"""The snapshots of an Iceberg table: which are ours, which one staging is at, and what readers see.
 
-A commit of ours is *marked*: its summary carries the progress. On main only a compaction of someone else may stand
-above one, which by its kind (`replace`) changes no row.
+A commit of ours is *marked*: its summary carries the progress. On main only a compaction of someone else may follow it,
+which by its kind (`replace`) changes no row.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.errors import MainMoved, StaleWriter, StateUnreadable
 from lakeingest.lake.marks import BUILDING, PROGRESS, parse_progress
-from lakeingest.lake.refusals import foreign_write
+from lakeingest.lake.refusals import foreign_write, published_by_another
 from lakeingest.lake.target import Staged
 
 MAIN = "main"
@@ -23,11 +23,10 @@ STAGING = "lakeingest"  # the branch
 
 
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
-    """Where the table is to be gone on from; None where all progress of a table that nobody has seen yet is gone.
+    """Where a run continues; None if an unpublished table has lost all its progress.
 
-    That is the newest marked commit of staging, iff what readers see is in its history. Else staging was built on
-    what they no longer see, or someone removed the branch: it is what they do see, with the progress of our commit that
-    this comes from.
+    It is the newest marked commit of staging if its history contains what readers see. Otherwise staging was built on
+    another commit, or someone removed the branch: then it is what readers see, with the progress of our commit below.
     """
     main, published = tip(loaded, MAIN).snapshot_id, published_snapshot(loaded)
     branch = loaded.metadata.snapshot_by_name(STAGING)
@@ -41,9 +40,9 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
 
 
 def source_of(table: TableId, loaded: Table) -> Snapshot:
-    """The commit of ours whose rows readers see: main itself, or what compactions on it were made of.
+    """The commit of ours whose rows readers see: main itself, or the commit below compactions of others.
 
-    ForeignWrite when anything else stands above it.
+    ForeignWrite when anything else follows it.
     """
     for snapshot, _ in lineage(loaded, tip(loaded, MAIN)):
         if is_marked(snapshot):
@@ -56,10 +55,10 @@ def source_of(table: TableId, loaded: Table) -> Snapshot:
 
 
 def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, TableMetadata]]:
-    """A snapshot and all that it was made from, each with the table's metadata that has it.
+    """A snapshot and its ancestors, each with the table metadata that has it.
 
-    Someone may have expired the one below a compaction. It is looked up by its id in the older metadata files that the
-    table still lists: a snapshot never changes. The lineage ends where it is in none of them.
+    Someone may have expired the snapshot below a compaction. It is looked up by its id in the older metadata files that
+    the table still lists, because a snapshot never changes. The lineage ends at a snapshot that none of them has.
     """
     yield snapshot, loaded.metadata
     known, older = loaded.metadata, _older(loaded)
@@ -75,7 +74,7 @@ def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, Table
 
 
 def _older(loaded: Table) -> Iterator[TableMetadata]:
-    """The metadata files before the current one, the newest first, as far as they are there."""
+    """The existing metadata files before the current one, the newest first."""
     for entry in reversed(loaded.metadata.metadata_log):
         file = loaded.io.new_input(entry.metadata_file)
         if file.exists():
@@ -85,7 +84,7 @@ def _older(loaded: Table) -> Iterator[TableMetadata]:
 
 
 def published_snapshot(loaded: Table) -> int | None:
-    """The snapshot that readers see, whoever made it; None for the empty first one of a table that is being built."""
+    """The snapshot that readers see, whoever made it; None for the empty first snapshot of an unpublished table."""
     main = tip(loaded, MAIN)
     building = loaded.name()[-1].endswith(BUILDING)
     first = building and main.parent_snapshot_id is None and not is_marked(main)
@@ -93,7 +92,7 @@ def published_snapshot(loaded: Table) -> int | None:
 
 
 def tip(loaded: Table, branch: str) -> Snapshot:
-    """The last snapshot of a branch; StaleWriter where someone has removed staging meanwhile."""
+    """The last snapshot of a branch; StaleWriter when someone removed staging meanwhile."""
     snapshot = loaded.metadata.snapshot_by_name(branch)
     if snapshot is None and branch == STAGING:
         raise StaleWriter(f"{'.'.join(loaded.name())}: someone removed its branch {branch}; run the same command again")
@@ -103,11 +102,21 @@ def tip(loaded: Table, branch: str) -> Snapshot:
 
 
 def is_marked(snapshot: Snapshot | None) -> bool:
-    """Whether there is such a commit and it carries our progress."""
+    """Whether the commit exists and carries our progress."""
     return snapshot is not None and snapshot.summary is not None and PROGRESS in snapshot.summary.additional_properties
 
 
 def progress_of(table: TableId, snapshot: Snapshot) -> Progress:
-    """What a marked commit carries; StateUnreadable when it is none."""
+    """The progress of a marked commit; StateUnreadable when it is damaged."""
     assert snapshot.summary is not None  # noqa: S101 - it is marked
     return parse_progress(table, f"snapshot {snapshot.snapshot_id}", snapshot.summary.additional_properties[PROGRESS])
+
+
+def assert_unmoved(loaded: Table, staged: Staged) -> None:
+    """Readers see what they saw when the table was loaded; else by whose doing they do not."""
+    table = staged.progress.table
+    if published_snapshot(loaded) == staged.published:
+        return
+    if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
+        raise published_by_another(table)
+    raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")

@@ -1,4 +1,4 @@
-"""Commits of ours on the staging branch: each carries the complete progress, and the name of what it builds on."""
+"""Our commits on the staging branch: each carries the complete progress and the id of its base."""
 
 import uuid
 
@@ -14,16 +14,16 @@ from lakeingest.lake.refusals import stale
 
 
 def mark(transaction: Transaction, progress: Progress, base: int, changes: FileChanges = NO_FILES) -> None:
-    """Append a marked commit to staging; it is there when the transaction is committed."""
+    """Append a marked commit to staging; it takes effect with the transaction."""
     marks = {**progress_marks(progress, base), "lakeingest.commit": uuid.uuid4().hex}
     RowDelta(transaction, transaction._table.io, STAGING, marks, changes).commit()  # noqa: SLF001 - as PyIceberg does
 
 
 def reset(table: TableId, loaded: Table) -> Transaction:
-    """Let staging stand where the table is to be gone on from.
+    """Set staging to the commit at which a run continues.
 
-    That is always a new commit. Were the branch moved back to an old one, a late copy of the commit that came after it
-    would find the branch where it asserts it, and take effect.
+    This is always a new commit. If the branch moved back to an old one, a delayed copy of the next commit would find
+    the branch as it asserts, and take effect.
     """
     staged, transaction = resume_point(table, loaded), loaded.transaction()
     if staged is None:

@@ -1,7 +1,7 @@
-"""What changes replace in an Iceberg table: rows are found by their keys alone, and deleted by their position.
+"""Merges into an Iceberg table: old rows are found by their keys alone, and deleted by their position.
 
-Only data files whose bounds admit one of the keys are read, and of those only the key's columns. What an executor
-writes is pickled DataFiles, and how many keys they are of.
+Only data files whose bounds include one of the keys are read, and of those only the key's columns. An executor answers
+pickled DataFiles, and how many keys it inserted, updated and deleted.
 """
 
 import pickle
@@ -44,15 +44,15 @@ class IcebergMerger:
     keeps_deletes: bool = False
 
     def replace(self, changes: pa.Table) -> bytes:
-        """Position deletes of the rows that have these keys; each key has one row at most."""
+        """Position deletes of the rows with these keys; each key has at most one row."""
         with storage_errors(self.metadata.location):
             places, numbers = self._find(changes)
             gone = changes[DELETED].to_numpy()
-            there = np.zeros(len(gone), bool)
-            there[numbers] = True
-            if there.sum() != len(numbers):
+            is_present = np.zeros(len(gone), bool)
+            is_present[numbers] = True
+            if is_present.sum() != len(numbers):
                 raise StateUnreadable(f"{self.metadata.location} has a key twice; drop the table to copy it again")
-            effects = Effects(*(int(one.sum()) for one in (~gone & ~there, ~gone & there, gone & there)))
+            effects = Effects(*(int(one.sum()) for one in (~gone & ~is_present, ~gone & is_present, gone & is_present)))
             return pickle.dumps((write_deletes(self.metadata, places), effects))
 
     def write(self, rows: pa.Table) -> bytes:
@@ -60,9 +60,9 @@ class IcebergMerger:
         return pickle.dumps((write_rows(self.metadata, rows), Effects(0, 0, 0)))
 
     def _find(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
-        """Where the rows with these keys stand, and the numbers of their changes."""
+        """The positions of the rows with these keys, and the numbers of their changes."""
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
-        dead = read_deletes({one.file_path: one for task in self.files for one in task.delete_files}.values())
+        dead = read_deletes({file.file_path: file for task in self.files for file in task.delete_files}.values())
         places: dict[str, np.ndarray] = {}
         numbers = [np.zeros(0, np.int64)]
         for task in self.files:
@@ -79,7 +79,7 @@ class IcebergMerger:
         return places, np.concatenate(numbers)
 
     def _may_hold(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
-        """Which changes are of a key between the least and the greatest of the file."""
+        """Which changes have a key between the bounds of the file."""
         field = self.metadata.schema().find_field(self.key[0])
         column = changes[self.key[0]]
         bounds = bounds_of(file, field)
@@ -90,7 +90,7 @@ class IcebergMerger:
 
 
 def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
-    """The data files of a snapshot that may have rows whose value of this column is within the bounds."""
+    """The data files of a snapshot that may have rows with a value of this column within the bounds."""
     scan = loaded.scan(snapshot_id=version)
     if bounds is not None:
         least, greatest = (Decimal(end) if type(end) is int else end for end in bounds)
@@ -99,7 +99,18 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
 
 
 def files_and_effects(merged: Iterable[bytes]) -> tuple[list[DataFile], Effects]:
-    """What mergers have written: all files, and all effects."""
+    """All files that mergers have written, and the sum of their effects."""
     parts = [pickle.loads(one) for one in merged]  # noqa: S301 - written by our own executors
     counts = [(one.inserted, one.updated, one.deleted) for _, one in parts]
     return [file for files, _ in parts for file in files], Effects(*map(sum, zip(*counts, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergWriter:
+    """Writes Parquet files with the table's field ids and statistics."""
+
+    metadata: TableMetadata
+
+    def write(self, rows: pa.Table) -> bytes:
+        """Pickled DataFiles."""
+        return pickle.dumps(write_rows(self.metadata, rows))

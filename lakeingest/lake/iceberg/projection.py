@@ -1,7 +1,7 @@
-"""Columns of a data file as the table has them: found by their field ids, with the table's types.
+"""Column projection: columns of a data file by their field ids, with the types of the table.
 
-Source: Iceberg's table specification, "Column Projection" and "Parquet". Who writes a file chooses the order of its
-columns, their names and how a type is stored: others have `string` for our `large_string`, dictionaries, or INT96.
+Source: Iceberg's table specification, "Column Projection" and "Parquet". The writer of a file chooses the order of
+its columns, their names and how a type is stored: others use `string` for our `large_string`, dictionaries, or INT96.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,23 +18,23 @@ _TEXTS = (
 
 
 class NotProjectable(ValueError):
-    """The file does not hold what the table says that it holds."""
+    """The file does not have the columns of the table."""
 
 
 def projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    """These columns of the table's schema, of all rows of a file, in this order; one that it lacks is null.
+    """These columns of the table's schema, of all rows of a file, in this order; a missing column is null.
 
-    NotProjectable when a required column is missing, or when the file has no field ids; an error of PyArrow's for a
-    value that the table's type cannot hold.
+    NotProjectable when a required column is missing, or when the file has no field ids; an error of PyArrow for a
+    value that does not fit the table's type.
     """
-    there = _by_id(parquet.schema_arrow)
+    names_by_id = _by_id(parquet.schema_arrow)
     targets = schema.as_arrow()
     wanted = [(schema.find_field(name), targets.field(name)) for name in names]
-    read = parquet.read([there[field.field_id] for field, _ in wanted if field.field_id in there])
+    read = parquet.read([names_by_id[field.field_id] for field, _ in wanted if field.field_id in names_by_id])
     columns = []
     for field, target in wanted:
-        if field.field_id in there:
-            columns.append(_cast(read[there[field.field_id]], target.type))
+        if field.field_id in names_by_id:
+            columns.append(_cast(read[names_by_id[field.field_id]], target.type))
         elif field.required:
             raise NotProjectable(f"it lacks the required column {field.name} (field id {field.field_id})")
         else:
@@ -46,7 +46,7 @@ def _by_id(schema: pa.Schema) -> Mapping[int, str]:
     """The names of a file's columns by their field ids."""
     found = {int(field.metadata[_FIELD_ID]): field.name for field in schema if _FIELD_ID in (field.metadata or {})}
     if not found or len(set(schema.names)) != len(schema.names):
-        raise NotProjectable("its columns have no field ids, or two have one name")
+        raise NotProjectable("its columns have no field ids, or two columns have the same name")
     return found
 
 
@@ -55,11 +55,11 @@ def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
         column = column.cast(column.type.value_type)
     if column.type == target:
         return column
-    if _is_text(column.type) != _is_text(target):  # Arrow would read numbers out of texts
+    if _is_text(column.type) != _is_text(target):  # Arrow would parse numbers from texts
         raise NotProjectable(f"it has {column.type} for {target}")
     return column.cast(target)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether it has texts or bytes, which Parquet tells apart only by a note."""
+    """Whether values are texts or bytes, which Parquet distinguishes only by an annotation."""
     return any(is_such(kind) for is_such in _TEXTS)

@@ -1,7 +1,7 @@
-"""Going back to the newest state of a table whose files are whole, after a loss of files.
+"""Recovery: after a loss of files, a table goes back to its newest commit whose files are complete.
 
-What was lost is merged again from the spool, or from the binlog. Readers see an older commit until then, which is right
-as of its own position. Nothing is copied again, unless a table that nobody has seen yet lost its first files.
+What was lost is merged again from the spool or from the binlog. Until then readers see an older commit, which is exact
+at its recorded position. Only an unpublished table that lost its first files is copied again.
 """
 
 import json
@@ -25,11 +25,16 @@ from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, progress_o
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.marks import POSITION
 
-UNREADABLE = (FileNotFoundError, EOFError, UnicodeDecodeError, ValidationError)  # what PyIceberg says of metadata.json
+UNREADABLE = (
+    FileNotFoundError,
+    EOFError,
+    UnicodeDecodeError,
+    ValidationError,
+)  # what PyIceberg raises for a damaged metadata.json
 
 
 def newest_whole(loaded: Table) -> Snapshot | None:
-    """The newest commit of ours whose files are whole: of staging back to main, then of what readers saw before."""
+    """Our newest commit whose files are complete: on staging back to main, then among the earlier published ones."""
     return next((one for one in _older(loaded) if damaged(loaded, one.snapshot_id) is None), None)
 
 
@@ -47,9 +52,9 @@ def _older(loaded: Table) -> Iterator[Snapshot]:
 
 
 def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
-    """Let staging stand at a commit of ours.
+    """Set staging to a commit of ours.
 
-    So does main where it stands on one that is not whole, and readers have seen this one: never one that they have not.
+    Main moves, too, if its files are damaged and this commit was published before: never to one that was not.
     """
     progress, transaction = progress_of(table, snapshot), loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
@@ -64,10 +69,10 @@ def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 
 
 def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
-    """Point the catalog at the newest readable metadata.json where the one that it names is gone or damaged.
+    """Point the catalog at the newest readable metadata.json if the file that it names is gone or damaged.
 
-    Only at one that was committed: others may be of a writer that was refused. That is the one before, or an entry in
-    the log of a readable one. The path of the one that was lost; None where nothing was to do, or could be done.
+    Only committed files count, since others may belong to a writer that was refused: the previous file of the catalog,
+    or an entry in the log of a readable one. The answer is the path of the lost file; None if nothing was changed.
     """
     if not isinstance(catalog, SqlCatalog):
         return None

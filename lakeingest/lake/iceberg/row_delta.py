@@ -1,7 +1,7 @@
-"""A commit of Iceberg that adds files of rows and of deletes, and takes files away; PyIceberg has only parts of that.
+"""An Iceberg commit that adds files of rows and of deletes and removes files; PyIceberg has only parts of this.
 
-Source: Iceberg's table specification, "Manifests" and "Snapshots". Of PyIceberg's appending snapshot it changes what is
-added and what is left: deletes go into a manifest of their own kind, and a manifest with files that go is written anew.
+Source: Iceberg's table specification, "Manifests" and "Snapshots". It extends PyIceberg's appending snapshot:
+deletes go into a separate kind of manifest, and a manifest with removed files is written again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,26 +32,26 @@ from pyiceberg.typedef import EMPTY_DICT
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What a commit adds and what it takes away: files of rows, and files of deletes."""
+    """What a commit adds and removes: files of rows and files of deletes."""
 
     added: tuple[DataFile, ...] = ()
     gone: tuple[DataFile, ...] = ()
 
 
 NO_FILES = FileChanges()
-FOR_EVER = (1 << 63) - 1  # milliseconds: no retention of the table's removes the branch
+FOR_EVER = (1 << 63) - 1  # milliseconds: no retention setting of the table removes the branch
 
 
 def by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
-    """The files of rows, and those of deletes."""
+    """The files of rows, and the files of deletes."""
     rows = [file for file in files if file.content is DataFileContent.DATA]
     return rows, [file for file in files if file.content is not DataFileContent.DATA]
 
 
 class RowDelta(_FastAppendFiles):
-    """A snapshot on a branch with all that it adds and without all that it takes away, seen at once.
+    """A snapshot on a branch that adds and removes files at once.
 
-    It is refused where someone changed the columns or the partitions that its files were written for.
+    It is refused if someone changed the columns or the partitions that its files were written for.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RowDelta(_FastAppendFiles):
 
     def _commit(self) -> UpdatesAndRequirements:
         updates, requirements = super()._commit()
-        kept = [
+        lasting = [
             one.model_copy(update={"max_ref_age_ms": FOR_EVER}) if isinstance(one, SetSnapshotRefUpdate) else one
             for one in updates
         ]
@@ -75,7 +75,7 @@ class RowDelta(_FastAppendFiles):
             AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),  # type: ignore[call-arg]
             AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),  # type: ignore[call-arg]
         )
-        return tuple(kept), (*requirements, *shape)
+        return tuple(lasting), (*requirements, *shape)
 
     def _manifests(self) -> list[ManifestFile]:
         added = (
@@ -89,7 +89,7 @@ class RowDelta(_FastAppendFiles):
         return [left for one in manifests for left in (self._without_gone(one) if self._gone else [one])]
 
     def _without_gone(self, manifest: ManifestFile) -> list[ManifestFile]:
-        """The manifest as it is, or anew with the files that go marked as such."""
+        """The manifest unchanged, or a new one in which the removed files are marked as deleted."""
         entries = manifest.fetch_manifest_entry(self._io)
         if not any(entry.data_file.file_path in self._gone for entry in entries):
             return [manifest]
@@ -101,7 +101,7 @@ class RowDelta(_FastAppendFiles):
         return self._manifest(manifest.content, entries)
 
     def _manifest(self, content: ManifestContent, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
-        """A manifest with these entries, none where there are none."""
+        """A manifest with these entries; an empty list if it would have none."""
         listed = list(entries)
         if not listed:
             return []
@@ -113,13 +113,13 @@ class RowDelta(_FastAppendFiles):
         return [writer.to_manifest_file()]
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        kept = self._added_data_files, self._deleted_data_files
-        # what the summary counts
-        self._added_data_files, self._deleted_data_files = [*kept[0], *self._deletes], set(self._gone.values())
+        before = self._added_data_files, self._deleted_data_files
+        # the summary counts these
+        self._added_data_files, self._deleted_data_files = [*before[0], *self._deletes], set(self._gone.values())
         try:
             return super()._summary(snapshot_properties)
         finally:
-            self._added_data_files, self._deleted_data_files = kept
+            self._added_data_files, self._deleted_data_files = before
 
 
 class _DeleteManifest(ManifestWriterV2):

@@ -1,7 +1,7 @@
-"""The shape of an Iceberg copy: its columns and partitions are as we made them, or someone else changed them.
+"""The shape of an Iceberg copy: whether someone else changed its columns or partitions.
 
-Only columns count, by field id, name, type and whether they are required. Their order and comments, sort orders,
-properties, tags and statistics change no row that we write, and none that readers see.
+Columns are compared by field id, name, type and whether they are required. Their order and comments, sort orders,
+properties, tags and statistics are ignored: they change no row.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _DROP = "drop the copy, it must be made again"
 
 
 def assert_ours(table: TableId, loaded: Table) -> None:
-    """ForeignWrite where someone else changed the columns of the table, or divides it into partitions."""
+    """ForeignWrite when someone else changed the columns of the table, or divided it into partitions."""
     metadata = loaded.metadata
     made = _made_with(metadata)
     changes = sorted(_changes(made, metadata.schema()))
@@ -34,9 +34,10 @@ def assert_ours(table: TableId, loaded: Table) -> None:
 
 
 def assert_whole(table: TableId, loaded: Table, version: int) -> None:
-    """ForeignWrite where what readers see, or a commit that is built on, was rewritten in another shape.
+    """ForeignWrite when what readers see, or the base of the next commit, was rewritten in another shape.
 
-    In partitions, of which no file of our deletes is a part; or while a column was missing, whose values are gone then.
+    This is a rewrite into partitions, which our files of deletes do not have, or one while a column was missing, which
+    lost its values.
     """
     metadata = loaded.metadata
     made = _made_with(metadata)
@@ -63,7 +64,7 @@ def assert_whole(table: TableId, loaded: Table, version: int) -> None:
 
 
 def _made_with(metadata: TableMetadata) -> Schema:
-    """The schema of our last commit; where others have expired all of ours, the oldest."""
+    """The schema of our last commit; if others expired all our commits, the oldest schema."""
     known = {schema.schema_id: schema for schema in metadata.schemas}
     ours = [one for one in metadata.snapshots if is_marked(one) and one.schema_id in known]
     last = max(ours, key=lambda one: one.sequence_number or 0, default=None)
@@ -71,13 +72,13 @@ def _made_with(metadata: TableMetadata) -> Schema:
 
 
 def _keeps(schema: Schema, made: Schema) -> bool:
-    """Whether it has all columns that the table was made with, of the same types, under whatever name."""
+    """Whether it has all columns that the table was made with, of the same types, under any name."""
     found = {field.field_id: field.field_type for field in schema.fields}
     return all(found.get(field.field_id) == field.field_type for field in made.fields)
 
 
 def _changes(made: Schema, found: Schema) -> Iterator[str]:
-    """What is different, in words."""
+    """The differences, in words."""
     before, after = _by_id(made), _by_id(found)
     for number in before.keys() | after.keys():
         old, new = before.get(number), after.get(number)

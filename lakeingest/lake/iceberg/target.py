@@ -2,27 +2,24 @@
 
 Properties of a marked staging commit (its snapshot's summary), always complete:
 `lakeingest.progress` all that the next step depends on · `lakeingest.base` the snapshot it builds on ·
-`lakeingest.commit` its own name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
-commit is no progress of ours: it is reset.
+`lakeingest.commit` its unique name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
+commit carries no progress: it is reset.
 """
 
 import functools
 import json
 import pickle
-import re
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import config
@@ -30,58 +27,37 @@ from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.disk import make_folder
-from lakeingest.errors import MainMoved, StaleWriter, UnsupportedTable
+from lakeingest.errors import StaleWriter, UnsupportedTable
 from lakeingest.lake.errors import names_storage_errors, storage_errors, unreadable
+from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.commit import commit, until_known
-from lakeingest.lake.iceberg.compaction import with_compaction
-from lakeingest.lake.iceberg.data_files import write_rows
+from lakeingest.lake.iceberg.compaction import compacted, with_compaction
 from lakeingest.lake.iceberg.durable import IO, sync_commits
-from lakeingest.lake.iceberg.expiry import delete, expire, limits, sweep, trim
+from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
-    MAIN,
     STAGING,
+    assert_unmoved,
     is_marked,
     published_snapshot,
     resume_point,
-    source_of,
     tip,
 )
+from lakeingest.lake.iceberg.keys import IcebergKeys, key_readers
 from lakeingest.lake.iceberg.marks import mark, reset
-from lakeingest.lake.iceberg.merger import IcebergMerger, files_and_effects, files_with
-from lakeingest.lake.iceberg.properties import usable
+from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
+from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, new_location, usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema, iceberg_type
 from lakeingest.lake.marks import BUILDING, OWNER, POSITION
-from lakeingest.lake.refusals import not_ours, published_by_another, stale
-from lakeingest.lake.target import Bounds, Effects, Staged
+from lakeingest.lake.refusals import not_ours, stale
+from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
-_PROPERTIES = {
-    "format-version": str(VERSION),
-    "write.merge.mode": "merge-on-read",
-    "write.delete.mode": "merge-on-read",
-    "write.update.mode": "merge-on-read",
-    # larger dictionaries do not pay: files without them are smaller, and written in two thirds of the time
-    "write.parquet.dict-size-bytes": str(64 << 10),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class IcebergWriter:
-    """Writes Parquet files with the table's field ids and statistics."""
-
-    metadata: TableMetadata
-
-    def write(self, rows: pa.Table) -> bytes:
-        """Pickled DataFiles."""
-        return pickle.dumps(write_rows(self.metadata, rows))
 
 
 class IcebergTarget:
@@ -89,7 +65,7 @@ class IcebergTarget:
 
     def __init__(self, settings: config.Target) -> None:
         self.settings = settings
-        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run looked for
+        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -100,7 +76,7 @@ class IcebergTarget:
             return catalog
 
     def exists(self) -> bool:
-        """Whether the catalog does."""
+        """Whether the catalog exists."""
         return self.settings.catalog_file.exists() and bool(self._catalog)
 
     @names_storage_errors
@@ -110,15 +86,15 @@ class IcebergTarget:
         return {(".".join(space), name.removesuffix(BUILDING)) for *space, name in found}
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Names what fails in the warehouse and the catalog."""
+        """Names a failure of the warehouse or the catalog."""
         return storage_errors(self.settings.warehouse, self.settings.catalog_file)
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
         """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
 
-        Where someone's compaction is on main, staging is branched again from that, with the progress it had there; so
-        it is where someone removed the branch. A table that nobody has seen is dropped then, to be copied again.
+        If someone compacted main or removed the branch, staging is branched again from main, with the same progress. An
+        unpublished table that lost its branch is dropped, to be copied again.
         """
         try:
             loaded = self._find(table)
@@ -156,7 +132,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
-        """What `recover` would answer; nothing is changed."""
+        """What `recover` would answer; it changes nothing."""
         loaded = self._find(table)
         staged = None if loaded is None else resume_point(table, loaded)
         if loaded is not None and staged is not None:
@@ -165,21 +141,21 @@ class IcebergTarget:
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Build the table aside, in one commit: an empty main to branch from, and its first progress on the branch."""
+        """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
         table, name = schema.table, self._building(schema.table)
         self._catalog.create_namespace_if_not_exists(name[0])
         transaction = self._catalog.create_table_transaction(
             name,
             iceberg_schema(schema),
-            location=self._new_location(table),
-            properties={**_PROPERTIES, **limits({}), OWNER: str(table)},
+            location=new_location(self.settings, table),
+            properties={**PROPERTIES, **limits({}), OWNER: str(table)},
         )
         with transaction.update_snapshot().fast_append() as empty:
             pass
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
         mark(transaction, progress, empty.snapshot_id)
         version = commit(table, transaction, lambda: self._loaded(name))[STAGING]
-        if self._catalog.table_exists(self._name(table)):  # made and published by another run since we looked
+        if self._catalog.table_exists(self._name(table)):  # another run made and published it meanwhile
             self._catalog.drop_table(name)
             raise stale(table)
         return Staged(progress, version, None)
@@ -212,7 +188,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
-        """For the executors, with the files that they have to look into."""
+        """For the executors, with the files that they have to read."""
         loaded = self._with(staged.progress.table, staged.version)
         return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], bounds))
 
@@ -224,16 +200,29 @@ class IcebergTarget:
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """Positions of the old rows and files of the new ones, in one marked commit."""
+        """Positions of the old rows and files of the new rows, in one marked commit."""
         files, effects = files_and_effects(merged)
         loaded = self._with(staged.progress.table, staged.version)
         changes = with_compaction(loaded, staged.version, files)
-        delete(loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added})  # put together
+        delete(
+            loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added}
+        )  # compacted into another file
         return self._commit(loaded, staged, after(effects), changes), effects
 
     @names_storage_errors
+    def keys(
+        self,
+        staged: Staged,
+        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose rows only Spark can read
+        key: Sequence[str],
+        bounds: Bounds | None,
+    ) -> Sequence[IcebergKeys]:
+        """Readers of the key columns of data files."""
+        return key_readers(self._with(staged.progress.table, staged.version), staged.version, key, bounds)
+
+    @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """A commit of nothing but progress."""
+        """A commit of progress alone."""
         return self._commit(self._table(progress.table), staged, progress)
 
     @names_storage_errors
@@ -245,7 +234,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def count(self, table: TableId, version: int) -> int | None:
-        """Rows that were written, less the positions that were deleted, by the snapshot's summary."""
+        """Rows that were written minus positions that were deleted, from the snapshot's summary."""
         snapshot = self._table(table).metadata.snapshot_by_id(version)
         if snapshot is None or snapshot.summary is None:
             raise stale(table)
@@ -267,7 +256,7 @@ class IcebergTarget:
         copy = "" if position is None else json.dumps(position.to_json())
 
         def build(found: Table) -> Transaction:
-            _assert_unmoved(found, staged)
+            assert_unmoved(found, staged)
             transaction = OneTransaction(found)
             transaction.set_properties({**limits(found.properties), POSITION: copy, **properties})
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
@@ -276,12 +265,31 @@ class IcebergTarget:
         try:
             self._finish(table, loaded, build)
         except StaleWriter:
-            _assert_unmoved(self._table(table), staged)
+            assert_unmoved(self._table(table), staged)
             raise
         trim(loaded)
         if loaded.name() == self._building(table):
             self._give_name(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
+
+    @names_storage_errors
+    def maintain(self, staged: Staged) -> Staged:
+        """Small files and deletes are put together, and snapshots that are due removed, in one commit."""
+        loaded = self._with(staged.progress.table, staged.version)
+        changes = compacted(loaded, staged.version)
+        if changes == NO_FILES and not due_now(loaded, self.settings.history):
+            return staged
+        return self._commit(loaded, staged, staged.progress, changes, all_due=True)
+
+    @names_storage_errors
+    def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
+        """In the table's folder."""
+        return leftovers.remove_leftovers(self._table(table), age)
+
+    @names_storage_errors
+    def inventory(self, table: TableId) -> Inventory:
+        """By the summary of the snapshot that readers see."""
+        return leftovers.inventory(self._table(table))
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
@@ -299,7 +307,7 @@ class IcebergTarget:
             return None
 
     def _find(self, table: TableId) -> Table | None:
-        """The table under its own name, else the one that is being built."""
+        """The table under its name, else under its name until the first publish."""
         for name in (self._name(table), self._building(table)):
             loaded = self._loaded(name)
             if loaded is None:
@@ -309,8 +317,8 @@ class IcebergTarget:
             version = loaded.metadata.format_version
             if version > VERSION:
                 raise UnsupportedTable(
-                    f"{table}: its copy was altered to version {version} of Iceberg's format, and {VERSION} is what can"
-                    " be written; drop the copy, it must be made again"
+                    f"{table}: someone altered its copy to version {version} of Iceberg's format, and only version"
+                    f" {VERSION} can be written; drop the copy, it must be made again"
                 )
             assert_ours(table, loaded)
             loaded.metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
@@ -324,13 +332,21 @@ class IcebergTarget:
         return loaded
 
     def _with(self, table: TableId, version: int) -> Table:
-        """The table that has this commit; StaleWriter where it was dropped, and made again."""
+        """The table if it has this commit; StaleWriter when it was dropped and made again."""
         loaded = self._table(table)
         if loaded.metadata.snapshot_by_id(version) is None:
             raise stale(table)
         return loaded
 
-    def _commit(self, loaded: Table, staged: Staged, progress: Progress, changes: FileChanges = NO_FILES) -> Staged:
+    def _commit(
+        self,
+        loaded: Table,
+        staged: Staged,
+        progress: Progress,
+        changes: FileChanges = NO_FILES,
+        *,
+        all_due: bool = False,
+    ) -> Staged:
         """One marked commit that builds on `staged`, which must be the tip of staging."""
         table, gone = progress.table, 0
 
@@ -340,14 +356,14 @@ class IcebergTarget:
                 raise stale(table)
             transaction = OneTransaction(found)
             mark(transaction, progress, staged.version, changes)
-            gone += expire(transaction, found, self.settings.history)
+            gone += expire(transaction, found, self.settings.history, all_due=all_due)
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]
         trim(loaded)
         if gone:
             sweep(self._table(table))
-        # main is where it was when the table was loaded, or the publish is refused: never what it is by now
+        # what main was when the table was loaded: the publish is refused if it has moved since
         return Staged(progress, version, staged.published)
 
     def _went_back(self, table: TableId, lost: str) -> Staged | None:
@@ -355,11 +371,11 @@ class IcebergTarget:
         return staged and replace(staged, lost=lost)
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
-        """Commit what is built on the table; where the branches stand that it moved."""
+        """Commit what `build` prepares on the table; the answer is the snapshot of each branch that it moved."""
         return commit(table, build(loaded), lambda: self._find(table), build)
 
     def _give_name(self, table: TableId, building: Table) -> None:
-        """Give a table its own name, unless another run has."""
+        """Give a table its final name, unless another run did."""
         name = self._name(table)
 
         def is_named() -> bool:
@@ -377,20 +393,5 @@ class IcebergTarget:
         namespace, name = self._name(table)
         return namespace, name + BUILDING
 
-    def _new_location(self, table: TableId) -> str:
-        """A folder that nothing else has, of signs that PyIceberg, Spark and DuckDB take for the same in a URI."""
-        namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in self._name(table))
-        return f"{self.settings.warehouse.as_uri()}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
-
     def _spark_name(self, table: TableId) -> str:
         return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
-
-
-def _assert_unmoved(loaded: Table, staged: Staged) -> None:
-    """Readers see what they saw when the table was loaded; else by whose doing they do not."""
-    table = staged.progress.table
-    if published_snapshot(loaded) == staged.published:
-        return
-    if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
-        raise published_by_another(table)
-    raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")

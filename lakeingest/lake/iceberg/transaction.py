@@ -1,11 +1,11 @@
-"""A transaction of PyIceberg that works out its metadata once after each step, not each time it is asked for it."""
+"""A PyIceberg transaction that computes its metadata once after each step, not at every access."""
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 
 
 class OneTransaction(Transaction):
-    """PyIceberg's own copies all snapshots twenty times for one commit, which takes seconds where they are many."""
+    """PyIceberg's class copies all snapshots twenty times for one commit, which takes seconds if they are many."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)

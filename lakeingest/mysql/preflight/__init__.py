@@ -1,1 +1,1 @@
-"""Preflight: what the source must be before anything is read."""
+"""Preflight: the conditions that the source must meet before anything is read."""

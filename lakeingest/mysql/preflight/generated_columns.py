@@ -1,8 +1,8 @@
-"""Whether the server logs generated columns: the row images in its binlog tell, since its version does not.
+"""Finds out, from row images in the binlog, whether the server logs generated columns.
 
 Some versions of MariaDB leave all generated columns, stored or not, out of the row images of UPDATE, DELETE, REPLACE
-and INSERT … ON DUPLICATE KEY UPDATE, whatever binlog_row_image says; a plain INSERT has them. No variable tells which
-versions do so, and a probe of ours would have to write to a table.
+and INSERT … ON DUPLICATE KEY UPDATE, whatever binlog_row_image says; a plain INSERT has them. No variable says so,
+and a test of the server would have to write to a table.
 """
 
 import struct
@@ -16,7 +16,7 @@ from lakeingest.config import Source
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError
-from lakeingest.mysql.binlog_reader import dumped
+from lakeingest.mysql.binlog_reader import dump_events
 from lakeingest.mysql.connection import connect, free_server_id, query, start_of_newest
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.schema_reader import GENERATED
@@ -24,50 +24,50 @@ from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, re
 from lakeingest.mysql.wire.images import LEAVE_OUT, missing
 from lakeingest.mysql.wire.table_map import read_table_map
 
-BYTES = 32 << 20  # of the binlog, the latest, unless its newest file has more: then its first
-_VERSION = struct.Struct("<19x2x50s")  # of a FORMAT_DESCRIPTION event: by which version its file was written
+BYTES = 32 << 20  # of the binlog that are read: the last ones, or the first ones of a newest file that is larger
+_VERSION = struct.Struct("<19x2x50s")  # of a FORMAT_DESCRIPTION event: the version that wrote the file
 _INSERTS = frozenset({Type.WRITE_ROWS_V1, Type.WRITE_ROWS})
 _CHANGES = _INSERTS | {Type.UPDATE_ROWS_V1, Type.DELETE_ROWS_V1, Type.UPDATE_ROWS, Type.DELETE_ROWS}
 
 
 @dataclass(frozen=True)
 class GeneratedColumns:
-    """Asks one server, and its binlog only once; `connection` is one to it."""
+    """Checks a server; `connection` is a connection to it. The binlog is read only once."""
 
     source: Source
     connection: pymysql.Connection
 
     def checked(self, schemas: Iterable[TableSchema]) -> Checked:
-        """Whether the generated columns that are to be copied come with every change.
+        """Whether the generated columns that are to be copied are in every change.
 
-        Where the binlog has no change yet that tells, this is a warning: a run stops at the first image that lacks one.
+        A warning where no change in the binlog answers this yet: a run stops at the first image that lacks a column.
         """
         name = "generated columns"
-        kept = [schema for schema in schemas if schema.generated]
-        if not kept or dialect(self.connection) is not MARIADB:
+        affected = [schema for schema in schemas if schema.generated]
+        if not affected or dialect(self.connection) is not MARIADB:
             return Checked(name, None)
-        named = "; ".join(f"{schema.table}: {', '.join(schema.generated)}" for schema in kept)
+        named = "; ".join(f"{schema.table}: {', '.join(schema.generated)}" for schema in affected)
         try:
             is_logged = self.is_logged
         except (LakeIngestError, pymysql.err.Error, Damaged) as error:
             return Checked(name, f"whether the server logs generated columns cannot be checked: {error.args[-1]}")
         if is_logged is None:
-            unknown = "no UPDATE or DELETE in the binlog tells yet whether this server logs generated columns"
-            return Checked(name, f"{unknown} ({named}); a run stops where it does not: or {LEAVE_OUT}", fatal=False)
-        lacking = "the server leaves generated columns out of what it logs of UPDATE and DELETE"
+            unknown = "no UPDATE or DELETE in the binlog shows yet whether this server logs generated columns"
+            return Checked(name, f"{unknown} ({named}); a run stops where it does not; else {LEAVE_OUT}", fatal=False)
+        lacking = "the server does not log generated columns of UPDATE and DELETE"
         return Checked(name, None if is_logged else f"{lacking} ({named}); {LEAVE_OUT}")
 
     @cached_property
     def is_logged(self) -> bool | None:
-        """What the binlog says; see `is_logged`."""
+        """The answer of `is_logged`."""
         return is_logged(self.source, self.connection)
 
 
 def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
-    """Whether the row images of UPDATE and DELETE have generated columns; None where the binlog has none that tells.
+    """Whether the row images of UPDATE and DELETE have generated columns; None where the binlog has no such image.
 
-    Only files count that the server's present version has written. One image that lacks all generated columns of its
-    table, and nothing else, settles it; that an INSERT has them says nothing.
+    Only files that the server's current version has written count. An image that lacks exactly the generated columns of
+    its table decides; an INSERT that has them does not.
     """
     generated = _generated(connection)
     [(version,)] = query(connection, "SELECT @@version")
@@ -76,7 +76,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     known: dict[int, frozenset[str]] = {}
     checksums, is_ours, read = True, False, 0
     with connect(source) as fresh:
-        for raw in dumped(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):
+        for raw in dump_events(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):
             event = Event.parse(raw, checksums=checksums)
             read += event.size
             if event.type == Type.FORMAT_DESCRIPTION:
@@ -113,5 +113,5 @@ def _generated(connection: pymysql.Connection) -> Mapping[TableId, frozenset[str
 def _names(event: Event) -> tuple[str, ...]:
     try:
         return read_table_map(event, is_mariadb=True).names
-    except Damaged:  # also of a column that is not built yet
+    except Damaged:  # also for a type that is not supported yet
         return ()

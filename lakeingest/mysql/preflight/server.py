@@ -1,4 +1,4 @@
-"""Preflight of the server: the conditions without which the result could be wrong, each a function; all are asked."""
+"""Preflight of the server: the conditions for a correct result, a function each; all of them are checked."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,9 +17,9 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the conditions look at: the server's variables by lower-case name, and the tables to be copied.
+    """The input of the conditions: the server's variables by lower-case name, and the tables to be copied.
 
-    In the copies of the tables in `cascades_missing` changes by foreign keys may be missing: the user chose so.
+    The user chose that the copies of the tables in `cascades_missing` may lack changes by foreign keys.
     """
 
     connection: pymysql.Connection
@@ -34,13 +34,13 @@ class Server:
         tables: Iterable[TableId] = (),
         cascades_missing: Iterable[TableId] = (),
     ) -> Self:
-        """The server at the other end of a connection, as it is set now."""
+        """The server of a connection, with its current variables."""
         rows = query(connection, "SHOW GLOBAL VARIABLES")
         variables = {str(name).lower(): str(value) for name, value in rows}
         return cls(connection, variables, tuple(tables), frozenset(cascades_missing))
 
-    def watching(self, tables: Iterable[TableId]) -> Self:
-        """The same server, asked about these tables."""
+    def with_tables(self, tables: Iterable[TableId]) -> Self:
+        """The same server, with these tables to be copied."""
         return replace(self, tables=tuple(tables))
 
     @property
@@ -50,12 +50,12 @@ class Server:
 
     @property
     def dialect(self) -> Dialect:
-        """What it is, and how it is asked."""
+        """The dialect of the server."""
         return dialect(self.connection)
 
     @property
     def retention_seconds(self) -> int | None:
-        """After how long the server drops a binlog file; None where it never does by itself."""
+        """The age at which the server purges binlog files; None where it never does so by itself."""
         if not self.is_on("binlog_expire_logs_auto_purge", "ON"):
             return None
         seconds = int(self.variables.get("binlog_expire_logs_seconds", "0"))
@@ -63,7 +63,7 @@ class Server:
         return seconds or round(days * DAY_SECONDS) or None
 
     def is_on(self, name: str, default: str = "OFF") -> bool:
-        """Whether a switch is on."""
+        """Whether a boolean variable is on; `default` where the server does not have it."""
         return self.variables.get(name, default).upper() in {"ON", "1", "YES"}
 
 
@@ -72,7 +72,7 @@ Condition = Callable[[Server], Finding]
 
 
 def ask(server: Server, conditions: Mapping[str, Condition]) -> tuple[Checked, ...]:
-    """What came of each condition. One that cannot be asked is not met."""
+    """The result of each condition. A condition that cannot be checked is not met."""
     return tuple(Checked(name, _answer(name, condition, server)) for name, condition in conditions.items())
 
 
@@ -84,7 +84,7 @@ def _answer(name: str, condition: Condition, server: Server) -> Finding:
 
 
 def version(server: Server) -> Finding:
-    """All that we ask of it came with some version."""
+    """The server has all features that are needed."""
     if server.version >= server.dialect.oldest:
         return None
     oldest = ".".join(map(str, server.dialect.oldest))
@@ -92,14 +92,14 @@ def version(server: Server) -> Finding:
 
 
 def galera(server: Server) -> Finding:
-    """Each node of a Galera cluster writes a binlog of its own, in its own order of commits."""
+    """The server is not a node of Galera: each node has its own binlog, with its own order of commits."""
     if not server.is_on("wsrep_on"):
         return None
     return "wsrep_on is ON: Galera is not built yet; copy from an asynchronous replica of the cluster"
 
 
 def binlog(server: Server) -> Finding:
-    """There is a binlog that we may ask for, and it leaves nothing out."""
+    """The server writes a binlog of all databases."""
     if not server.is_on("log_bin"):
         return "log_bin is OFF; start the server with it"
     status = binary_log_status(server.connection)
@@ -108,7 +108,7 @@ def binlog(server: Server) -> Finding:
 
 
 def setting(name: str, wanted: str) -> Condition:
-    """A condition: the variable has this value, or is none of this server's."""
+    """A condition: the variable has this value, or the server does not have the variable."""
 
     def has_it(server: Server) -> Finding:
         found = server.variables.get(name, wanted).upper()
@@ -125,13 +125,14 @@ def commit_order(server: Server) -> Finding:
 
 
 def gtids(server: Server) -> Finding:
-    """GTIDs are on, or off with a binlog that survives a crash; a mixture cannot be judged."""
+    """GTIDs are on, or off with a binlog that survives a crash; the modes in between are refused."""
     mode = server.variables.get("gtid_mode", "OFF").upper()
     if mode == "OFF":
         if server.variables.get("sync_binlog") == "1":
             return None
         way = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
-        return f"sync_binlog is not 1, and no GTIDs tell what a crash took; SET GLOBAL sync_binlog = 1{way}"
+        reason = "sync_binlog is not 1, and without GTIDs a crash may lose transactions unnoticed"
+        return f"{reason}; SET GLOBAL sync_binlog = 1{way}"
     return None if mode == "ON" else f"gtid_mode is {mode}; finish the change to ON or OFF"
 
 
@@ -139,31 +140,33 @@ def replica(server: Server) -> Finding:
     """A replica logs what it applies, in the order of its source."""
     if not query_dicts(server.connection, "SHOW REPLICA STATUS"):
         return None
-    kept_order = ("replica_preserve_commit_order",) if server.dialect is not MARIADB else ()  # which always keeps it
+    # MariaDB always preserves the order
+    order = () if server.dialect is MARIADB else ("replica_preserve_commit_order",)
     wrong = [
         f"{name} is OFF"
-        for name in ("log_replica_updates", *kept_order)
+        for name in ("log_replica_updates", *order)
         if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))
     ]
     return f"it is a replica and {' and '.join(wrong)}; switch on" if wrong else None
 
 
 def prepared_xa(server: Server) -> Finding:
-    """No XA transaction is prepared: its rows are in the binlog already, but not in the table."""
+    """No XA transaction is prepared: its rows would be in the binlog already, but not in the table."""
     try:
         pending = query(server.connection, "XA RECOVER")
-    except pymysql.err.Error:  # needs XA_RECOVER_ADMIN; the stream stops at the XA COMMIT
+    except pymysql.err.Error:  # it needs XA_RECOVER_ADMIN; the reader stops at the XA COMMIT
         return None
     return f"{len(pending)} XA transactions are prepared; XA is not built yet: end them first" if pending else None
 
 
 def retention(server: Server, copy_seconds: float) -> Finding:
-    """A copy that is interrupted, and a run that is a day late, still find their binlog."""
-    kept, wanted = server.retention_seconds, max(DAY_SECONDS, round(copy_seconds))
-    if kept is None or kept >= wanted:
+    """After an interrupted copy, or with a run that is a day late, the binlog still has all changes."""
+    retained, wanted = server.retention_seconds, max(DAY_SECONDS, round(copy_seconds))
+    if retained is None or retained >= wanted:
         return None
     return (
-        f"the binlog is kept for {kept / 3600:,.1f} hours, the copy may take {copy_seconds / 3600:,.1f} and a run may"
+        f"the server purges binlog files after {retained / 3600:,.1f} hours, the copy may take"
+        f" {copy_seconds / 3600:,.1f} and a run may"
         f" be a day late; SET GLOBAL binlog_expire_logs_seconds = {wanted}"
     )
 

@@ -1,4 +1,4 @@
-"""Preflight of the tables: what the user may do with them, and whether each can be copied exactly."""
+"""Preflight of the tables: the user's privileges, and whether each table can be copied exactly."""
 
 from collections.abc import Iterable, Iterator
 
@@ -20,7 +20,7 @@ CASCADES_FIX = (
 
 
 def grants(server: Server) -> Finding:
-    """The user may read all columns of every table, and the binlog. Tried, since rights also come by roles."""
+    """The user may read all columns of every table, and the binlog. It is tried out, since roles also grant rights."""
     user, _, host = str(query(server.connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
     account = f"{literal(user)}@{literal(host)}"
     rights = [right for right, sql in server.dialect.rights.items() if _denied(server, sql)]
@@ -33,7 +33,7 @@ def grants(server: Server) -> Finding:
 
 
 def engines(server: Server) -> Finding:
-    """Only InnoDB has read views."""
+    """All tables are InnoDB, the only engine with read views."""
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES"
@@ -44,14 +44,14 @@ def engines(server: Server) -> Finding:
 
 
 def cascades(server: Server) -> Finding:
-    """Rows that a foreign key changes are in the binlog, or the user chose that such changes are missing."""
+    """Changes by foreign keys are in the binlog, or the user chose that they may be missing."""
     tables = sorted(cascading(server).keys() - server.cascades_missing)
     named = ", ".join(map(str, tables))
     return f"foreign keys change rows of {named} outside the binlog; {CASCADES_FIX}" if named else None
 
 
 def missing_cascades(server: Server) -> Checked:
-    """A warning that names the tables in whose copies changes by foreign keys are missing, as the user chose."""
+    """A warning that names the tables whose copies lack changes by foreign keys, as the user chose."""
     found = cascading(server)
     named = ", ".join(f"{table} ({found[table]} keys)" for table in sorted(found.keys() & server.cascades_missing))
     finding = (
@@ -81,7 +81,7 @@ def cascading(server: Server) -> dict[TableId, int]:
 def read_schemas(
     connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
-    """The definitions of the tables that can be copied, and why the others cannot: all of them are looked at."""
+    """The definitions of the tables that can be copied, and the reasons why the others cannot; all are checked."""
     schemas, reasons = {}, []
     for table in tables:
         try:
@@ -92,7 +92,7 @@ def read_schemas(
 
 
 def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]) -> Checked:
-    """The keys that the user names are unique now, and none is NULL; the server reads each of these tables for that."""
+    """The keys that the user names are unique and not NULL now; the server reads each of these tables completely."""
     reasons: list[str] = []
     for schema in schemas:
         try:
@@ -114,7 +114,7 @@ def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator
 
 
 def _bytes(column: Column) -> str:
-    """What tells keys apart in the lake: of a text its bytes, whatever its collation takes for the same."""
+    """The value by which the lake distinguishes keys: of a text its bytes, whatever its collation takes for equal."""
     name = quote(column.name)
     return f"CAST({name} AS BINARY)" if column.kind is Kind.STRING else name
 

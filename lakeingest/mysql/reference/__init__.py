@@ -1,1 +1,1 @@
-"""The slow path, on well-kept libraries: what the fast one is held equal to; LAKEINGEST_WIRE=reference takes it."""
+"""The slow path, on well-known libraries: the reference for the fast path. LAKEINGEST_WIRE=reference selects it."""

@@ -1,4 +1,4 @@
-"""Change rows on their way to Arrow: they wait here until a batch of their table is full."""
+"""Collects change rows until a batch of their table is full, and converts it to Arrow."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from lakeingest.errors import concerning
 from lakeingest.mysql.reference.row_decoder import column_array
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
 
-BATCH_ROWS = 10_000  # that are Python objects at once
-_BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch before that many are in memory
+BATCH_ROWS = 10_000  # that are Python objects at a time
+_BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch early
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The transaction that rows come from: its name, the place of its end, its commit time in µs."""
+    """The transaction of rows: its GTID, the place of its end, its commit time in µs."""
 
     gtid: Gtid | DomainGtid | None
     epoch: int
@@ -41,7 +41,7 @@ class ChangeBatches:
     def add(
         self, table: TableId, origin: Origin, ordinal: int, kind: RowKind, values: tuple[Any, ...]
     ) -> Iterator[Part]:
-        """Add a row half; the batch, when it is full."""
+        """Add a row half; yields the batch when it is full."""
         gtid = None if origin.gtid is None else str(origin.gtid)
         place = (origin.epoch, origin.file, origin.pos)
         rows = self._rows[table]
@@ -49,14 +49,14 @@ class ChangeBatches:
         if len(rows) >= BATCH_ROWS:
             yield self._flush(table)
 
-    def weigh(self, table: TableId, size: int) -> Iterator[Part]:
-        """Say that the rows just added were `size` bytes; the batch, when it is heavy."""
+    def count_bytes(self, table: TableId, size: int) -> Iterator[Part]:
+        """Count `size` bytes for the rows just added; yields the batch when it is large."""
         self._bytes[table] += size
         if self._rows[table] and self._bytes[table] >= _BATCH_BYTES:
             yield self._flush(table)
 
     def end(self, origin: Origin) -> Iterator[Part]:
-        """Log a transaction; the batch, when it is full."""
+        """Log a transaction; yields the batch when it is full."""
         gtid = origin.gtid
         name = (gtid.uuid, gtid.tag, gtid.number) if isinstance(gtid, Gtid) else (None, None, None)
         self._log.append((*name, origin.epoch, origin.file, origin.pos, origin.committed_at))
@@ -64,7 +64,7 @@ class ChangeBatches:
             yield self._flush_log()
 
     def rest(self) -> Iterator[Part]:
-        """All rows that are left."""
+        """The batches of all remaining rows."""
         yield from (self._flush(table) for table, rows in self._rows.items() if rows)
         if self._log:
             yield self._flush_log()

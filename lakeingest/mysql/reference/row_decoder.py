@@ -1,7 +1,7 @@
-"""Row events to values: the one place that knows mysql-replication, and what it gets wrong.
+"""Row events to values, by the library mysql-replication; no other module knows the library and its faults.
 
-It is the reference decoder. Its known faults must stop here and never become a row: dates that it turns into
-None, strings that it leaves as bytes or the reverse, long names and enum members that it misreads.
+This is part of the reference decoder. The library's known faults must stop here and never become a row: dates that it
+turns into None, strings that it returns as bytes or the reverse, long names and enum members that it misreads.
 """
 
 import datetime as dt
@@ -23,7 +23,7 @@ from lakeingest.mysql.wire import arrow
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Event, read_table_id
 from lakeingest.mysql.wire.images import missing, not_full
-from lakeingest.mysql.wire.table_map import TableMap, read_table_map
+from lakeingest.mysql.wire.table_map import TableMap, copied_places, read_table_map
 
 Half = tuple[RowKind, tuple[Any, ...]]  # a row half: its kind, and its values in column order
 
@@ -51,7 +51,7 @@ _PYTHON: dict[Kind, type] = {
     Kind.BINARY: bytes,
 }
 
-# The types that a column of a kind has in the binlog. A number's is with whether it is unsigned.
+# The types in the binlog of a column of each kind. For integers also whether they are unsigned.
 _INT32 = {(number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)}
 _TYPES: dict[Kind, frozenset[Any]] = {
     Kind.INT32: frozenset(_INT32 | {(FIELD_TYPE.LONG, 0)}),
@@ -71,7 +71,7 @@ _TYPES: dict[Kind, frozenset[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _NoServer:
-    """Stands where the library wants a connection, so that it asks no server for missing names."""
+    """A substitute for the library's connection, so that it does not query a server for missing names."""
 
     charset: str = "utf8mb4"
 
@@ -80,9 +80,9 @@ class _NoServer:
 
 
 class RowDecoder:
-    """Decodes the row events of the tables in `schemas`, one transaction after the other.
+    """Decodes the row events of the tables in `schemas`, transaction by transaction.
 
-    `where` says in messages which transaction it is.
+    `where` names the transaction in messages.
     """
 
     def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
@@ -92,12 +92,11 @@ class RowDecoder:
         self._known: dict[bytes, tuple[TableSchema, TableMap, Any]] = {}  # by the TABLE_MAP's bytes
 
     def add_table(self, event: Event, where: str) -> None:
-        """Take a TABLE_MAP event of a table in `schemas`.
+        """Add a TABLE_MAP event of a table in `schemas`.
 
-        SchemaChanged when its columns are not those of the schema, UnsupportedEvent when it does not name
-        them.
+        SchemaChanged when its columns are not those of the schema, UnsupportedEvent when it does not name them.
         """
-        # most transactions are small and repeat the maps of those before: reading a map costs more than a row
+        # most transactions are small and repeat earlier maps: reading a map costs more than reading a row
         if event.payload not in self._known:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
@@ -109,33 +108,24 @@ class RowDecoder:
         found = read_table_map(event)
         schema = self._schemas[found.table]
         where = f"{schema.table} {where}"
-        if not found.names:
-            raise UnsupportedEvent(
-                f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
-            )
-        kept = [place for place, name in enumerate(found.names) if name not in schema.skipped]
-        if tuple(found.names[place] for place in kept) != schema.names:
-            raise SchemaChanged(
-                f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
-                f"{', '.join(schema.names)}; copy the table again"
-            )
-        _require_readable([found.columns[place] for place in kept], schema, where)
+        places = copied_places(found, schema, where)
+        _require_readable([found.columns[place] for place in places], schema, where)
         table = self._library(event, where).table_obj
-        _same_columns([table.columns[place] for place in kept], schema, where)
+        _same_columns([table.columns[place] for place in places], schema, where)
         _same_names(found, table.columns, where)
         return schema, found, table
 
     def halves(self, event: Event, where: str) -> tuple[TableId, Iterator[Half]]:
         """The table of a row event, and its row halves in order.
 
-        UnsupportedEvent when a row image lacks a column that is copied; UnsupportedValue when a value is not to be had
+        UnsupportedEvent when a row image lacks a copied column; UnsupportedValue for a value that cannot be copied
         exactly.
         """
         schema, found = self._tables[read_table_id(event)]
         return schema.table, self._halves(event, schema, found, f"{schema.table} {where}")
 
     def forget(self) -> None:
-        """Forget all tables: an id is valid within its transaction."""
+        """Forget all tables: a table id is valid only within its transaction."""
         self._library_tables.clear()
         self._tables.clear()
 
@@ -155,7 +145,7 @@ class RowDecoder:
 
     def _library(self, event: Event, where: str) -> Any:
         """The library's object for an event."""
-        # It takes the last four bytes for a checksum, always; ours is proved and cut off.
+        # It always takes the last four bytes for a checksum; the real one was checked and cut off.
         size = (len(event.data) + 4).to_bytes(4, "little")
         packet = MysqlPacket(b"\0" + event.data[:9] + size + event.data[13:] + bytes(4), "utf8mb4")
         wrapped = _decoded(
@@ -178,21 +168,21 @@ class RowDecoder:
             ),
             where,
         )
-        if wrapped.event is None:  # this is how it leaves an event out
+        if wrapped.event is None:  # the library skipped the event
             raise UnsupportedEvent(f"{where}: mysql-replication skipped a row event; please report it")
         return wrapped.event
 
 
 def column_array(column: Column, values: tuple[Any, ...], where: str) -> pa.Array:
-    """A column of decoded values; UnsupportedValue, with `where`, unless every one arrives exact."""
-    if column.kind is Kind.BINARY:  # Python decodes no bytes to '' without a look at the charset
+    """An Arrow column of decoded values; UnsupportedValue, with `where`, for a value that is not exact."""
+    if column.kind is Kind.BINARY:  # the library decodes empty bytes to ''
         values = tuple(b"" if value == "" else value for value in values)
     wanted = _PYTHON[column.kind]
     wrong = set(map(type, values)) - {wanted, type(None)}
     if wrong:
         names = ", ".join(sorted(kind.__name__ for kind in wrong))
         raise UnsupportedValue(
-            f"{where}: column {column.name} ({column.source_type}) came as {names}, not "
+            f"{where}: column {column.name} ({column.source_type}) was decoded to {names}, not "
             f"{wanted.__name__}; leave the table out with tables.exclude"
         )
     try:
@@ -202,10 +192,10 @@ def column_array(column: Column, values: tuple[Any, ...], where: str) -> pa.Arra
 
 
 def _decoded(decode: Callable[[], Any], where: str) -> Any:
-    """What `decode` returns. Whatever the library raises means that it does not understand the event."""
+    """The result of `decode`. Every error of the library means that it cannot decode the event."""
     try:
         return decode()
-    except ValueError as error:  # also bytes that are not of the column's charset
+    except ValueError as error:  # also for bytes that are not valid in the column's charset
         raise UnsupportedValue(
             f"{where}: a value cannot be decoded ({error}); correct the row, then copy the table again"
         ) from error
@@ -226,7 +216,7 @@ def _require_readable(found: Iterable[Sent], schema: TableSchema, where: str) ->
 
 
 def _same_columns(columns: list[Any], schema: TableSchema, where: str) -> None:
-    """SchemaChanged unless the library's `columns` are of the schema's kinds."""
+    """SchemaChanged unless the library's `columns` have the types of the schema's columns."""
     for column, other in zip(schema.columns, columns, strict=True):
         types = _TYPES[column.kind]
         digits = (column.precision, column.scale)
@@ -237,11 +227,11 @@ def _same_columns(columns: list[Any], schema: TableSchema, where: str) -> None:
 
 
 def _same_names(found: TableMap, columns: list[Any], where: str) -> None:
-    """UnsupportedEvent unless the library has the columns' names, and the members of enums, as the event has them."""
+    """UnsupportedEvent unless the library read the names of columns and members of enums as they are in the event."""
     names = tuple(other.name for other in columns)
     members = tuple(tuple(other.enum_values[1:]) for other in columns if other.type == FIELD_TYPE.ENUM)
-    said = tuple(sent.members for sent in found.columns if sent.type is FieldType.ENUM)
-    if (names, members) != (found.names, said):
+    expected = tuple(sent.members for sent in found.columns if sent.type is FieldType.ENUM)
+    if (names, members) != (found.names, expected):
         raise UnsupportedEvent(
             f"{where}: mysql-replication misreads names and enum members of more than 127 bytes; leave "
             "the table out with tables.exclude"

@@ -13,13 +13,13 @@ from lakeingest.mysql.wire import arrow
 from lakeingest.mysql.wire.codes import has_one_code_each
 from lakeingest.rows import table_schema
 
-FETCH_ROWS = 2_000  # rows that are Python objects at once, and
-FETCH_BYTES = 4 << 20  # about their bytes in Arrow
-FETCH_GROWTH = 10  # of one fetch to the next: the rows so far say only roughly how wide the next ones are
+FETCH_ROWS = 2_000  # rows that are Python objects at a time
+FETCH_BYTES = 4 << 20  # about so many bytes in Arrow at a time
+FETCH_GROWTH = 10  # from fetch to fetch at most: earlier rows say only roughly how wide the next rows are
 
 
 def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
-    """As `row_stream.stream_rows`, of a SELECT in which a FLOAT is cast to DOUBLE: as text it has six digits."""
+    """As `row_stream.stream_rows`, for a SELECT that casts FLOAT to DOUBLE: the text of a FLOAT has only six digits."""
     types = table_schema(schema)
     _require_one_code_each(connection, schema)
     fetch = 1
@@ -33,9 +33,9 @@ def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) 
 
 
 def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) -> None:
-    """UnsupportedValue for a key of texts in a charset with several codes for one character.
+    """UnsupportedValue for a text key in a charset with several codes for a character.
 
-    The server converts what it sends as text, so that nobody sees here which code it was.
+    The server converts the texts that it sends, so the original code is unknown here.
     """
     table = schema.table
     found = query(

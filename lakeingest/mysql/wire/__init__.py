@@ -1,1 +1,1 @@
-"""MySQL values to Arrow columns, pure: no sockets. Both paths, snapshot and binlog, come to the same type and value."""
+"""MySQL values to Arrow columns. Pure: no sockets. Snapshot and binlog give a column the same type and values."""

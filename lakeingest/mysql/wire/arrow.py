@@ -1,7 +1,7 @@
 """The Arrow type of every kind of column, and MySQL's values as columns of it.
 
-Snapshot and binlog must come to the same type and value. What a type cannot hold exactly is refused by name, never
-rounded or replaced.
+Snapshot and binlog must give the same type and value. A value that its type cannot hold exactly is refused by name,
+never rounded or replaced.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ from lakeingest.rows import INSTANT, arrow_type
 
 EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-# What the reference binlog decoder misreads, by MySQL's names; and the charsets in which Python reads as MySQL does
+# MySQL's names of the types that the reference decoder misreads, and the charsets that Python reads as MySQL does
 _MISREAD = GEOMETRIES | {"bit", "json", "set", "time", "vector", "year"}
 _REFERENCE_CHARSETS = {"ascii", "utf8mb3", "utf8mb4"}
 
@@ -53,8 +53,8 @@ def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
 def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
     """A column from the Python values of the reference binlog decoder: naive UTC datetimes, Decimals, str, bytes, int.
 
-    UnsupportedValue for a value that the type cannot hold. BINARY(n) gets back the zero bytes that the binlog leaves
-    out.
+    UnsupportedValue for a value that the type cannot hold. A BINARY(n) is padded with the zero bytes that the binlog
+    omits.
     """
     require_reference(column)
     if column.kind is Kind.BINARY and column.length:
@@ -77,7 +77,7 @@ def require_reference(column: Column, charset: str = "utf8mb4") -> None:
 
 
 def refused(column: Column, value: object) -> UnsupportedValue:
-    """The error for a date that would not arrive exact."""
+    """The error for a date that its Arrow type cannot hold exactly."""
     return UnsupportedValue(
         f"column {column.name} ({column.source_type}) holds {value!r}, which {arrow_type(column)} cannot; correct the"
         " row, or set zero_dates in tables.options → types"
@@ -87,25 +87,25 @@ def refused(column: Column, value: object) -> UnsupportedValue:
 def _beyond_reference(column: Column) -> UnsupportedValue:
     return UnsupportedValue(
         f"column {column.name} ({column.source_type}): LAKEINGEST_WIRE=reference cannot read it exactly; "
-        "leave that variable out, or the table with tables.exclude"
+        "unset that variable, or exclude the table with tables.exclude"
     )
 
 
 def _is_chosen(column: Column) -> bool:
-    """Whether it comes in a form that the user chose, which the reference does not know."""
+    """Whether the user chose another mapping than the default, which the reference decoder does not know."""
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.startswith("tinyint")
     return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}
 
 
 def _instant(column: Column, value: dt.datetime) -> dt.datetime:
     instant = value.replace(tzinfo=dt.UTC)
-    if instant == EPOCH_START:  # how the binlog stores a zero TIMESTAMP; the type's own range begins a second later
+    if instant == EPOCH_START:  # the binlog's form of a zero TIMESTAMP; the type's range begins a second later
         raise refused(column, "0000-00-00 00:00:00")
     return instant
 
 
 def _offender(column: Column, texts: pa.Array) -> str:
-    """The first text that the column's type does not take."""
+    """The first text that cannot be cast to the column's type."""
     target = pa.timestamp("us") if column.kind is Kind.TIMESTAMP else arrow_type(column)
     for text in pc.unique(texts.drop_null()).to_pylist():
         try:

@@ -1,7 +1,7 @@
-"""Where compiled kernels are kept: a folder for each content of this package, each numba and each processor.
+"""Where compiled kernels are stored: a folder per content of this package, version of numba and processor.
 
-Numba's own folders are keyed by the one file that a kernel stands in, while its steps come from others; and numba takes
-only those that it can write. Nothing here imports numba, which takes a second.
+Numba keys its own folders by the source file of a kernel alone, but a kernel's steps come from other files; and numba
+uses only folders that it can write. This module does not import numba, which takes a second.
 """
 
 import hashlib
@@ -17,16 +17,17 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-_COMPLETE = "complete"  # the file that says that every kernel is there
+_COMPLETE = "complete"  # an empty file: the folder has every kernel
 
 _log = logging.getLogger(__name__)
 
 
 @cache
 def folder() -> Path | None:
-    """The first of the folders that has every kernel or can be written; None, with a warning, where there is none.
+    """The first folder that has every kernel or can be written; None, with a warning, where no folder qualifies.
 
-    NUMBA_CACHE_DIR alone where it is set. Else this package's own, the user's, and one for temporary files.
+    Where NUMBA_CACHE_DIR is set, only that is tried; else this package's folder, the user's, and one in the folder for
+    temporary files.
     """
     name = _name()
     for parent in _parents():
@@ -37,21 +38,21 @@ def folder() -> Path | None:
 
 
 def is_complete() -> bool:
-    """Whether every kernel is kept."""
-    kept = folder()
-    return kept is not None and _is_complete(kept)
+    """Whether the folder has every kernel."""
+    found = folder()
+    return found is not None and _is_complete(found)
 
 
-def complete() -> None:
-    """Say that every kernel is kept, if there is a folder."""
-    kept = folder()
-    if kept is not None:
-        with suppress(OSError):  # it is said already, or the folder is full
-            (kept / _COMPLETE).touch(exist_ok=False)
+def mark_complete() -> None:
+    """Mark the folder, if any, as having every kernel."""
+    found = folder()
+    if found is not None:
+        with suppress(OSError):  # it is marked already, or the disk is full
+            (found / _COMPLETE).touch(exist_ok=False)
 
 
-def kept() -> list[Path]:
-    """The files that are kept."""
+def compiled_files() -> list[Path]:
+    """The files of the compiled kernels."""
     found = folder()
     return [] if found is None else sorted(path for path in found.iterdir() if ".tmp." not in path.name)
 
@@ -73,17 +74,17 @@ def _parents() -> Iterator[Path]:
         yield Path(named).absolute()
         return
     yield Path(__file__).parent / "__pycache__"
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - it need not be known
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises where it is unknown
     if _is_private(Path(home, "lakeingest")):
         yield Path(home, "lakeingest")
-    with suppress(FileNotFoundError):  # where nothing at all can be written
+    with suppress(FileNotFoundError):  # no temporary folder can be written
         temporary = Path(tempfile.gettempdir(), f"lakeingest-{os.getuid()}")
         if _is_private(temporary):
             yield temporary
 
 
 def _is_private(parent: Path) -> bool:
-    """Whether nobody else can put code there, for what is kept there is run."""
+    """Whether nobody else can write to the folder: the code in it is executed."""
     if not parent.is_absolute():
         return False
     try:
@@ -94,13 +95,13 @@ def _is_private(parent: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
-def _is_complete(kept: Path) -> bool:
-    return os.path.exists(kept / _COMPLETE)  # noqa: PTH110 - False also where we may not look
+def _is_complete(found: Path) -> bool:
+    return os.path.exists(found / _COMPLETE)  # noqa: PTH110 - False also without permission to look
 
 
-def _is_writable(kept: Path) -> bool:
+def _is_writable(found: Path) -> bool:
     try:
-        kept.mkdir(parents=True, exist_ok=True)
+        found.mkdir(parents=True, exist_ok=True)
     except OSError:
         return False
-    return os.access(kept, os.W_OK)
+    return os.access(found, os.W_OK)

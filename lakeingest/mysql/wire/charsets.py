@@ -1,7 +1,7 @@
 """Text and bytes of MySQL's columns as Arrow: binlog rows hold text in the column's own charset.
 
-Exact or refused: a code for which the server itself has no character raises, it never becomes `?` or U+FFFD. What
-stands here is held equal to the server's own conversion, code by code (tests/mysql/wire/test_charsets.py).
+Exact or refused: a code for which the server has no character raises an error, it never becomes `?` or U+FFFD.
+tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
 """
 
 import numpy as np
@@ -9,27 +9,27 @@ import pyarrow as pa
 
 from lakeingest.mysql.wire.codes import CODE, CODECS, SIZE_AT, has_one_code_each, key_table, table
 from lakeingest.mysql.wire.collations import UnknownCharset, charset_of
-from lakeingest.mysql.wire.compiled import SLACK, big_number, copy, kernel, store64
+from lakeingest.mysql.wire.compiled import SLACK, big_number, compiled_step, copy, kernel, store64
 from lakeingest.mysql.wire.values import Values
 
 __all__ = ["UnknownCharset", "binary", "charset_of", "key_texts", "texts"]
 
 _BYTES_MAX = 2**31 - 1  # of one array, whose offsets are 32 bits
-_SHOWN = 20  # bytes of a value in a message
+_HEX_BYTES = 20  # bytes of a value in a message
 
-# What is UTF-8 already, and the least byte that it cannot have
+# Charsets that are UTF-8 already, each with the least byte that its text cannot have
 _BYTE_ENDS = {"ascii": 0x80, "utf8mb3": 0xF0, "utf8mb4": 0x100}
 
-# What Python's codec reads as MySQL does, but for the two codes of gb18030 that later standards swapped
+# Charsets that a codec of Python reads as MySQL does, except two codes of gb18030 that later standards swapped
 _WIDE = {"gb18030": "gb18030", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 _SWAPPED = {0xE7C7: 0x1E3F, 0x1E3F: 0xE7C7}
 
 
 def texts(values: Values, charset: str) -> pa.Array:
-    """The values as strings. A character that has several codes in the charset is one character, whichever it was.
+    """The values as strings. Different codes of the same character become the same text.
 
-    ValueError names the row whose bytes are no text in the charset, or whose characters the server has no Unicode for;
-    UnknownCharset for a charset that is none of MySQL's.
+    ValueError names the row whose bytes are not valid in the charset, or have a character without Unicode on the
+    server; UnknownCharset for a charset that MySQL does not have.
     """
     if charset in _BYTE_ENDS:
         return _utf8(values, charset)
@@ -37,13 +37,13 @@ def texts(values: Values, charset: str) -> pa.Array:
         return _decoded(values, charset)
     if charset in _WIDE:
         return _wide(values, charset)
-    raise UnknownCharset(f"a text of unknown charset {charset}; name it in a report to the lakeingest project")
+    raise UnknownCharset(f"a text of the unknown charset {charset}; report it to the lakeingest project")
 
 
 def key_texts(values: Values, charset: str) -> pa.Array:
-    """As `texts`, for a column of a key: two values of different bytes are different strings.
+    """As `texts`, for a key column: values of different bytes become different strings.
 
-    ValueError also for a character in another code than the one that the server writes for it.
+    ValueError also for a character whose code is not the one that the server writes for it.
     """
     found = texts(values, charset)
     if has_one_code_each(charset):
@@ -52,21 +52,21 @@ def key_texts(values: Values, charset: str) -> pa.Array:
     total = _measure(values.data, values.start, values.size, key_table(charset), offsets)
     if total < 0:
         raise ValueError(
-            f"row {-1 - total} is a key with a second code of a character of {charset}: {_shown(values, -1 - total)};"
-            " as text it is the same as another key; write the character in its usual code, convert the column to"
-            " utf8mb4, or leave the table out with tables.exclude"
+            f"row {-1 - total} is a key with a second code of a character of {charset}: {_hex(values, -1 - total)};"
+            " its text equals that of another key; write the character with its usual code, convert the column to"
+            " utf8mb4, or exclude the table with tables.exclude"
         )
     return found
 
 
 def binary(values: Values, length: int = 0) -> pa.Array:
-    """The values as bytes; with `length`, those of a BINARY(n), each with the zero bytes that the binlog leaves out.
+    """The values as bytes; with `length`, padded to a BINARY(n) with the zero bytes that the binlog omits.
 
     ValueError names the row whose value is longer.
     """
     if length and len(values) and int(values.size.max()) > length:
         row = int(values.size.argmax())
-        raise ValueError(f"row {row} has {values.size[row]} bytes, not at most {length}")
+        raise ValueError(f"row {row} has {values.size[row]} bytes, more than {length}")
     array, _ = _copied(values, pa.binary(), length)
     return array
 
@@ -93,16 +93,16 @@ def _is_text(value: bytes, charset: str) -> bool:
 
 
 def _not_text(values: Values, row: int, charset: str) -> ValueError:
-    return ValueError(f"row {row} is no text in {charset}: {_shown(values, row)}")
+    return ValueError(f"row {row} is not valid {charset}: {_hex(values, row)}")
 
 
-def _shown(values: Values, row: int) -> str:
+def _hex(values: Values, row: int) -> str:
     value = list(values.raw())[row] or b""
-    return f"0x{value[:_SHOWN].hex()}{'…' if len(value) > _SHOWN else ''}"
+    return f"0x{value[:_HEX_BYTES].hex()}{'…' if len(value) > _HEX_BYTES else ''}"
 
 
 def _copied(values: Values, kind: pa.DataType, length: int = 0) -> tuple[pa.Array, int]:
-    """The values as an array of the kind, and the greatest of all their bytes."""
+    """The values as an array of the type, and the greatest byte of all."""
     offsets = np.empty(len(values) + 1, np.int32)
     target = _room(_fill_offsets(values.start, values.size, length, offsets))
     greatest = _fill(values.data, values.start, values.size, offsets, target)
@@ -111,13 +111,13 @@ def _copied(values: Values, kind: pa.DataType, length: int = 0) -> tuple[pa.Arra
 
 def _room(total: int) -> np.ndarray:
     if total > _BYTES_MAX:
-        raise ValueError(f"{total:,} bytes are too many for one batch")
+        raise ValueError(f"{total:,} bytes are too many for a batch")
     return np.empty(total + SLACK, np.uint8)
 
 
 @kernel
 def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.ndarray) -> int:
-    """Fill in where each value begins when each has `length` bytes or more; the number of all bytes."""
+    """Fill in where each value begins, padded to at least `length` bytes; returns the total number of bytes."""
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
@@ -129,7 +129,7 @@ def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.
 
 @kernel
 def _fill(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.ndarray, target: np.ndarray) -> int:
-    """Copy each value to its place, zero bytes after it; the greatest byte."""
+    """Copy each value to its place, padded with zero bytes; returns the greatest byte."""
     for i in range(len(start)):
         copy(target, offsets[i], data, start[i], size[i])
         for j in range(offsets[i] + size[i], offsets[i + 1]):
@@ -152,17 +152,30 @@ def _decoded(values: Values, charset: str) -> pa.Array:
 
 
 @kernel
+def _longer(data: np.ndarray, at: int, width: int, entries: np.ndarray) -> tuple[int, int]:
+    """As `_code`, for a code of `width` bytes."""
+    return entries[big_number(data, at, width) & CODE], at + width
+
+
+@compiled_step
+def _code(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]:
+    """The entry of the code at `at`, 0 for an invalid code, and where the next code begins."""
+    entry = entries[data[at]]
+    after = at + 1
+    if not entry >> SIZE_AT:
+        entry, after = _longer(data, at, entry, entries)
+    return entry, after
+
+
+@kernel
 def _measure(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, offsets: np.ndarray) -> int:
-    """Fill in where each value begins in UTF-8; the number of all its bytes, or −1 − the first row that is no text."""
+    """Fill in where each value begins in UTF-8; returns the total of bytes, or −1 − the first row that is invalid."""
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
         at, end = start[i], start[i] + size[i]
         while at < end:
-            entry = entries[data[at]]
-            at += 1
-            if not entry >> SIZE_AT:
-                entry, at = _longer(data, at - 1, entry, entries)
+            entry, at = _code(data, at, entries)
             if not entry or at > end:
                 return -1 - i
             total += entry >> SIZE_AT
@@ -172,23 +185,14 @@ def _measure(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.
 
 @kernel
 def _decode(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, target: np.ndarray) -> None:
-    """Write each value, which `_measure` has proved to be text, in UTF-8."""
+    """Write each value in UTF-8; `_measure` has proved that it is valid."""
     to = 0
     for i in range(len(start)):
         at, end = start[i], start[i] + size[i]
         while at < end:
-            entry = entries[data[at]]
-            at += 1
-            if not entry >> SIZE_AT:
-                entry, at = _longer(data, at - 1, entry, entries)
-            store64(target, to, entry)  # and its size, on which the next one is written
+            entry, at = _code(data, at, entries)
+            store64(target, to, entry)  # also its size, which the next character overwrites
             to += entry >> SIZE_AT
-
-
-@kernel
-def _longer(data: np.ndarray, at: int, width: int, entries: np.ndarray) -> tuple[int, int]:
-    """The entry of the code of `width` bytes at `at`, 0 without one, and where the next code begins."""
-    return entries[big_number(data, at, width) & CODE], at + width
 
 
 def _wide(values: Values, charset: str) -> pa.Array:
@@ -204,6 +208,6 @@ def _wide_text(value: bytes, charset: str) -> str | None:
         text = value.decode(_WIDE[charset])
     except UnicodeDecodeError:
         return None
-    if charset == "ucs2" and len(text) * 2 < len(value):  # it has no pairs of surrogates
+    if charset == "ucs2" and len(text) * 2 < len(value):  # ucs2 has no surrogate pairs
         return None
     return text.translate(_SWAPPED) if charset == "gb18030" else text

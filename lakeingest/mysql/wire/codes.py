@@ -1,9 +1,9 @@
-"""The codes of MySQL's charsets, of 1 to 3 bytes each, as characters: Python's codecs, and where MySQL reads otherwise.
+"""The characters of the codes (1 to 3 bytes) of MySQL's charsets: Python's codecs, and where MySQL differs.
 
-Held equal to the server's own conversion, code by code (tests/mysql/wire/test_charsets.py).
+tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
 
-A few charsets have several codes for one character, cp932 for 396 of them. A value says which character it has, not
-which code: two keys that differ only in that would be one key in the lake. `key_table` has one code of each character.
+A few charsets have several codes for a character, cp932 for 396 characters. A text in the lake does not say which code
+it had: two keys that differ only in that would become the same key. `key_table` has a single code per character.
 """
 
 import functools
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-CODE = 0x1FFFF  # the bits of a code that make it different: all codes of 3 bytes begin with 0x8F
+CODE = 0x1FFFF  # the bits that distinguish codes: all codes of 3 bytes begin with 0x8F
 SIZE_AT = 24  # the bit of a table's entry where the size of its UTF-8 begins
 
 _NONE = "\ufffd"  # a code without a character
 _EUC = "euc_jp"  # the codec with codes of 3 bytes
 
-# The codec of Python's that is the charset, but for what `_otherwise` has
+# Charset -> the codec of Python that reads it, except for the codes of `_otherwise`
 CODECS = {
     "armscii8": "latin-1",
     "big5": "big5",
@@ -102,15 +102,15 @@ _OTHERWISE: dict[str, dict[int, str]] = {
 }
 
 
-# Codes that the server writes for no character, although they are the least ones that have it
+# Codes that the server never writes, although each is the least code of its character
 _NEVER_WRITTEN = {"cp932": range(0xED40, 0xEF00), "sjis": range(0x5C, 0x5D)}
 
 
 @functools.cache
 def table(charset: str) -> np.ndarray:
-    """For each code of a charset in CODECS its UTF-8, least byte first, with its size above; 0 where it has none.
+    """By code of a charset in CODECS: its UTF-8, least byte first, with the size of it from SIZE_AT on; 0 for no code.
 
-    For a byte that is no code, the size of the codes that it begins, if any.
+    For a byte that is not a code itself: the size of the codes that begin with it, if any.
     """
     codec = CODECS[charset]
     entries = np.zeros(CODE + 1, np.int64)
@@ -126,7 +126,7 @@ def table(charset: str) -> np.ndarray:
 
 @functools.cache
 def key_table(charset: str) -> np.ndarray:
-    """As `table`, with one code of each character: the one that the server writes when it converts from Unicode."""
+    """As `table`, but with a single code per character: the code that the server writes for it."""
     entries = table(charset).copy()
     codes = np.flatnonzero(entries >> SIZE_AT)
     never = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
@@ -140,12 +140,12 @@ def key_table(charset: str) -> np.ndarray:
 
 
 def has_one_code_each(charset: str) -> bool:
-    """Whether each character of a charset has only one code, so that different bytes are different texts."""
+    """Whether each character of a charset has a single code, so that different bytes are different texts."""
     return charset not in CODECS or key_table(charset) is table(charset)
 
 
 def _by_codec(codec: str) -> dict[int, str]:
-    """Every code that is one character to Python. A byte that is one begins no longer code."""
+    """Every code that Python decodes to a single character. A byte that is a code does not begin a longer code."""
     found = _characters(codec, 1, range(0x100))
     leads = [byte << 8 for byte in range(0x80, 0x100) if byte not in found]
     found |= _characters(codec, 2, (lead + byte for lead in leads for byte in range(0x100)))
@@ -164,10 +164,10 @@ def _otherwise(charset: str) -> Iterator[tuple[int, str]]:
         rows = [*range(0xF500, 0xFF00, 0x100), *range(0x8FF500, 0x8FFF00, 0x100)]
         codes = [row + cell for row in rows for cell in range(0xA1, 0xFF)]
         yield from ((code, chr(0xE000 + number)) for number, code in enumerate(codes))
-    if charset == "eucjpms":  # two rows that cp932 has elsewhere: signs, and what IBM had beyond JIS
+    if charset == "eucjpms":  # two rows that cp932 has elsewhere: signs, and IBM's extensions of JIS
         cp932 = _by_codec("cp932")
         signs = [*range(0x8740, 0x877F), *range(0x8780, 0x879F)]
         yield from ((0xADA1 + cell, cp932.get(code, _NONE)) for cell, code in enumerate(signs))
         ibm = [character for code, character in cp932.items() if 0xFA40 <= code <= 0xFC4B]
-        beyond = [one for one in ibm if one == "№" or (one not in "￢￤" and not one.encode(_EUC, "ignore"))]
+        beyond = [sign for sign in ibm if sign == "№" or (sign not in "￢￤" and not sign.encode(_EUC, "ignore"))]
         yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], beyond, strict=True)

@@ -53,7 +53,7 @@ CHARSETS = frozenset(_COLLATIONS) - {"binary"}
 
 
 class UnknownCharset(ValueError):
-    """A collation's id or a charset's name that no server had when this was written."""
+    """The id of a collation or the name of a charset that is not in the table of known ones."""
 
 
 @functools.cache
@@ -65,4 +65,4 @@ def charset_of(collation: int) -> str:
             first, _, last = run.partition("-")
             if int(first) <= found <= int(last or first):
                 return charset
-    raise UnknownCharset(f"a text of unknown collation {collation}; name it in a report to the lakeingest project")
+    raise UnknownCharset(f"a text of the unknown collation {collation}; report it to the lakeingest project")

@@ -1,7 +1,8 @@
-"""Kernels: functions over raw bytes that are compiled to machine code, and the two loads that they are made of.
+"""Kernels: functions over raw bytes that are compiled to machine code, and their basic loads and stores.
 
-A kernel sees arrays and integers, no Python object. It never reads or writes outside what `walk` has proved to lie
-within one packet or event, but for up to seven bytes after it: every array of bytes has SLACK bytes more than are used.
+A kernel works on arrays and integers, not on Python objects. `walk` proves first that a value lies within its packet or
+event; a kernel then reads or writes at most seven bytes after it. So every array of bytes has SLACK unused bytes at its
+end.
 """
 
 from collections.abc import Callable
@@ -19,40 +20,40 @@ from lakeingest.mysql.wire import cache
 
 _WORD = ir.IntType(64)
 
-SLACK = 16  # bytes after the used ones of an array: a number is loaded by eight bytes, whatever its width
+SLACK = 16  # unused bytes at the end of an array: every number is loaded as eight bytes, whatever its width
 
-_NO_CALLBACK = {"no_cfunc_wrapper": True}  # no entry for C, which takes as long to compile as a small kernel
+_NO_CALLBACK = {"no_cfunc_wrapper": True}  # an entry for C takes as long to compile as a small kernel
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Compile a function at its first call, for the types of that call; it holds no lock of Python's while it runs."""
+    """Compile a function at its first call, for the types of that call; it runs without Python's global lock."""
     compiled: Any = numba.njit(nogil=True, error_model="numpy", **_NO_CALLBACK)(function)
     if cache.folder() is not None:
-        compiled._cache = _Cache(function)  # noqa: SLF001 - `cache=True` takes no other cache, and none that is read-only
+        compiled._cache = _Cache(function)  # noqa: SLF001 - `cache=True` allows no other cache, nor a read-only folder
     return cast(F, compiled)
 
 
 def step(function: F) -> F:
-    """Make a function part of each kernel that calls it, before that is compiled: it costs no call."""
+    """Inline a function into each kernel that calls it, before that is compiled."""
     return _inlined(function, inline="always")
 
 
 def compiled_step(function: F) -> F:
-    """As `step`, but compiled by itself first: for a tree of steps, of which numba's own inlining makes slow code."""
+    """As `step`, but compiled first and inlined by LLVM: numba's own inlining of nested steps makes slow code."""
     return _inlined(function, forceinline=True)
 
 
 def _inlined(function: F, **how: Any) -> F:
-    how |= _NO_CALLBACK | {"no_cpython_wrapper": True}  # nobody else calls it
-    how["_nrt"] = False  # counts no references to arrays; numba's types do not know it
+    how |= _NO_CALLBACK | {"no_cpython_wrapper": True}  # only kernels call it
+    how["_nrt"] = False  # do not count references to arrays; an option without a public name
     compiled: Any = numba.njit(error_model="numpy", **how)(function)
     return cast(F, compiled)
 
 
 class _Locator(_CacheLocator):  # type: ignore[misc] # numba has no types
-    """Says that kernels are kept in `cache.folder`, whose name says what they are of: none is ever stale."""
+    """Stores kernels in `cache.folder`. They are never stale: the folder's name has a hash of all sources."""
 
     def __init__(self, line: int) -> None:
         self._line = line
@@ -71,15 +72,15 @@ class _Locator(_CacheLocator):  # type: ignore[misc] # numba has no types
         return cls(function.__code__.co_firstlineno)
 
 
-class _Kept(CompileResultCacheImpl):  # type: ignore[misc]
+class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_Locator,)
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
-    _impl_class = _Kept
+    _impl_class = _CacheImpl
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        with suppress(OSError):  # a folder that is read-only or full costs time alone
+        with suppress(OSError):  # a folder that is read-only or full only costs time
             super().save_overload(signature, compiled)
 
 

@@ -1,8 +1,8 @@
-"""Which copied tables a DDL statement may change: their rows, their columns, or what tells their rows apart. Pure.
+"""Which copied tables a DDL statement may change: their rows, columns or key. Pure.
 
-Fail closed. A statement passes only where each table that it changes is known and is not copied, or where each of its
-actions is known to leave a copied table's rows, columns and key as they are. Only so much of the grammar is here as
-that needs. A parser of all of SQL would not do: sqlglot reads no RENAME TABLE, and takes `/*!50000 … */` for a comment.
+Fail closed. A statement passes only where no table that it changes is copied, or where each of its actions is known to
+leave the rows, columns and key of a copied table as they are. This module has only the part of the grammar that this
+needs. A full SQL parser would not do: sqlglot does not read RENAME TABLE, and takes `/*!50000 … */` for a comment.
 Sources: MySQL manual, "Data Definition Statements"; MariaDB documentation, "Data Definition Statements".
 """
 
@@ -14,22 +14,23 @@ from lakeingest.core.schema import PRIMARY, TableId, TableSchema
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, is_in_utf8, readings
 
-# Table options that change no row, each with one value
+# Table options that change no row; each has one value
 _OPTIONS = {
     *("ALGORITHM", "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHECKSUM", "COMMENT", "COMPRESSION"),
     *("DELAY_KEY_WRITE", "ENCRYPTION", "ENGINE", "KEY_BLOCK_SIZE", "LOCK", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS"),
     *("ROW_FORMAT", "STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES"),
 }
 _INDEX = ("INDEX", "KEY")
-_IGNORED_ENDINGS = {"RESTRICT", "CASCADE", "WAIT", "NOWAIT"}  # of a list of tables that are dropped
+_IGNORED_ENDINGS = {"RESTRICT", "CASCADE", "WAIT", "NOWAIT"}  # after the list of tables of a DROP TABLE
 
 Tables = Mapping[TableId, TableSchema]
 
 
 def may_change(query: Query, copied: Tables) -> bool:
-    """Whether a DDL statement may change one of the tables that are copied; of doubtful ones, more than really do.
+    """Whether a DDL statement may change a copied table; in doubt, True.
 
-    What cannot be understood may where its default database has copied tables, or where it names such a database.
+    A statement that cannot be parsed may change one where its default database has copied tables, or where it names
+    such a database.
     """
     try:
         return any(_Statement(tokens, query.database, copied).may_change() for tokens in readings(query))
@@ -38,7 +39,7 @@ def may_change(query: Query, copied: Tables) -> bool:
 
 
 class _Statement:
-    """Reads the tokens of one statement from their start; Unclear for what is not expected."""
+    """Reads the tokens of a statement from its start; Unclear where they are not as expected."""
 
     def __init__(self, tokens: Sequence[Token], database: str, copied: Tables) -> None:
         self._tokens, self._at = tokens, 0
@@ -64,7 +65,7 @@ class _Statement:
                 self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
                 self._expect("TABLE", "TABLES")
                 return self._any_of_list()
-        raise Unclear("it is no DDL of a table")
+        raise Unclear("it is not DDL of a table")
 
     def _create(self) -> bool:
         replaces = self._skip("OR")
@@ -72,7 +73,7 @@ class _Statement:
             self._expect("REPLACE")
         if self._skip("TABLE"):
             self._skip_all("IF", "NOT", "EXISTS")
-            return bool(self._table()) and replaces  # else one that succeeded has found none of its name
+            return bool(self._table()) and replaces  # a plain CREATE TABLE succeeds only where no table has the name
         if self._skip("DATABASE", "SCHEMA"):
             self._skip_all("IF", "NOT", "EXISTS")
             return self._is_copied_from(self._name()) and replaces
@@ -102,7 +103,7 @@ class _Statement:
         self._skip_all("IF", "EXISTS")
         changes = self._any_of_list()
         if not self._is_over and self._word() not in _IGNORED_ENDINGS:
-            raise Unclear("it drops more than a list of tables")
+            raise Unclear("it has more than a list of tables to drop")
         return changes
 
     def _rename(self) -> bool:
@@ -118,7 +119,7 @@ class _Statement:
             self._sign(",")
 
     def _alter(self) -> bool:
-        if self._skip("DATABASE", "SCHEMA"):  # which changes defaults of tables that are made later
+        if self._skip("DATABASE", "SCHEMA"):  # it changes only the defaults of new tables
             return self._has("UPGRADE") and bool(self._copied)
         self._skip("ONLINE")
         ignores = self._skip("IGNORE")
@@ -139,7 +140,7 @@ class _Statement:
         return changes
 
     def _table(self) -> list[TableSchema]:
-        """The copied tables whose name comes next; letters in the other case or with other accents are the same."""
+        """The copied tables with the name that comes next, compared without case and accents."""
         name, database = self._name(), self._database
         has_database = self._is_sign(".")
         if has_database:
@@ -166,13 +167,15 @@ class _Statement:
 
     def _word(self) -> str:
         found = self._peek()
-        self._at += bool(found)
+        if found:
+            self._at += 1
         return found
 
     def _skip(self, *words: str) -> bool:
-        """Pass over the next word if it is one of these; whether it is."""
+        """Skip the next word if it is one of `words`; whether it was."""
         found = self._peek() in words
-        self._at += found
+        if found:
+            self._at += 1
         return found
 
     def _skip_all(self, *words: str) -> None:
@@ -181,7 +184,7 @@ class _Statement:
                 self._expect(word)
 
     def _skip_wait(self) -> None:
-        """MariaDB: how long to wait for a lock."""
+        """Skip MariaDB's clause that says how long to wait for a lock."""
         if self._skip("WAIT"):
             self._name()
         else:
@@ -213,19 +216,19 @@ class _Action(_Statement):
     """Reads one action of an ALTER TABLE."""
 
     def may_change_another(self) -> bool:
-        """Whether it may change a copied table, where the one that is altered is not copied."""
+        """Whether it may change a copied table although the altered table is not copied."""
         if self._skip("RENAME") and self._peek() not in {*_INDEX, "COLUMN"}:
             if not self._skip("TO", "AS") and self._is_sign("="):
                 self._at += 1
             found = bool(self._table())
             if not self._is_over:
-                raise Unclear("it does more than to rename a table")
+                raise Unclear("it does more than rename a table")
             return found
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
         return self._has("TABLE", "UNION") and not names.isdisjoint(folded(table.name) for table in self._copied)
 
     def is_harmless(self, schema: TableSchema) -> bool:
-        """Whether it leaves rows, columns and key of this table as they are."""
+        """Whether it leaves the rows, columns and key of this table as they are."""
         if self._skip("ADD"):
             return self._adds_nothing(schema)
         if self._skip("DROP"):
@@ -251,7 +254,7 @@ class _Action(_Statement):
         return True
 
     def _adds_nothing(self, schema: TableSchema) -> bool:
-        """Whether an ADD is of an index that cannot become the key, or of a check."""
+        """Whether an ADD only adds an index that cannot become the key, or a check."""
         if self._skip("CONSTRAINT") and self._peek() not in {"CHECK", "UNIQUE", "PRIMARY", "FOREIGN"}:
             self._name()
         if self._skip("UNIQUE"):
@@ -263,7 +266,7 @@ class _Action(_Statement):
         return self._name()
 
     def _is_option(self) -> bool:
-        """Pass over a table option that changes no row; whether there is one."""
+        """Skip a table option that changes no row; whether one was skipped."""
         option = self._word()
         if option not in _OPTIONS:
             return False
@@ -277,27 +280,27 @@ class _Action(_Statement):
 
 
 def folded(name: str) -> str:
-    """What names of databases, tables and indexes have in common that a server may take for the same."""
+    """A name without case and accents: names that a server may take for the same have the same result."""
     parts = unicodedata.normalize("NFKD", name.casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
 def _keeps_its_key(schema: TableSchema) -> bool:
-    """Whether no other unique index is preferred to the key: `mysql.key_choice`."""
+    """Whether no other unique index can replace the key (see `mysql.key_choice`)."""
     return schema.declared or schema.index == PRIMARY
 
 
 def _may_be_key(schema: TableSchema, index: str) -> bool:
-    """Whether an index of that name may be the one that keeps the key unique."""
+    """Whether the index of that name may be the index of the key."""
     return not schema.declared and (not schema.index or folded(schema.index) == folded(index))
 
 
 def _split(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
-    """The actions between commas, without those within parentheses."""
+    """The tokens between top-level commas."""
     depth, begins = 0, 0
     for place, token in enumerate(tokens):
         if token.sort is Sort.SIGN:
-            depth += (token.text == "(") - (token.text == ")")
+            depth += {"(": 1, ")": -1}.get(token.text, 0)
             if token.text == "," and not depth:
                 yield tokens[begins:place]
                 begins = place + 1
@@ -305,12 +308,14 @@ def _split(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
 
 
 def _is_near(query: Query, copied: Tables) -> bool:
-    """Whether the default database has copied tables, or a database that has some is named anywhere."""
+    """Whether the default database has copied tables, or the text names a database that has some."""
     text, database = query.text, query.database
     if not is_in_utf8(query):  # names are not comparable
         return bool(copied)
     databases = {table.database for table in copied}
-    named = (one for name in databases for one in (name, name.replace("`", "``"), name.replace('"', '""')))
+    spellings = (
+        spelling for name in databases for spelling in (name, name.replace("`", "``"), name.replace('"', '""'))
+    )
     return folded(database) in map(folded, databases) or any(
-        re.search(rf"(?<![\w$]){re.escape(folded(name))}(?![\w$])", folded(text)) for name in named
+        re.search(rf"(?<![\w$]){re.escape(folded(name))}(?![\w$])", folded(text)) for name in spellings
     )

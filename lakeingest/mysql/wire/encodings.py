@@ -1,7 +1,7 @@
-"""Which bytes each MySQL type takes, in result sets and in row images, and what makes an Arrow column of them.
+"""How each MySQL type is encoded in result sets and in row images, and which reader decodes it to an Arrow column.
 
-The one place that says so: `WIDTHS` for the walk, `READERS` for what the walk found. Where both paths have the same
-bytes, they have the same reader.
+A width says how many bytes a value takes: for the walk. A reader decodes the values that the walk found. Where both
+paths have the same bytes, they have the same reader.
 """
 
 import enum
@@ -56,10 +56,10 @@ class FieldType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the server says of a column that it sends: in a column definition, or in a TABLE_MAP event.
+    """The server's description of a column that it sends: from a column definition or a TABLE_MAP event.
 
-    `size` is that of a row image's value, or of the length before it; `charset` and `members` are what the values are
-    made of there.
+    `size` is the number of bytes of a value in a row image, or of the length before it. `charset` is that of the values
+    as sent; `members` are those of an ENUM or SET.
     """
 
     type: FieldType
@@ -74,9 +74,9 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How the values of a column come: `width` is for the walk, `array` makes an Arrow column of what it found.
+    """How the values of a column are encoded: `width` is for the walk, `array` decodes the values that it found.
 
-    Of a column of the key, two values that MySQL tells apart are never made the same: ValueError for one that would be.
+    In a key column, different keys of MySQL never become the same: ValueError for a value that would.
     """
 
     column: Column
@@ -87,16 +87,16 @@ class Encoding:
 
     @property
     def may_null(self) -> bool:
-        """Whether the user chose that some of its values are NULL."""
+        """Whether the user chose NULL for some of its values."""
         return self.column.choice == NULL_DATES
 
     def nulled(self, values: Values, array: pa.Array) -> np.ndarray:
-        """Of each row whether its value is NULL only because the user chose so."""
+        """By row, whether the value is NULL only because the user chose so."""
         made: np.ndarray = array.is_null().to_numpy(zero_copy_only=False) & (values.start >= 0)
         return made
 
     def array(self, values: Values) -> pa.Array:
-        """The values as a column of `wire.arrow.arrow_type`; Damaged, NotADay, or ValueError for what is none."""
+        """The values as a column of type `rows.arrow_type`; Damaged, NotADay, or ValueError for an invalid value."""
         return self.reader(values, self)
 
 
@@ -113,7 +113,7 @@ _INTEGER_TYPES = {Kind.INT32: pa.int32(), Kind.INT64: pa.int64(), Kind.UINT64: p
 
 _WITH_SRID = 0x20000000
 
-# type → bytes in a result set; −1 is a length of one byte before the value
+# type → bytes in a result set; −1: a length of one byte precedes the value
 _RESULT_WIDTHS: dict[FieldType, int] = {
     **_INTEGER_BYTES,
     FieldType.INT24: 4,
@@ -140,7 +140,7 @@ _EVENT_WIDTHS: dict[FieldType, Callable[[Sent], int]] = {
     FieldType.BIT: lambda sent: sent.size,
     FieldType.ENUM: lambda sent: sent.size,
     FieldType.SET: lambda sent: sent.size,
-}  # all others: a length of `size` bytes before the value
+}  # all others: a length of `size` bytes precedes the value
 
 
 def _integers(values: Values, encoding: Encoding) -> pa.Array:
@@ -149,7 +149,7 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
-    # the members of an ENUM or SET are told apart by `mysql.key_choice`
+    # `mysql.key_choice` makes sure that the members of an ENUM or SET are different texts
     read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
     return read(values, of.sent.charset)
 
@@ -163,7 +163,7 @@ def _wkb(values: Values, of: Encoding) -> pa.Array:
 
 
 def _ewkb(raw: bytes) -> bytes:
-    """PostGIS's form of a geometry: the SRID after its type, of which a bit says that it is there; 0 is none."""
+    """PostGIS's form of a geometry: a bit of its type marks that the SRID follows. An SRID of 0 is omitted."""
     srid, wkb = raw[:SRID_BYTES], raw[SRID_BYTES:]
     if srid == bytes(SRID_BYTES):
         return wkb
@@ -175,7 +175,7 @@ def _all(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
     return dict.fromkeys(((kind, sent) for kind in kinds), reader)
 
 
-# What has the same bytes on both paths.
+# Types that have the same bytes on both paths.
 _SHARED: Readers = {
     **{(kind, sent): _integers for kind in _INTEGER_TYPES for sent in _INTEGER_BYTES},
     **{(Kind.STRING, sent): _texts for sent in _TEXTS},
@@ -229,17 +229,17 @@ _EVENT_READERS: Readers = {
 
 
 def of_result(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
-    """How a column comes in a result set of the binary protocol; Mismatch when it is not of that kind."""
+    """The encoding of a column in a result set of the binary protocol; Mismatch for another type."""
     return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED), is_key=is_key)
 
 
 def of_event(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
-    """How a column comes in the row images of the binlog; Mismatch when it is not of that kind."""
+    """The encoding of a column in the row images of the binlog; Mismatch for another type."""
     return _encoding(_EVENT_READERS, column, sent, event_width(sent), is_key=is_key)
 
 
 def event_width(sent: Sent) -> int:
-    """How many bytes a column takes in row images, for the walk."""
+    """The width of a column in row images, for the walk."""
     return _EVENT_WIDTHS[sent.type](sent) if sent.type in _EVENT_WIDTHS else -sent.size
 
 
@@ -247,7 +247,7 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
     if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):
-        raise Mismatch(f"column {column.name} comes as {sent.type.name}, it was {column.source_type}")
+        raise Mismatch(f"column {column.name} is {sent.type.name} now, it was {column.source_type}")
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):
         raise Mismatch(f"column {column.name} has other digits, it was {column.source_type}")
     return Encoding(column, sent, width, reader, is_key)

@@ -1,7 +1,7 @@
-"""The bytes of binlog events: headers, checksums, and what we do with an event of each type. Pure.
+"""The bytes of binlog events: headers, checksums, and what the decoder does with each type of event. Pure.
 
-Only what decides about positions and transactions is read here. What is not in `ACTIONS` is refused by name,
-before anything else has looked at it: an event that is passed over by mistake is a lost row.
+This module reads only the fields that decide about positions and transactions. A type that is not in `ACTIONS` is
+refused by name before anything else reads the event: an event that is skipped by mistake is a lost row.
 """
 
 import enum
@@ -18,25 +18,25 @@ from lakeingest.core.schema import TableId
 
 _HEADER = struct.Struct("<IBIIIH")  # seconds, type, server id, size, end position (lowest 32 bits), flags
 _CHECKSUM = struct.Struct("<I")
-# In the header: the id of the server that an event is from, and flags
+# Offsets in the header: the id of the server that wrote the event, and the flags
 _SERVER_AT, _FLAGS_AT = 5, 17
 ARTIFICIAL = 0x20
-STANDALONE = 1  # of the flags of a DOMAIN_GTID event: a statement follows that is a transaction of its own
+STANDALONE = 1  # a flag of a DOMAIN_GTID event: the transaction is a single statement, without BEGIN
 _CRC32 = 1
 _BINLOG_VERSION = 4
 HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
-_NUMBERS_END = 1 << 63  # of transactions
-TIMES_END = 1 << 55  # of commit times
-LENGTHS_END = 1 << 62  # of what is added to a position
-_MARIADB = 160  # where the types of MariaDB begin
+_NUMBERS_END = 1 << 63  # of transaction numbers; exclusive
+TIMES_END = 1 << 55  # of commit times; exclusive
+LENGTHS_END = 1 << 62  # of lengths that are added to a position; exclusive
+_MARIADB = 160  # the first type of MariaDB
 
 
 class Damaged(ValueError):
-    """The bytes are not an event as the server writes it."""
+    """The bytes are not as the server writes them."""
 
 
 class Type(enum.IntEnum):
-    """The event types that we act on, by MySQL's numbers; MariaDB's own begin at 160."""
+    """The event types that the decoder handles, with MySQL's numbers; MariaDB's own begin at 160."""
 
     QUERY = 2
     STOP = 3
@@ -72,14 +72,14 @@ HEARTBEATS = frozenset({Type.HEARTBEAT, Type.HEARTBEAT_V2})
 class Action(enum.Enum):
     """What the decoder does with an event."""
 
-    FILE = enum.auto()  # stands between transactions, and says nothing that we need
+    FILE = enum.auto()  # occurs between transactions, and has nothing that we need
     GTID = enum.auto()
     QUERY = enum.auto()
     TABLE = enum.auto()
     ROWS = enum.auto()
     COMMIT = enum.auto()
-    PAYLOAD = enum.auto()  # a whole transaction but its GTID, compressed
-    PASS = enum.auto()  # changes no row, may stand anywhere
+    PAYLOAD = enum.auto()  # a compressed transaction, without its GTID event
+    PASS = enum.auto()  # changes no row, may occur anywhere
 
 
 ACTIONS: dict[int, Action] = {
@@ -113,8 +113,8 @@ _STATEMENT = "set binlog_format=ROW in every session of the source"
 _OLD_ROWS = "set log_bin_use_v1_row_events=OFF on the source"
 _COMPRESSED = ("a compressed event", "set log_bin_compress=OFF on the source")
 
-# type -> (its name, what to change on the source so that it does not come again). Those in ACTIONS, too, only
-# the reference decoder refuses: its library drops or misreads them.
+# type -> (its name, what to change on the source so that it does not come again). Types that are also in ACTIONS are
+# refused only by the reference decoder, whose library drops or misreads them.
 REFUSED: dict[int, tuple[str, str]] = {
     5: ("an INTVAR event (a change in statement format)", _STATEMENT),
     13: ("a RAND event (a change in statement format)", _STATEMENT),
@@ -129,7 +129,7 @@ REFUSED: dict[int, tuple[str, str]] = {
     39: ("a PARTIAL_UPDATE_ROWS event (parts of JSON values)", "set binlog_row_value_options='' in every session"),
     40: ("a TRANSACTION_PAYLOAD event (compressed)", "set binlog_transaction_compression=OFF in every session"),
     42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),
-    162: ("a GTID event of MariaDB's", "read it without LAKEINGEST_WIRE=reference"),
+    162: ("a GTID event of MariaDB", "unset LAKEINGEST_WIRE"),
     164: ("a START_ENCRYPTION event", "set encrypt_binlog=OFF on the source"),
     **dict.fromkeys(range(165, 172), _COMPRESSED),
 }
@@ -140,14 +140,14 @@ def refusal(event_type: int) -> tuple[str, str]:
     if event_type in REFUSED:
         return REFUSED[event_type]
     whose = "MariaDB's" if event_type >= _MARIADB else "unknown"
-    return f"an event of {whose} type {event_type}", "name this type in a report to the lakeingest project"
+    return f"an event of {whose} type {event_type}", "report this type to the lakeingest project"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. `data` is its bytes with the header but no checksum, `size` and `end` are those in the file.
+    """An event. `data` is its bytes with the header, without the checksum; `size` and `end` are those in its file.
 
-    `end` is the lowest 32 bits. A made-up event stands in no file: the server sends it for the reader's sake.
+    `end` has only the lowest 32 bits. A made-up event is in no file: the server generates it for the reader.
     """
 
     type: int
@@ -159,7 +159,7 @@ class Event:
 
     @property
     def is_artificial(self) -> bool:
-        """Whether the server says that it made it up."""
+        """Whether the event has the flag of events that the server makes up."""
         return bool(self.data[_FLAGS_AT] & ARTIFICIAL)
 
     @property
@@ -169,7 +169,7 @@ class Event:
 
     @property
     def body(self) -> "Cursor":
-        """The bytes after the header, from their start."""
+        """A cursor at the start of the bytes after the header."""
         return Cursor(self.data, _HEADER.size)
 
     @classmethod
@@ -181,7 +181,7 @@ class Event:
         if size != len(raw):
             raise Damaged(f"an event of {len(raw)} bytes says that it has {size}")
         data = raw[: -_CHECKSUM.size] if checksums else raw
-        if event_type == Type.FORMAT_DESCRIPTION:  # it has room for a checksum, and says whether that is one
+        if event_type == Type.FORMAT_DESCRIPTION:  # it always has room for a checksum, and says whether it is used
             checksums, data = has_checksums(raw), raw[: -_CHECKSUM.size]
         if checksums and not is_proved(raw):
             raise Damaged(f"the checksum of an event of type {event_type} is wrong")
@@ -189,8 +189,8 @@ class Event:
         return cls(event_type, seconds, size, end, is_made_up, data)
 
     @classmethod
-    def kept(cls, data: bytes) -> Self:
-        """An event again, from the `data` of one that was parsed."""
+    def from_data(cls, data: bytes) -> Self:
+        """An event, from the `data` of an event that was parsed before."""
         seconds, event_type, _, size, end, _ = _HEADER.unpack_from(data)
         return cls(event_type, seconds, size, end, is_made_up=False, data=data)
 
@@ -214,7 +214,7 @@ class Cursor:
         return int.from_bytes(self.take(size), "little")
 
     def packed(self) -> int:
-        """An unsigned number in MySQL's form of 1 to 9 bytes."""
+        """A length-encoded unsigned number: 1 to 9 bytes."""
         first = self.number(1)
         sizes = {0xFC: 2, 0xFD: 3, 0xFE: 8}
         return self.number(sizes[first]) if first in sizes else first
@@ -231,11 +231,11 @@ class Cursor:
         try:
             return self.take(size).decode()
         except UnicodeDecodeError as error:
-            raise Damaged(f"a name that is not text: {error}") from error
+            raise Damaged(f"a name that is not UTF-8: {error}") from error
 
     @property
     def left(self) -> int:
-        """How many bytes follow."""
+        """The number of bytes that follow."""
         return len(self._data) - self._at
 
 
@@ -246,12 +246,12 @@ def is_proved(raw: bytes) -> bool:
 
 
 def digest(raw: bytes) -> str:
-    """What tells an event, as the server sends it, from every other one."""
+    """A hash that identifies an event, as the server sends it."""
     return hashlib.blake2b(raw, digest_size=12).hexdigest()
 
 
 def has_checksums(raw: bytes) -> bool:
-    """Whether this FORMAT_DESCRIPTION event and those after it have checksums; Damaged for a new form."""
+    """Whether this FORMAT_DESCRIPTION event and those after it have checksums; Damaged for an unknown format."""
     algorithm = raw[-1 - _CHECKSUM.size]
     version = Cursor(raw, _HEADER.size).number(2)
     if algorithm not in {0, _CRC32} or version != _BINLOG_VERSION:
@@ -260,7 +260,7 @@ def has_checksums(raw: bytes) -> bool:
 
 
 def read_rotate(event: Event) -> tuple[str, int]:
-    """The file that comes next, and where in it."""
+    """The next file, and the position in it."""
     body = event.body
     pos = body.number(8)
     file = body.text(body.left)
@@ -278,18 +278,18 @@ class Beginning:
     """What a GTID event says of its transaction; `gtid` is None where the source has none."""
 
     gtid: Gtid | DomainGtid | None
-    committed_at: int  # microseconds since 1970, at the origin where that is known
-    length: int  # bytes from this event to the transaction's end, 0 when it does not say
-    is_begin: bool = False  # no BEGIN follows
+    committed_at: int  # microseconds since 1970, at the original server where that is known
+    length: int  # bytes from this event to the transaction's end, 0 when unknown
+    is_begin: bool = False  # the event also is the BEGIN
 
     def __post_init__(self) -> None:
         number = 1 if self.gtid is None else self.gtid.number
         if not (0 < number < _NUMBERS_END and self.committed_at < TIMES_END and self.length < LENGTHS_END):
-            raise Damaged("a GTID event with numbers that no server has")
+            raise Damaged("a GTID event with impossible numbers")
 
 
 def read_gtid(event: Event) -> Beginning:
-    """Read a GTID event of any kind; where it has no commit time, its header's second stands for it."""
+    """Read a GTID event of any kind; where it has no commit time, the second of its header is used."""
     if event.type == Type.GTID_TAGGED:
         return _read_tagged_gtid(event)
     if event.type == Type.DOMAIN_GTID:
@@ -301,9 +301,9 @@ def read_gtid(event: Event) -> Beginning:
     body.take(17)  # the logical clock
     if not body.left:
         return Beginning(gtid, event.seconds * 1_000_000, 0)
-    here = body.number(7)
-    original = body.number(7) if here & HAS_ORIGINAL else 0  # 0 as well where the origin did not know it
-    return Beginning(gtid, original or here & ~HAS_ORIGINAL, body.packed())
+    local = body.number(7)
+    original = body.number(7) if local & HAS_ORIGINAL else 0  # 0 also where the original server did not know it
+    return Beginning(gtid, original or local & ~HAS_ORIGINAL, body.packed())
 
 
 class _Tagged(enum.IntEnum):
@@ -323,7 +323,7 @@ class _Tagged(enum.IntEnum):
 def _read_tagged_gtid(event: Event) -> Beginning:
     """Source: MySQL's source documentation, "mysql::serialization" and "Gtid_log_event"."""
     body = event.body
-    for _ in range(3):  # version, size, the last field that may not be ignored
+    for _ in range(3):  # version, size, the last field that must not be ignored
         body.variable()
     read: dict[int, Callable[[], Any]] = {
         _Tagged.UUID: lambda: bytes(body.variable() for _ in range(16)),
@@ -338,8 +338,8 @@ def _read_tagged_gtid(event: Event) -> Beginning:
             found[field] = read.get(field, body.variable)()
         number = found[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
         gtid = Gtid(str(uuid.UUID(bytes=found[_Tagged.UUID])), number, found[_Tagged.TAG])
-        here = found[_Tagged.COMMITTED_AT]
-        return Beginning(gtid, found.get(_Tagged.ORIGINAL_COMMITTED_AT) or here, found[_Tagged.LENGTH])
+        local = found[_Tagged.COMMITTED_AT]
+        return Beginning(gtid, found.get(_Tagged.ORIGINAL_COMMITTED_AT) or local, found[_Tagged.LENGTH])
     except (KeyError, ValueError) as error:
         raise Damaged(f"a GTID_TAGGED event that lacks or garbles a field: {error}") from error
 

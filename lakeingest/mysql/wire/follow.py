@@ -1,8 +1,8 @@
-"""Follows the events of a binlog from transaction to transaction, as long as they are what they mostly are.
+"""Follows the events of a binlog from transaction to transaction: the fast path for the usual events.
 
 The kernel knows five signs of `grammar.NEXT`: a GTID, BEGIN, the TABLE_MAP of a table that was seen before, rows,
-and the XID that commits. Whatever it does not know, or finds wrong, it leaves to `segment`, event by event: there
-the whole grammar is, and every error.
+and the XID that commits. It leaves every other event, and every event that seems wrong, to `segment`, which has the
+whole grammar and raises the errors.
 """
 
 import enum
@@ -25,15 +25,15 @@ from lakeingest.mysql.wire.grammar import State
 from lakeingest.mysql.wire.walk import packed
 
 
-class At(enum.IntEnum):
-    """Places in the array that says where the reader is."""
+class ReaderState(enum.IntEnum):
+    """Places in the array that holds the state of the reader."""
 
     STATE = 0  # grammar.State
     POS = 1  # in the file: the end of the last event
-    START = 2  # up to here in this file, events are passed over
+    START = 2  # events that end here or before, in this file, are skipped
     STOP = 3  # the segment's end, if it is in this file
     BEGUN = 4  # where the transaction's GTID event begins
-    ENDS = 5  # where it says that it ends; 0 when it does not
+    ENDS = 5  # where the transaction ends, as its GTID event says; 0 when it does not say so
     ROWS = 6  # row events in the arrays
     TRANSACTIONS = 7  # transactions in the arrays, with the open one
     HAS_ROWS = 8  # whether the transaction has rows of a copied table
@@ -44,33 +44,48 @@ class At(enum.IntEnum):
 class Row(enum.IntEnum):
     """Columns of the array of row events of copied tables."""
 
-    START = 0  # in the bytes
-    STOP = 1  # without a checksum
+    START = 0  # of the event, in the buffer
+    STOP = 1  # of the event, without its checksum
     TABLE = 2
     TRANSACTION = 3
-    POS = 4  # where it begins in the file
+    POS = 4  # of the event, in the file
 
 
 class Transaction(enum.IntEnum):
     """Columns of the array of transactions."""
 
-    SOURCE = 0  # −1 without a GTID
+    PREFIX = 0  # −1 without a GTID
     NUMBER = 1
-    POS = 2  # of its place: where it ends in the file
+    POS = 2  # in the file: where it ends; MariaDB: where it begins, plus 1
     COMMITTED_AT = 3
 
 
+class Prefix(enum.IntEnum):
+    """Columns of the array of GTID prefixes: what a GTID has before its number."""
+
+    FIRST = 0  # the first half of the UUID; MariaDB: the domain
+    SECOND = 1  # the second half of the UUID; MariaDB: the server id
+    LEAST = 2  # the range of numbers to skip: its first number
+    GREATEST = 3  # and its last one
+
+
 class Map(enum.IntEnum):
-    """Columns of the hash table of TABLE_MAP events; a place with size 0 is free."""
+    """Columns of the hash table of TABLE_MAP events; an entry with size 0 is free."""
 
     ID = 0
     START = 1  # of its bytes without the header
     SIZE = 2
-    TABLE = 3  # −1 when it is not copied
-    SEEN = 4  # the number (At.COUNT) of the transaction that it was last seen in
+    TABLE = 3  # the number of the table; −1 when it is not copied
+    SEEN = 4  # the number (ReaderState.COUNT) of the transaction in which it was seen last
 
 
-_STATE, _POS, _START, _STOP, _BEGUN, _ENDS, _ROWS, _TRANSACTIONS, _HAS_ROWS, _COUNT, _GTIDS = (int(i) for i in At)
+_STATE, _POS, _START, _STOP, _BEGUN, _ENDS, _ROWS, _TRANSACTIONS, _HAS_ROWS, _COUNT, _GTIDS = (
+    int(i) for i in ReaderState
+)
+_ROW_START, _ROW_STOP, _ROW_TABLE, _ROW_TRANSACTION, _ROW_POS = (int(i) for i in Row)
+_PREFIX, _NUMBER, _PLACE, _COMMITTED_AT = (int(i) for i in Transaction)
+_FIRST, _SECOND, _LEAST, _GREATEST = (int(i) for i in Prefix)
+_MAP_ID, _MAP_START, _MAP_SIZE, _MAP_TABLE, _MAP_SEEN = (int(i) for i in Map)
 _OUTSIDE, _AFTER_GTID, _OPEN, _PASSING = (int(s) for s in (State.OUTSIDE, State.BEGUN, State.OPEN, State.PASSING))
 _GTID, _QUERY, _TABLE, _ROW, _COMMIT, _PASS, _DOMAIN_GTID = 1, 2, 3, 4, 5, 6, 7
 _CODES = {
@@ -87,7 +102,7 @@ _BEGIN = int.from_bytes(b"BEGIN", "little")
 
 
 def _codes() -> np.ndarray:
-    """What the kernel does with each type of event; 0: it does not know it."""
+    """The code of each type of event; 0 for a type that the kernel does not know."""
     codes = np.zeros(256, np.int64)
     for type_, action in ACTIONS.items():
         codes[type_] = _CODES.get(action, 0)
@@ -108,77 +123,77 @@ def follow(
     last: int,
     checksum: int,
     inner: int,
-    at: np.ndarray,
+    reader: np.ndarray,
     maps: np.ndarray,
     map_bytes: np.ndarray,
-    sources: np.ndarray,
+    prefixes: np.ndarray,
     rows: np.ndarray,
     transactions: np.ndarray,
 ) -> int:
-    """Follow the events from `first` up to `last`; which event is not followed, or `last`.
+    """Follow the events from `first` up to `last`. Returns the first event that is not followed, or `last`.
 
-    `checksum` is how many bytes of an event are its checksum. `inner` events stand in a payload and move no position.
-    `sources` has each server's two halves of its UUID (of a MariaDB: domain and server), and the last range of numbers
-    of its transactions that are to be passed over. `rows` and `transactions` get what is found.
+    `checksum` is the number of bytes of an event's checksum. `inner` events are in a payload and move no position.
+    `reader` (`ReaderState`), `rows` (`Row`) and `transactions` (`Transaction`) are changed. `prefixes` (`Prefix`) has
+    only the last range of transactions to skip: a GTID below it is left to `segment`.
     """
     for event in range(first, last):
         start, stop = offset[event], offset[event] + size[event] - checksum
-        end = at[_POS]
+        end = reader[_POS]
         if not inner:
             end += size[event]
             flags = data[start + 17]
-            said = number(data, start + 13, 4)
-            is_within = said == 0 and at[_STATE] == _OPEN and at[_ENDS] == 0  # as `segment` has it
-            if (said != end & 0xFFFFFFFF and not is_within) or flags & ARTIFICIAL or at[_POS] < at[_START]:
+            declared = number(data, start + 13, 4)
+            is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0  # as in `segment`
+            if (declared != end & 0xFFFFFFFF and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
                 return event
-            if end >= at[_STOP]:
+            if end >= reader[_STOP]:
                 return event
-        if at[_STATE] == _PASSING:
-            if end > at[_ENDS]:
+        if reader[_STATE] == _PASSING:
+            if end > reader[_ENDS]:
                 return event
-            if end == at[_ENDS]:
-                at[_STATE] = _OUTSIDE
-            at[_POS] = end
+            if end == reader[_ENDS]:
+                reader[_STATE] = _OUTSIDE
+            reader[_POS] = end
             continue
         code = _CODE[data[start + 4]]
         if code == _ROW:
-            known = _row(data, start, stop, at, maps, rows)
+            known = _row(data, start, stop, reader, maps, rows)
         elif code == _TABLE:
-            known = at[_STATE] == _OPEN and _table(data, start, stop, at, maps, map_bytes)
+            known = reader[_STATE] == _OPEN and _table(data, start, stop, reader, maps, map_bytes)
         elif code == _COMMIT:
-            known = at[_STATE] == _OPEN and (inner != 0 or end == at[_ENDS] or at[_ENDS] == 0)
+            known = reader[_STATE] == _OPEN and (inner != 0 or end == reader[_ENDS] or reader[_ENDS] == 0)
             if known:
-                at[_STATE] = _OUTSIDE
+                reader[_STATE] = _OUTSIDE
         elif code == _QUERY:
-            known = at[_STATE] == _AFTER_GTID and _is_begin(data, start + HEADER, stop)
+            known = reader[_STATE] == _AFTER_GTID and _is_begin(data, start + HEADER, stop)
             if known:
-                at[_STATE] = _OPEN
+                reader[_STATE] = _OPEN
         elif code == _GTID:
-            known = inner == 0 and _gtid(data, start, stop, at, sources, transactions)
+            known = inner == 0 and _gtid(data, start, stop, reader, prefixes, transactions)
         elif code == _DOMAIN_GTID:
-            known = inner == 0 and _domain_gtid(data, start, stop, at, sources, transactions)
+            known = inner == 0 and _domain_gtid(data, start, stop, reader, prefixes, transactions)
         else:
             known = code == _PASS
         if not known:
             return event
-        at[_POS] = end
+        reader[_POS] = end
     return last
 
 
 @step
 def _gtid(
-    data: np.ndarray, start: int, stop: int, at: np.ndarray, sources: np.ndarray, transactions: np.ndarray
+    data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
-    if at[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or at[_TRANSACTIONS] == len(transactions):
+    if reader[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
-    source, is_passed = -1, False
+    prefix, is_skipped = -1, False
     if data[start + 4] == _GTID_TYPE:
         first, second = load64(data, start + HEADER + 1), load64(data, start + HEADER + 9)
-        source = _known(sources, first, second)
-        if source < 0 or load64(data, start + HEADER + 17) < sources[source, 2]:
+        prefix = _known(prefixes, first, second)
+        if prefix < 0 or load64(data, start + HEADER + 17) < prefixes[prefix, _LEAST]:
             return False
-        is_passed = load64(data, start + HEADER + 17) <= sources[source, 3]
-    elif at[_GTIDS]:
+        is_skipped = load64(data, start + HEADER + 17) <= prefixes[prefix, _GREATEST]
+    elif reader[_GTIDS]:
         return False
     where = start + HEADER + 42
     committed_at = number(data, where, 7)
@@ -193,60 +208,62 @@ def _gtid(
     taken, length = packed(data, where)
     if not 0 < length < LENGTHS_END or where + taken > stop:
         return False
-    if is_passed:
-        at[_ENDS] = at[_POS] + length
-        at[_STATE] = _PASSING
+    if is_skipped:
+        reader[_ENDS] = reader[_POS] + length
+        reader[_STATE] = _PASSING
         return True
-    number_ = load64(data, start + HEADER + 17) if source >= 0 else 0
-    _begin(at, transactions, source, number_, at[_POS] + length, committed_at)
-    at[_ENDS] = at[_POS] + length
-    at[_STATE] = _AFTER_GTID
+    number_ = load64(data, start + HEADER + 17) if prefix >= 0 else 0
+    _begin(reader, transactions, prefix, number_, reader[_POS] + length, committed_at)
+    reader[_ENDS] = reader[_POS] + length
+    reader[_STATE] = _AFTER_GTID
     return True
 
 
 @step
 def _domain_gtid(
-    data: np.ndarray, start: int, stop: int, at: np.ndarray, sources: np.ndarray, transactions: np.ndarray
+    data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
     body = start + HEADER
-    if at[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or at[_TRANSACTIONS] == len(transactions):
+    if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
-    source = _known(sources, number(data, body + 8, 4), number(data, start + 5, 4))
-    if source < 0 or load64(data, body) <= 0:
+    prefix = _known(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
+    if prefix < 0 or load64(data, body) <= 0:
         return False
-    _begin(at, transactions, source, load64(data, body), at[_POS] + 1, number(data, start, 4) * 1_000_000)
-    at[_ENDS] = 0
-    at[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN
+    _begin(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, number(data, start, 4) * 1_000_000)
+    reader[_ENDS] = 0
+    reader[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN
     return True
 
 
 @step
-def _known(sources: np.ndarray, first: int, second: int) -> int:
-    """The number of the source of these two halves, −1 when it is new."""
+def _known(prefixes: np.ndarray, first: int, second: int) -> int:
+    """The number of the prefix with these two halves, −1 when it is new."""
     found = -1
-    for candidate in range(len(sources)):
-        if sources[candidate, 0] == first and sources[candidate, 1] == second:
+    for candidate in range(len(prefixes)):
+        if prefixes[candidate, _FIRST] == first and prefixes[candidate, _SECOND] == second:
             found = candidate
     return found
 
 
 @step
-def _begin(at: np.ndarray, transactions: np.ndarray, source: int, number_: int, pos: int, committed_at: int) -> None:
-    """Note a transaction that begins here."""
-    index = at[_TRANSACTIONS]
-    transactions[index, 0] = source
-    transactions[index, 1] = number_
-    transactions[index, 2] = pos
-    transactions[index, 3] = committed_at
-    at[_TRANSACTIONS] += 1
-    at[_COUNT] += 1
-    at[_HAS_ROWS] = 0
-    at[_BEGUN] = at[_POS]
+def _begin(
+    reader: np.ndarray, transactions: np.ndarray, prefix: int, number_: int, pos: int, committed_at: int
+) -> None:
+    """Add a transaction that begins here."""
+    index = reader[_TRANSACTIONS]
+    transactions[index, _PREFIX] = prefix
+    transactions[index, _NUMBER] = number_
+    transactions[index, _PLACE] = pos
+    transactions[index, _COMMITTED_AT] = committed_at
+    reader[_TRANSACTIONS] += 1
+    reader[_COUNT] += 1
+    reader[_HAS_ROWS] = 0
+    reader[_BEGUN] = reader[_POS]
 
 
 @step
 def _is_begin(data: np.ndarray, body: int, stop: int) -> bool:
-    """Whether a QUERY event is the one with which a transaction opens."""
+    """Whether a QUERY event is the BEGIN of a transaction."""
     if stop - body < 13:
         return False
     text = body + 13 + number(data, body + 11, 2) + data[body + 8] + 1
@@ -255,23 +272,25 @@ def _is_begin(data: np.ndarray, body: int, stop: int) -> bool:
 
 @kernel
 def map_place(maps: np.ndarray, table_id: int) -> int:
-    """Where a table id is in the hash table, or the free place where it would be. One is always free."""
+    """The entry of a table id in the hash table, or the free entry for it. At least one entry is always free."""
     place = table_id % len(maps)
-    while maps[place, 2] and maps[place, 0] != table_id:
+    while maps[place, _MAP_SIZE] and maps[place, _MAP_ID] != table_id:
         place = (place + 1) % len(maps)
     return place
 
 
 @step
-def _table(data: np.ndarray, start: int, stop: int, at: np.ndarray, maps: np.ndarray, map_bytes: np.ndarray) -> bool:
-    """Whether this very TABLE_MAP was seen before."""
+def _table(
+    data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, map_bytes: np.ndarray
+) -> bool:
+    """Whether the same TABLE_MAP event, byte for byte, was seen before."""
     body = start + HEADER
     if stop - body < 8:
         return False
     place = map_place(maps, number(data, body, 6))
-    if maps[place, 2] != stop - body:
+    if maps[place, _MAP_SIZE] != stop - body:
         return False
-    known = maps[place, 1]
+    known = maps[place, _MAP_START]
     for i in range(0, stop - body, 8):
         left = stop - body - i
         if left >= 8:
@@ -279,26 +298,26 @@ def _table(data: np.ndarray, start: int, stop: int, at: np.ndarray, maps: np.nda
                 return False
         elif number(data, body + i, left) != number(map_bytes, known + i, left):
             return False
-    maps[place, 4] = at[_COUNT]
+    maps[place, _MAP_SEEN] = reader[_COUNT]
     return True
 
 
 @step
-def _row(data: np.ndarray, start: int, stop: int, at: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
-    if at[_STATE] != _OPEN or stop - start < HEADER + 8:
+def _row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
+    if reader[_STATE] != _OPEN or stop - start < HEADER + 8:
         return False
     place = map_place(maps, number(data, start + HEADER, 6))
-    if maps[place, 2] == 0 or maps[place, 4] != at[_COUNT]:
+    if maps[place, _MAP_SIZE] == 0 or maps[place, _MAP_SEEN] != reader[_COUNT]:
         return False
-    if maps[place, 3] >= 0:
-        if at[_ROWS] == len(rows):
+    if maps[place, _MAP_TABLE] >= 0:
+        if reader[_ROWS] == len(rows):
             return False
-        index = at[_ROWS]
-        rows[index, 0] = start
-        rows[index, 1] = stop
-        rows[index, 2] = maps[place, 3]
-        rows[index, 3] = at[_TRANSACTIONS] - 1
-        rows[index, 4] = at[_POS]
-        at[_ROWS] += 1
-        at[_HAS_ROWS] = 1
+        index = reader[_ROWS]
+        rows[index, _ROW_START] = start
+        rows[index, _ROW_STOP] = stop
+        rows[index, _ROW_TABLE] = maps[place, _MAP_TABLE]
+        rows[index, _ROW_TRANSACTION] = reader[_TRANSACTIONS] - 1
+        rows[index, _ROW_POS] = reader[_POS]
+        reader[_ROWS] += 1
+        reader[_HAS_ROWS] = 1
     return True

@@ -1,4 +1,4 @@
-"""Packets and events: where each one stands in the bytes that a server sent, whole, in order and with its checksum.
+"""Packets and events: finds each in the bytes that a server sent, and proves that it is whole and in order.
 
 Sources: MySQL's protocol documentation, "MySQL Packets" (a payload of 16 MB or more comes in several packets) and
 "Binlog Event Header".
@@ -13,17 +13,17 @@ from lakeingest.mysql.wire.events import Type
 
 
 class Status(enum.IntEnum):
-    """Why a kernel came back."""
+    """Why a kernel returned."""
 
     MORE = 0  # the bytes end within a packet, or exactly after one
-    FULL = 1  # there is no room for more results
+    FULL = 1  # the arrays have no room for more results
     EOF = 2  # an EOF packet follows
     ERROR = 3  # an ERR packet follows
-    LOOK = 4  # the last event says how those after it are to be read
-    DISORDERED = 5  # a packet with another number than the next one
-    MALFORMED = 6  # a packet that is none of these
+    LOOK = 4  # the last event says how the next ones are encoded
+    DISORDERED = 5  # a packet whose number is not the expected one
+    MALFORMED = 6  # a packet of unknown form
     SHORT = 7  # an event that is shorter than its header
-    CUT = 8  # an event whose size is not the one that it says
+    CUT = 8  # an event whose size is not the size in its header
     CHECKSUM = 9
 
 
@@ -31,16 +31,16 @@ DAMAGES = {
     Status.DISORDERED: "a packet out of order",
     Status.MALFORMED: "a packet of unknown form",
     Status.SHORT: "an event that is shorter than its header",
-    Status.CUT: "an event that has not the size that it says",
+    Status.CUT: "an event whose size is not the size in its header",
     Status.CHECKSUM: "an event whose checksum is wrong",
 }
 
 # numba takes only plain numbers of a module as constants
-_MORE, _FULL, _EOF, _ERROR, _LOOK, _DISORDERED, _MALFORMED, _SHORT, _CUT, _CHECKSUM = (int(one) for one in Status)
+_MORE, _FULL, _EOF, _ERROR, _LOOK, _DISORDERED, _MALFORMED, _SHORT, _CUT, _CHECKSUM = (int(status) for status in Status)
 _FORMAT_DESCRIPTION = int(Type.FORMAT_DESCRIPTION)
 
 PACKET_HEADER = 4  # three bytes of size, one of number
-_PACKET_MAX = 0xFFFFFF  # of a payload: the next packet goes on with it
+_PACKET_MAX = 0xFFFFFF  # bytes of a payload; a payload of this size continues in the next packet
 _EOF_BYTE, _ERROR_BYTE = 0xFE, 0xFF
 _EOF_SIZE_MAX = 8
 HEADER = 19  # of an event
@@ -50,7 +50,7 @@ _POLYNOMIAL = 0xEDB88320
 
 
 def _tables() -> np.ndarray:
-    """Row n: what a byte does to the CRC-32 when n bytes follow it ("slicing by 8")."""
+    """Row n: the effect of a byte on the CRC-32 when n bytes follow it ("slicing by 8")."""
     table = np.zeros((8, 256), np.int64)
     table[0] = np.arange(256)
     for _ in range(8):
@@ -88,10 +88,10 @@ def crc32(data: np.ndarray, at: int, end: int) -> int:
 
 @step
 def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int, int, int, int, int]:
-    """The next payload: a status, where it begins and ends, where what follows begins, of how many packets it is.
+    """The next payload: a status, where it begins and ends, where the next packet begins, and its number of packets.
 
-    `sequence` is the number that its first packet must have. A payload in several packets is moved together, over the
-    headers in between, so it can be found once.
+    `sequence` is the number that its first packet must have. A payload in several packets is made contiguous in place,
+    over the headers in between, so it can be read only once.
     """
     start = at + PACKET_HEADER
     size = int64(_PACKET_MAX)
@@ -112,7 +112,7 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
         header = stop
         for _ in range(packets - 1):
             size = number(data, header, 3)
-            for i in range(size):  # not `copy`: it would write over the next header
+            for i in range(size):  # not `copy`, which would overwrite the next header
                 data[stop + i] = data[header + PACKET_HEADER + i]
             stop += size
             header += PACKET_HEADER + size
@@ -135,11 +135,11 @@ def payload_kind(data: np.ndarray, start: int, stop: int) -> int:
 def frame_events(
     data: np.ndarray, at: int, end: int, sequence: int, checksums: bool, offset: np.ndarray, size: np.ndarray
 ) -> tuple[int, int, int, int]:
-    """Find the events that are whole, each the payload of a packet, and prove their checksums.
+    """Find the complete events, each the payload of a packet, and check their checksums.
 
-    `offset` and `size` get where each event's header begins, and its bytes with header and checksum. A status, where
-    the next packet begins, its number, and how many events were found. LOOK after a FORMAT_DESCRIPTION event, which
-    says whether those after it have checksums; its own is not looked at.
+    Fills in `offset`, where each event's header begins, and `size`, its bytes with header and checksum. Returns a
+    status, where the next packet begins, its number, and the number of events. The status is LOOK after a
+    FORMAT_DESCRIPTION event, which says whether the next events have checksums; its own checksum is not checked.
     """
     found = 0
     while found < len(offset):
@@ -180,7 +180,7 @@ def frame_bare_events(
 
 @step
 def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> int:
-    """FULL or LOOK for an event that is whole; else what is wrong with it."""
+    """FULL or LOOK for a valid event; else what is wrong with it."""
     if stop - start < HEADER + (CHECKSUM_BYTES if checksums else 0):
         return _SHORT
     if number(data, start + _SIZE, 4) != stop - start:
@@ -194,6 +194,6 @@ def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> in
 
 
 def payload_at(data: np.ndarray, at: int) -> bytes:
-    """The payload of the packet that begins there and is whole."""
+    """The payload of the complete packet that begins at `at`."""
     size = int.from_bytes(data[at : at + 3].tobytes(), "little")
     return bytes(data[at + PACKET_HEADER : at + PACKET_HEADER + size].tobytes())

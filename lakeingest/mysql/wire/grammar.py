@@ -1,4 +1,4 @@
-"""What may follow what in a binlog, as a table, and how a refusal reads."""
+"""The grammar of a binlog: which event may follow which, as a table, and the messages of refusals."""
 
 import enum
 from collections.abc import Mapping
@@ -20,21 +20,21 @@ class State(enum.IntEnum):
     OUTSIDE = 0
     BEGUN = 1  # after a GTID
     OPEN = 2  # after BEGIN
-    PASSING = 3  # within a transaction that is passed over
+    PASSING = 3  # within a transaction that is skipped
 
     @property
-    def shown(self) -> str:
+    def in_words(self) -> str:
         """The state in words."""
         return {
             State.OUTSIDE: "between transactions",
             State.BEGUN: "after a GTID",
             State.OPEN: "after BEGIN",
-            State.PASSING: "within a transaction that is passed over",
+            State.PASSING: "within a transaction that is skipped",
         }[self]
 
 
 class Sign(enum.Enum):
-    """What an event is to the state."""
+    """The input of the table: the meaning of an event for the state."""
 
     FILE = enum.auto()
     GTID = enum.auto()
@@ -46,7 +46,7 @@ class Sign(enum.Enum):
     ROLLBACK = enum.auto()
 
 
-# A transaction ends where this comes back to OUTSIDE.
+# A transaction ends where the state becomes OUTSIDE again.
 NEXT: dict[tuple[State, Sign], State] = {
     (State.OUTSIDE, Sign.FILE): State.OUTSIDE,
     (State.OUTSIDE, Sign.GTID): State.BEGUN,
@@ -65,15 +65,15 @@ SIGNS: dict[Statement, Sign] = {
     Statement.ROLLBACK: Sign.ROLLBACK,
     Statement.SAVEPOINT: Sign.SAVEPOINT,
     Statement.HARMLESS: Sign.STATEMENT,
-    Statement.CREATE_TABLE: Sign.STATEMENT,  # harmless as well, or it was refused before
+    Statement.CREATE_TABLE: Sign.STATEMENT,  # harmless too: it succeeds only where no table has the name
     Statement.DDL: Sign.STATEMENT,
 }
 
 
 def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
-    """The state after a sign; UnsupportedEvent where it may not stand."""
+    """The state after a sign; UnsupportedEvent where the grammar does not allow it."""
     if (state, sign) not in NEXT:
-        what = f"an event of type {event_type} ({sign.name}) {state.shown}, where none may stand"
+        what = f"an event of type {event_type} ({sign.name}) {state.in_words}, where it is not allowed"
         raise refusal(what, "report it to the lakeingest project", at)
     return NEXT[state, sign]
 
@@ -88,11 +88,11 @@ def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePo
     meaning = classify(text)
     if meaning in REFUSED:
         what, fix = REFUSED[meaning]
-        first = "".join(text.split(maxsplit=1)[:1])  # the rest may hold values, which are no business of a log
+        first = "".join(text.split(maxsplit=1)[:1])  # the rest may have values, which must not be logged
         raise refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
     if meaning is Statement.DDL and may_change(query, schemas):
-        shown = " ".join(text.partition("'")[0].split())[:200]
-        what = f"DDL that may change a copied table ({shown}, in database {database or '-'})"
+        excerpt = " ".join(text.partition("'")[0].split())[:200]
+        what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'})"
         error = refusal(what, "let it end", begins)
         error.tables = frozenset(table for table, schema in schemas.items() if may_change(query, {table: schema}))
         raise error
@@ -102,21 +102,21 @@ def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePo
 
 
 def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
-    """The error for something that cannot be replayed."""
-    shown = " ".join(what.encode(errors="backslashreplace").decode().split())  # a statement may hold any bytes
-    return UnsupportedEvent(f"the binlog holds {shown} at {at}; {fix}, then copy the tables again")
+    """The error for an event that cannot be replayed."""
+    printable = " ".join(what.encode(errors="backslashreplace").decode().split())  # a statement may have any bytes
+    return UnsupportedEvent(f"the binlog holds {printable} at {at}; {fix}, then copy the tables again")
 
 
 def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
     """The error for bytes that are not as the server writes them."""
     return UnsupportedEvent(
-        f"the binlog is damaged at {at}: {damage}; run again, and if it stays, restore the source's binlog or copy "
+        f"the binlog is damaged at {at}: {damage}; run again; if the error stays, restore the source's binlog or copy "
         "the tables again"
     )
 
 
 def other_history(at: FilePosition, what: str) -> BinlogGone:
-    """The error for a binlog that is not the one that the position `at` was read from; `what` tells them apart."""
+    """The error for another binlog than that of the position `at`; `what` is the difference."""
     return BinlogGone(
         f"the source's binlog is not the one that our position {at} was read from: {what}; it was reset, or the server "
         "was restored from a backup: copy the tables again"
@@ -124,14 +124,14 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 
 
 def prove_file(segment: Segment, file: str, began: int) -> None:
-    """BinlogGone when a file that began in this second (since 1970) is not the one that the segment starts in."""
+    """BinlogGone when a file that was begun in this second (since 1970) is not the file of the segment's start."""
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:
         raise other_history(segment.start, f"{file} was begun at another time")
 
 
 def prove_start(segment: Segment, found: LastEvent, end: int) -> None:
-    """BinlogGone when this event, which ends at `end`, is not the one that ended at the segment's start."""
+    """BinlogGone when this event, which ends at `end`, is not the event that ended at the segment's start."""
     if end != segment.start.pos:
         raise other_history(segment.start, "no event ends there")
     history = segment.history

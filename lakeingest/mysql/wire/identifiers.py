@@ -1,6 +1,6 @@
-"""MariaDB's UUID, INET6 and INET4 of row images as text: what a result set has of them already.
+"""MariaDB's UUID, INET6 and INET4 of row images as text, as a result set has them.
 
-There they are bytes without the zeros at their end. Source: MariaDB's documentation, "UUID Data Type", "INET6".
+In a row image they are bytes without trailing zeros. Source: MariaDB's documentation, "UUID Data Type", "INET6".
 """
 
 import socket
@@ -23,13 +23,13 @@ def uuids(values: Values) -> pa.Array:
     """UUIDs as `00112233-4455-6677-8899-aabbccddeeff`; ValueError for one of more than 16 bytes."""
     raw = charsets.binary(values, _UUID_BYTES)
     data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)
-    there = values.start >= 0
-    count = int(there.sum())
+    present = values.start >= 0
+    count = int(present.sum())
     halves = data[: count * _UUID_BYTES].reshape(count, _UUID_BYTES)
     texts = np.full((count, _UUID_SIGNS), ord("-"), np.uint8)
     texts[:, _PLACES[0::2]] = _DIGITS[halves >> 4]
     texts[:, _PLACES[1::2]] = _DIGITS[halves & 15]
-    offsets = np.concatenate([[0], np.cumsum(there) * _UUID_SIGNS]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(present) * _UUID_SIGNS]).astype(np.int32)
     return values.column(pa.string(), offsets, texts.ravel())
 
 
@@ -37,11 +37,11 @@ def addresses(values: Values, size: int) -> pa.Array:
     """Addresses of 16 or 4 bytes; ValueError for a longer one."""
     family = _FAMILIES[size]
     raw = charsets.binary(values, size)
-    return pa.array([None if one is None else _address(family, one) for one in raw.to_pylist()], pa.string())
+    return pa.array([None if value is None else _address(family, value) for value in raw.to_pylist()], pa.string())
 
 
 def _address(family: socket.AddressFamily, raw: bytes) -> str:
-    """As the C library writes it, but that MariaDB also leaves out zeros which are alone."""
+    """As the C library writes it, except that MariaDB also shortens a single group of zeros."""
     text = socket.inet_ntop(family, raw)
     if family is socket.AF_INET or "::" in text:
         return text

@@ -1,4 +1,4 @@
-"""Row images: which columns those of a row event have, and what is said of an image that lacks some.
+"""Row images: which columns the images of a row event have, and the message for an image that lacks some.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
@@ -17,9 +17,10 @@ LEAVE_OUT = "leave generated columns out with types: {generated: skip} in tables
 
 
 def missing(event: bytes, names: Sequence[str]) -> frozenset[str]:
-    """The names of the columns that an image of a row event lacks; `names` are those of its table, in order.
+    """The columns that a row event's image lacks; `names` are all columns of its table, in order.
 
-    `event` begins with its header. An update has two images: what either of them lacks. Damaged when it is cut.
+    `event` begins with its header. Of an update, the columns that either of its two images lacks. Damaged when it is
+    cut.
     """
     body = Cursor(event, _HEADER)
     body.take(_POST_HEADER)
@@ -31,7 +32,7 @@ def missing(event: bytes, names: Sequence[str]) -> frozenset[str]:
 
 
 def not_full(schema: TableSchema, lacking: frozenset[str]) -> str:
-    """What is wrong with a row image that lacks columns which it has to have, and the way out."""
+    """The message for a row image that lacks required columns, with the fix."""
     named = ", ".join(name for name in schema.generated if name in lacking)
     if lacking <= {*schema.generated, *schema.skipped}:
         return f"the row image lacks the generated columns {named}; {LEAVE_OUT}, then copy the table again"

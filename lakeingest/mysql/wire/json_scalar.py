@@ -1,7 +1,7 @@
-"""The text of single JSON scalars: steps of a kernel for most, Python for long doubles and MySQL's other types.
+"""The text of JSON scalars: steps of a kernel for most, Python for long doubles and MySQL's other types.
 
 Sources: MySQL's `json_dom.cc` (`wrapper_to_string`), `dtoa.cc` (`my_gcvt`), `decimal.cc` (`bin2decimal`), `my_time.cc`
-(packed times). What the server could not have written is Damaged, not printed.
+(packed times). A value that the server cannot have written raises Damaged.
 """
 
 import base64
@@ -14,17 +14,17 @@ import numpy as np
 from lakeingest.mysql.wire.compiled import compiled_step, load64, store64
 from lakeingest.mysql.wire.events import Damaged
 
-# Instead of a place in the text, a kernel answers with what went wrong: no bytes of the server's, no more room for text
-# or for holes, a scalar that it does not print.
+# A kernel returns these instead of an offset into the text: invalid bytes, no more room for text or for holes, a scalar
+# that it does not print.
 DAMAGED, FULL, CROWDED, HOLE = -1, -2, -3, -4
-ROOM = 256  # more than is written between two looks at how much room is left
+ROOM = 256  # more than is written between two checks of the room that is left
 
 _QUOTE, _BACKSLASH, _SPACE, _MINUS, _POINT, _ZERO = b'"\\ -.0'
 _LITERALS = np.frombuffer(b"null\0\0\0\0true\0\0\0\0false\0\0\0", np.int64)
 _LITERAL_SIZES = np.array([4, 4, 5])
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UNICODE = ord("u")
-_ESCAPES = np.zeros(256, np.uint8)  # by sign: the letter after a backslash, 0 where none is needed
+_ESCAPES = np.zeros(256, np.uint8)  # by sign: the letter after its backslash, 0 for signs that are not escaped
 _ESCAPES[:32] = _UNICODE
 for _sign, _letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
     _ESCAPES[_sign] = _letter
@@ -35,14 +35,14 @@ _HIGH_BITS = -0x7F7F7F7F7F7F7F80
 
 _POWERS = np.array([10**i for i in range(20)], np.uint64)
 _TENS = np.array([float(10**i) for i in range(16)])  # each is exact
-_DIGITS_MAX = 15  # every decimal of so many digits is the shortest that reads as its double
+_DIGITS_MAX = 15  # a decimal of so many digits is always the shortest text of its double
 
 # Types of MySQL's columns.
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 
-_EXPONENT_MIN, _WHOLE_DIGITS_MAX = -15, 15  # of what is written without an exponent
+_EXPONENT_MIN, _WHOLE_DIGITS_MAX = -15, 15  # of numbers that are written without an exponent
 _PRECISION_MAX = 81
-_GROUP_SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # bytes of so many digits of a decimal
+_GROUP_SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # bytes, by number of digits of a decimal
 _SIGN_BIT = 0x80
 _TIME_SIZE = 8
 _CLOCK_BITS = 41  # of a packed time, below those of its date
@@ -61,7 +61,7 @@ def write_literal(value: int, text: np.ndarray, to: int) -> int:
 
 @compiled_step
 def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -> int:
-    """Write an integer of that type, given as a number without sign: where it ends."""
+    """Write an integer of type `kind`, given as an unsigned number: where it ends."""
     if kind & 1:
         unused = 64 - 8 * size
         value = value << unused >> unused
@@ -74,9 +74,9 @@ def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -
 
 @compiled_step
 def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
-    """Write a double that is a decimal of up to 15 digits and has no exponent: where it ends, or HOLE.
+    """Write a double that is a decimal of up to 15 digits without an exponent: where it ends, or HOLE.
 
-    Digits and power of ten are doubles, so their quotient is the double that is nearest to the decimal.
+    Digits and power of ten are exact doubles, so their quotient is the double nearest to the decimal.
     """
     magnitude = abs(np.int64(bits).view(np.float64))
     if not magnitude < _TENS[_DIGITS_MAX]:
@@ -107,7 +107,7 @@ def _write_number(value: np.uint64, text: np.ndarray, to: int) -> int:
 
 @compiled_step
 def _write_digits(value: np.uint64, count: int, text: np.ndarray, to: int) -> int:
-    """Write so many digits of an unsigned number, its last ones: where they end."""
+    """Write the last `count` digits of an unsigned number: where they end."""
     for i in range(count - 1, -1, -1):
         text[to + i] = _ZERO + np.uint8(value % np.uint64(10))
         value //= np.uint64(10)
@@ -149,7 +149,7 @@ def _has_escapes(word: int) -> bool:
 
 @compiled_step
 def _write_sign(sign: int, text: np.ndarray, to: int) -> int:
-    """Write one byte of a string, escaped where it must be: where it ends."""
+    """Write a byte of a string, escaped if necessary: where it ends."""
     letter = _ESCAPES[sign]
     if letter == 0:
         text[to] = sign
@@ -171,7 +171,7 @@ def double_text(content: bytes) -> str:
         raise Damaged(f"a JSON double that is {double}")
     text = repr(double)
     mantissa, _, exponent = text.lstrip("-").partition("e")
-    sign = "-" * (text[0] == "-")
+    sign = "-" if text[0] == "-" else ""
     if exponent and _EXPONENT_MIN <= int(exponent) < 0:
         return f"{sign}0.{'0' * (-int(exponent) - 1)}{mantissa.replace('.', '')}"
     if exponent:
@@ -184,25 +184,25 @@ def double_text(content: bytes) -> str:
 
 
 def opaque_text(kind: int, content: bytes) -> str:
-    """The text of an opaque value of one of MySQL's types; Damaged where the type has no such value."""
+    """The text of an opaque value of a MySQL type; Damaged where the type has no such value."""
     if kind == _DECIMAL:
         return _decimal(content)
     if kind in _TIMES:
         if len(content) != _TIME_SIZE:
-            raise Damaged("a JSON time of a wrong size")
+            raise Damaged("a JSON time of the wrong size")
         return f'"{_TIMES[kind](int.from_bytes(content, "little", signed=True))}"'
     lines = base64.encodebytes(content).decode().splitlines()
     return f'"base64:type{kind}:' + "\\n".join(lines) + '"'
 
 
 def _decimal(content: bytes) -> str:
-    """From precision, scale, and groups of up to nine digits, most of them four bytes; a negative one is inverted."""
+    """From precision, scale, and groups of up to nine digits, most of four bytes; a negative decimal is inverted."""
     precision, scale = content[:2] if content[2:] else (0, 0)
     whole_groups, fraction_groups = divmod(precision - scale, 9), divmod(scale, 9)
     counts = [whole_groups[1], *[9] * whole_groups[0], *[9] * fraction_groups[0], fraction_groups[1]]
     sizes = [_GROUP_SIZES[count] for count in counts]
     if not max(scale, 1) <= precision <= _PRECISION_MAX or len(content) != 2 + sum(sizes):
-        raise Damaged("a JSON decimal of a wrong size")
+        raise Damaged("a JSON decimal of the wrong size")
     is_negative = content[2] < _SIGN_BIT
     packed = int.from_bytes(content[2:]) ^ _SIGN_BIT << 8 * (sum(sizes) - 1)
     if is_negative:
@@ -214,14 +214,15 @@ def _decimal(content: bytes) -> str:
             raise Damaged("a JSON decimal with digits above nine")
         digits = f"{group:0{count}}"[:count] + digits
     whole, fraction = digits[: precision - scale].lstrip("0"), digits[precision - scale :]
-    return f"{'-' * is_negative}{whole or '0'}{fraction and '.'}{fraction}"
+    sign = "-" if is_negative else ""
+    return f"{sign}{whole or '0'}{fraction and '.'}{fraction}"
 
 
 def _date(packed: int) -> str:
     year_month, day = divmod(packed >> _CLOCK_BITS, 32)
     year, month = divmod(year_month, 13)
     if not 0 <= year <= _YEAR_MAX:
-        raise Damaged("a JSON date that is none")
+        raise Damaged("an invalid JSON date")
     return f"{year:04}-{month:02}-{day:02}"
 
 
@@ -230,14 +231,15 @@ def _datetime(packed: int) -> str:
 
 
 def _time(packed: int) -> str:
-    return f"{'-' * (packed < 0)}{_clock(abs(packed), _HOURS_MAX)}"
+    sign = "-" if packed < 0 else ""
+    return f"{sign}{_clock(abs(packed), _HOURS_MAX)}"
 
 
 def _clock(packed: int, hours_max: int) -> str:
     seconds, micros = divmod(packed, 1 << 24)
     hours, minutes, seconds = seconds >> 12, seconds >> 6 & 0x3F, seconds & 0x3F
     if hours > hours_max or max(minutes, seconds) > _SIXTIETH_MAX or micros > _MICRO_MAX:
-        raise Damaged("a JSON time that is none")
+        raise Damaged("an invalid JSON time")
     return f"{hours:02}:{minutes:02}:{seconds:02}.{micros:06}"
 
 

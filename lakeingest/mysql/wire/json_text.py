@@ -1,15 +1,15 @@
-"""MySQL's binary JSON as MySQL's own text, byte for byte what SELECT gives.
+"""MySQL's binary JSON as MySQL's own text: byte for byte the result of a SELECT.
 
 Sources: MySQL's `json_binary.h` and `json_binary.cc` (the binary form), `json_dom.cc` (`wrapper_to_string`). A value of
-0 bytes is what the server stores where NULL is forced into a NOT NULL column (INSERT IGNORE, a sql_mode that is not
-strict); it reads it as the literal null (`Field_json::val_json`), and so do we. SQL NULL stands in the row's null bits.
+0 bytes is stored where NULL is forced into a NOT NULL column (INSERT IGNORE, a sql_mode that is not strict); the server
+reads it as the literal null (`Field_json::val_json`), and so does this module. SQL NULL is in the row's null bits.
 
 A kernel walks the values and writes their text. It leaves holes for the scalars that it does not print: opaque values,
-and doubles that are not short decimals. These get their text from `json_scalar`, then all is joined.
+and doubles that are not short decimals. `json_scalar` prints these, and the pieces are joined.
 
-Whatever is read is proved first to lie within its container, and the container within the one around it. The server
-shares no bytes between values: headers, keys and scalars add up to at most twice a value's bytes, scalars that stand in
-a header counted twice. More than that is damage, which bounds time, text and holes, whatever offsets say.
+Before a kernel reads bytes, it proves that they lie within their container, and the container within its parent. The
+server shares no bytes between values: headers, keys and scalars add up to at most twice a value's bytes, if scalars in
+a header count twice. More than that is damage. This bounds time, text and holes for all offsets.
 """
 
 from typing import NamedTuple
@@ -35,24 +35,26 @@ from lakeingest.mysql.wire.json_scalar import (
 )
 from lakeingest.mysql.wire.values import Values
 
-# Types of the binary form. Of containers the odd ones are large, of integers signed.
+# Types of the binary form. Odd numbers are the large containers, and the signed integers.
 _LARGE_OBJECT, _LARGE_ARRAY = 1, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(4, 13)
 _OPAQUE = 15
-_NOTHING = 256  # no bytes at all, so no type either
-_SIZES = np.array([-1, -1, -1, -1, 1, 2, 2, 4, 4, 8, 8, 8, 0, -1, -1, 0])  # of scalars; 0: it stands before the content
+_NOTHING = 256  # a value of 0 bytes, which has no type
+_SIZES = np.array(
+    [-1, -1, -1, -1, 1, 2, 2, 4, 4, 8, 8, 8, 0, -1, -1, 0]
+)  # of scalars; 0: the size precedes the content
 _SMALL, _LARGE = 2, 4  # bytes of a count, a size or an offset in a container
 _KEY_SIZE = 2  # bytes of a key's size
-_PACKED_BITS = 35  # of the size of a string or an opaque value, seven in a byte; the highest bit says that more follow
+_PACKED_BITS = 35  # of the size of a string or an opaque value, seven per byte; the highest bit: more follow
 _PACKED_MORE = 0x80
 _DEPTH_MAX = 100
-_VAR_STRING = 253  # a type of MySQL's columns: an opaque value of it is printed as a string
+_VAR_STRING = 253  # a type of MySQL's columns; its opaque values are printed as strings
 
-# A container that is open: where it begins and ends, its width, its next key's entry (0 in an array), its next value's
-# entry, and where its entries end.
+# Columns of an open container: where it begins and ends, its width, the entry of its next key (0 in an array), the
+# entry of its next value, and where its entries end.
 _BASE, _END, _WIDTH, _KEY, _VALUE, _ENTRIES_END = range(6)
 
-# A hole: its row, where in the text it is, where its content begins and its size, and the opaque value's type.
+# Columns of a hole: its row, its offset in the text, where its content begins, its size, and the opaque value's type.
 _ROW, _PLACE, _START, _SIZE, _TYPE = range(5)
 _IS_DOUBLE = -1  # instead of a type
 
@@ -64,7 +66,7 @@ _OBJECT_OPENS, _OBJECT_CLOSES, _ARRAY_OPENS, _ARRAY_CLOSES = b"{}[]"
 
 
 class _Output(NamedTuple):
-    """What the kernels write to: the text, the holes in it, and the containers that are open."""
+    """The output of the kernels: the text, the holes in it, and the open containers."""
 
     text: np.ndarray
     holes: np.ndarray
@@ -74,7 +76,7 @@ class _Output(NamedTuple):
 def json_texts(values: Values) -> pa.Array:
     """The text of each value, of type string.
 
-    Damaged, with the number of the row, for bytes that the server does not write. UnsupportedValue for more than 2 GiB.
+    Damaged, with the row's number, for bytes that the server does not write. UnsupportedValue above 2 GiB.
     """
     text, offsets, holes = _write(values)
     if len(holes):
@@ -88,7 +90,7 @@ def json_texts(values: Values) -> pa.Array:
 
 
 def _write(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All texts with holes, where each begins and the last one ends, and the holes."""
+    """All texts with holes, the offsets of their begins and of the last end, and the holes."""
     size = min(2 * int(values.size.sum(dtype=np.int64)) + ROOM, _TEXT_MAX)
     text, holes = np.empty(size, np.uint8), np.empty((len(values) + 1, 5), np.int64)
     frames = np.empty((_DEPTH_MAX, 6), np.int64)
@@ -100,7 +102,7 @@ def _write(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if status == _DONE:
             return text[: offsets[-1]], offsets, holes[:held]
         if status == DAMAGED:
-            raise Damaged(f"row {row}: bytes that are no JSON of MySQL's")
+            raise Damaged(f"row {row}: bytes that are not MySQL's binary JSON")
         if status == CROWDED:
             holes = _grown(holes, held)
         elif len(text) < _TEXT_MAX:
@@ -116,7 +118,7 @@ def _grown(array: np.ndarray, used: int) -> np.ndarray:
 
 
 def _fill(data: np.ndarray, text: np.ndarray, offsets: np.ndarray, holes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The texts with the holes filled, and where each begins and the last one ends."""
+    """The texts with the holes filled, and the offsets of their begins and of the last end."""
     pieces: list[memoryview | bytes] = []
     sizes = [0]
     whole, at = memoryview(text), 0  # type: ignore[arg-type]
@@ -137,7 +139,7 @@ def _fill(data: np.ndarray, text: np.ndarray, offsets: np.ndarray, holes: np.nda
 
 
 def _too_large() -> UnsupportedValue:
-    return UnsupportedValue("the JSON texts of a batch have more than 2 GiB; leave the table out with tables.exclude")
+    return UnsupportedValue("the JSON texts of a batch have more than 2 GiB; exclude the table with tables.exclude")
 
 
 def _first_bad(texts: pa.Array) -> int:
@@ -154,7 +156,7 @@ def _first_bad(texts: pa.Array) -> int:
 def _write_rows(
     data: np.ndarray, start: np.ndarray, size: np.ndarray, row: int, output: _Output, offsets: np.ndarray, held: int
 ) -> tuple[int, int, int]:
-    """Write the texts of the rows from `row` on: a status, the row that it is of, and the holes of those before it."""
+    """Write the texts of the rows from `row` on: a status, the row it belongs to, and the number of holes before it."""
     to = int64(offsets[row])
     while row < len(start):
         if start[row] >= 0:
@@ -169,7 +171,7 @@ def _write_rows(
 
 @compiled_step
 def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, held: int, row: int) -> tuple[int, int]:
-    """Write the text of one row's value: where it ends, or a negative status; and how many holes there are now."""
+    """Write the text of a row's value: where it ends, or a negative status; and the number of holes."""
     text, holes, frames = output
     budget = 2 * (end - at)
     kind = data[at] if at < end else _NOTHING
@@ -202,7 +204,7 @@ def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, 
 def _open(
     data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int]:
-    """Go into a container: where the text goes on, or DAMAGED; and the size of its header."""
+    """Enter a container: where the text goes on, or DAMAGED; and the size of its header."""
     width = _LARGE if kind & 1 else _SMALL
     if level == _DEPTH_MAX or end - at < 2 * width:
         return DAMAGED, 0
@@ -223,7 +225,7 @@ def _open(
 
 @compiled_step
 def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[int, int]:
-    """Go out of the containers that have no more values: where the text goes on, and how many are still open."""
+    """Leave the containers that have no more values: where the text goes on, and the number of open containers."""
     while depth > 0 and frames[depth - 1, _VALUE] == frames[depth - 1, _ENTRIES_END]:
         depth -= 1
         text[to] = _OBJECT_CLOSES if frames[depth, _KEY] else _ARRAY_CLOSES
@@ -235,9 +237,10 @@ def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[i
 def _next(
     data: np.ndarray, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int, int, int, int]:
-    """Go to the next value of a container, and write what stands before it.
+    """Go to the next value of a container, and write the comma and key before it.
 
-    Where the text goes on, or a negative status; the size of the value's key, its type, where it begins and must end.
+    Returns where the text goes on, or a negative status; the size of the value's key; the value's type, where it begins
+    and where it must end.
     """
     base, end, width = frames[level, _BASE], frames[level, _END], frames[level, _WIDTH]
     key, value, entries_end = frames[level, _KEY], frames[level, _VALUE], frames[level, _ENTRIES_END]
@@ -267,7 +270,7 @@ def _next(
 
 @compiled_step
 def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int) -> tuple[int, int]:
-    """Write a scalar: where the text goes on, or a negative status; and how large the scalar is."""
+    """Write a scalar: where the text goes on, or a negative status; and the size of the scalar."""
     if kind == _NOTHING:
         return write_literal(int64(0), text, to), 0
     start, size = _content(data, kind, at, end)
@@ -290,7 +293,7 @@ def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarr
 def _leave_hole(
     data: np.ndarray, kind: int, at: int, end: int, to: int, holes: np.ndarray, held: int, row: int
 ) -> tuple[int, int]:
-    """Leave a hole for a scalar: where the text goes on, or CROWDED; and how many holes there are now."""
+    """Leave a hole for a scalar: where the text goes on, or CROWDED; and the number of holes."""
     if held == len(holes):
         return CROWDED, held
     start, size = _content(data, kind, at, end)
@@ -301,16 +304,16 @@ def _leave_hole(
 
 @compiled_step
 def _content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
-    """Where a scalar's content begins, and its size: negative where it does not end in time, or is no scalar."""
+    """Where a scalar's content begins, and its size: negative where it is cut, or the type is not a scalar."""
     size = _SIZES[kind] if kind <= _OPAQUE else -1
     if size == 0:
-        at, size = _packed(data, at + (kind == _OPAQUE), end)
+        at, size = _packed(data, at + 1 if kind == _OPAQUE else at, end)
     return at, size if size <= end - at else -1
 
 
 @compiled_step
 def _packed(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
-    """Where a packed size ends, and the size: negative where it does not end in time."""
+    """Where a packed size ends, and the size: negative where it is cut."""
     size = 0
     for shift in range(0, _PACKED_BITS, 7):
         if at >= end:

@@ -1,6 +1,6 @@
-"""All kernels, compiled before there is anything to decode: each part of the decoding is given nothing to do.
+"""Compiles all kernels ahead of time: runs each part of the decoder on empty input.
 
-`python -m lakeingest.mysql.wire.kernels` compiles them, unless they are kept, and prints the files that they are in.
+`python -m lakeingest.mysql.wire.kernels` compiles them, unless the cache has them, and prints the files of the cache.
 """
 
 import numpy as np
@@ -25,10 +25,10 @@ _AT, _TIME = Column("at", Kind.DATETIME, "datetime"), Column("time", Kind.TIME, 
 
 
 def compile_kernels() -> None:
-    """Compile every kernel for the types that it is called with, or load what is kept; those of a first copy first."""
+    """Compile every kernel for the types that it is called with, or load it from the cache; a first copy's first."""
     _compile_result_sets()
     _compile_segments()
-    cache.complete()
+    cache.mark_complete()
 
 
 def _compile_result_sets() -> None:
@@ -61,4 +61,4 @@ def _compile_segments() -> None:
 if __name__ == "__main__":
     if not cache.is_complete():
         compile_kernels()
-    print(*cache.kept(), sep="\n")  # noqa: T201 - the answer to whoever starts this
+    print(*cache.compiled_files(), sep="\n")  # noqa: T201 - the output of this program

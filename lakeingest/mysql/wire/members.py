@@ -1,4 +1,4 @@
-"""ENUM and SET in a row image: numbers of members, which the TABLE_MAP event names."""
+"""ENUM and SET in a row image: numbers of members, whose texts are in the TABLE_MAP event."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,25 +9,25 @@ from lakeingest.mysql.wire.values import Values
 
 
 def enums(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
-    """ENUM: the member of each number, counted from 1; 0 is the empty string of a value that was refused."""
+    """ENUM: the member of each number, from 1; 0 is the empty string that MySQL stores for an invalid value."""
     found = unsigned(values, width)
     if len(found) and int(found.max()) > len(members):
         raise Damaged(f"an ENUM with the number {int(found.max())} of {len(members)} members")
-    return _named(values, found, ["", *members])
+    return _texts(values, found, ["", *members])
 
 
 def sets(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
-    """SET: the members of the bits that are set, with commas between them; the first is the lowest bit."""
+    """SET: the members of the set bits, joined by commas; the first member is the lowest bit."""
     bits, found = np.unique(unsigned(values, width), return_inverse=True)
     texts = []
     for mask in bits.astype(np.uint64).tolist():
         if mask >> len(members):
             raise Damaged(f"a SET with bits that none of its {len(members)} members has")
         texts.append(",".join(member for bit, member in enumerate(members) if mask >> bit & 1))
-    return _named(values, found, texts)
+    return _texts(values, found, texts)
 
 
-def _named(values: Values, found: np.ndarray, texts: list[str]) -> pa.Array:
+def _texts(values: Values, found: np.ndarray, texts: list[str]) -> pa.Array:
     """The text of each number, NULL where the values are."""
     numbers = values.column(pa.int64(), found.astype(np.int64, copy=False))
     return pa.array(texts, pa.string()).take(numbers)

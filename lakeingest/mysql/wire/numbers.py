@@ -16,7 +16,7 @@ from lakeingest.rows import VECTOR
 
 _FLOAT_BYTES = 4
 _GROUP = 9  # digits in four bytes
-_GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of so many digits
+_GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # by number of digits
 _POWERS = np.array([10**digits for digits in range(_GROUP + 1)], np.int64)
 _LOW = 0xFFFFFFFF
 _MINUS, _POINT, _ZERO = ord("-"), ord("."), ord("0")
@@ -44,15 +44,15 @@ def doubles(values: Values) -> pa.Array:
 
 
 def vectors(values: Values) -> pa.Array:
-    """VECTOR: its FLOATs one after the other."""
+    """VECTOR: consecutive FLOATs."""
     raw = charsets.binary(values)
     _, offsets, data = raw.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(values) + 1)
     if (bounds % _FLOAT_BYTES).any():
-        raise Damaged("a vector with a part of a number")
-    floats = np.frombuffer(data, np.float32, int(bounds[-1]) // _FLOAT_BYTES)
+        raise Damaged("a VECTOR whose size is not a multiple of 4 bytes")
+    numbers = np.frombuffer(data, np.float32, int(bounds[-1]) // _FLOAT_BYTES)
     return pa.ListArray.from_arrays(
-        pa.array(bounds // _FLOAT_BYTES, pa.int32()), pa.array(floats), type=VECTOR, mask=raw.is_null()
+        pa.array(bounds // _FLOAT_BYTES, pa.int32()), pa.array(numbers), type=VECTOR, mask=raw.is_null()
     )
 
 
@@ -69,25 +69,25 @@ def booleans(values: Values) -> pa.Array:
 
 
 def flags(values: Values) -> pa.Array:
-    """TINYINT(1) as a boolean; ValueError where one is neither 0 nor 1."""
+    """TINYINT(1) as a boolean; ValueError for a value that is neither 0 nor 1."""
     found = _integers(values, 1, signed=True)
     if np.any((found != 0) & (found != 1) & (values.start >= 0)):
-        raise ValueError("a TINYINT(1) is neither 0 nor 1, so no boolean; set tinyint1 to int")
+        raise ValueError("a TINYINT(1) is neither 0 nor 1, so it is not a boolean; set tinyint1 to int")
     return pa.array(found == 1, mask=values.start < 0)
 
 
 def unsigned(values: Values, width: int) -> np.ndarray:
-    """Numbers of `width` bytes (8: as signed ones), 0 for NULL."""
+    """Numbers of `width` bytes (of 8 bytes: as signed numbers), 0 for NULL."""
     return _integers(values, width, signed=False)
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
-    """How many bytes a packed decimal takes."""
+    """The size of a packed decimal in bytes."""
     return sum(size for size, _ in _groups(precision, scale))
 
 
 def packed_decimals(values: Values, precision: int, scale: int) -> pa.Array:
-    """DECIMAL of up to 38 digits in a row image. Damaged where the bytes are no digits."""
+    """DECIMAL of up to 38 digits in a row image. Damaged for invalid digits."""
     groups = np.array(_groups(precision, scale), np.int64)
     wide = np.empty((len(values), 2), np.int64)
     _refuse(_packed_decimals(values.data, values.start, groups, wide))
@@ -95,7 +95,7 @@ def packed_decimals(values: Values, precision: int, scale: int) -> pa.Array:
 
 
 def decimal_texts(values: Values, precision: int, scale: int) -> pa.Array:
-    """DECIMAL of up to 38 digits from its text. Damaged unless it has `scale` digits after the point, and no more."""
+    """DECIMAL of up to 38 digits from its text. Damaged unless it has exactly `scale` digits after the point."""
     wide = np.empty((len(values), 2), np.int64)
     _refuse(_decimal_texts(values.data, values.start, values.size, precision - scale, scale, wide))
     return values.column(pa.decimal128(precision, scale), wide)
@@ -108,7 +108,7 @@ def numerals(values: Values, precision: int, scale: int) -> pa.Array:
 
 
 def numeral_texts(values: Values) -> pa.Array:
-    """The same in a result set, without the zeros that a ZEROFILL has before it."""
+    """The same in a result set, without the leading zeros of ZEROFILL."""
     return pc.replace_substring_regex(charsets.texts(values, "ascii"), r"^0+(\d)", r"\1")
 
 
@@ -122,7 +122,7 @@ def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
     for size, power in groups:
         part = int.from_bytes(plain[at : at + size])
         if part >= power:
-            raise Damaged("a decimal with a group that is no digits")
+            raise Damaged("a decimal with invalid digits")
         text += str(part).zfill(len(str(power)) - 1)
         at += size
     whole = text[: len(text) - scale].lstrip("0") or "0"
@@ -138,7 +138,7 @@ def _groups(precision: int, scale: int) -> list[tuple[int, int]]:
 
 def _refuse(row: int) -> None:
     if row >= 0:
-        raise Damaged(f"a decimal that is no number, in row {row}")
+        raise Damaged(f"an invalid decimal in row {row}")
 
 
 def _integers(values: Values, width: int, *, signed: bool) -> np.ndarray:
@@ -159,7 +159,7 @@ def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int,
 
 @step
 def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
-    """A number of 128 bits, low and high half, times `power` plus `part`, each of less than 31 bits."""
+    """A number of 128 bits, as low and high half, times `power` plus `part`; both have less than 31 bits."""
     first = (low & _LOW) * power + part
     second = (low >> 32 & _LOW) * power + (first >> 32)
     return first & _LOW | second << 32, high * power + (second >> 32)
@@ -174,7 +174,7 @@ def _put(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> Non
 
 @kernel
 def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wide: np.ndarray) -> int:
-    """Fill `wide` (rows × low and high half); the first row that is no decimal, or −1."""
+    """Fill `wide` (rows × low and high half); the first row with an invalid decimal, or −1."""
     for row in range(len(start)):
         at = int64(start[row])
         low = high = int64(0)
@@ -210,7 +210,7 @@ def _decimal_texts(
         if at >= 0:
             negative = data[at] == _MINUS
             at += negative
-            before = end - at - (scale + 1 if scale else 0)  # digits before the point: always one, and it may be all
+            before = end - at - (scale + 1 if scale else 0)  # digits before the point: at least one
             if before < 1 or before > max(whole, 1) or (whole == 0 and data[at] != _ZERO):
                 return row
             if scale and data[end - scale - 1] != _POINT:

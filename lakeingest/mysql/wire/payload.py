@@ -22,11 +22,11 @@ _ZSTD, _PLAIN = 0, 255
 
 
 def open_payload(event: Event) -> Any:
-    """A stream of the bytes of the events within. Damaged for a compression that we do not know."""
+    """A stream of the bytes of the events in it. Damaged for an unknown compression."""
     body = event.body
     fields: dict[int, int] = {}
     while (field := body.packed()) != _Field.END:
-        body.packed()  # the size of the value, which says its own
+        body.packed()  # the size of the value, which is redundant
         fields[field] = body.packed()
     size, compression = fields.get(_Field.SIZE), fields.get(_Field.COMPRESSION)
     if size != body.left or compression not in {_ZSTD, _PLAIN}:
@@ -36,7 +36,7 @@ def open_payload(event: Event) -> Any:
 
 
 def read_payload(stream: Any, room: memoryview) -> int:
-    """Read the next bytes of a payload; how many, 0 at its end. Damaged when they cannot be unpacked."""
+    """Read the next bytes of a payload into `room`: their number, 0 at the end. Damaged for invalid bytes."""
     try:
         return int(stream.readinto(room))
     except (pa.ArrowException, OSError) as error:

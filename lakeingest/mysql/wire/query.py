@@ -1,4 +1,4 @@
-"""QUERY events: a statement, and how its session read it. Pure.
+"""QUERY events: a statement, and the settings that decide how its session read it. Pure.
 
 Source: MySQL's source documentation, "Query_event" (status variables).
 """
@@ -10,7 +10,7 @@ from lakeingest.mysql.wire.events import Cursor, Event
 
 
 class _Status(enum.IntEnum):
-    """The first status variables of an event; those of other numbers come after them."""
+    """The status variables that come first in an event; all others come after them."""
 
     FLAGS = 0
     SQL_MODE = 1
@@ -20,15 +20,15 @@ class _Status(enum.IntEnum):
 
 
 _BYTES: dict[int, int] = {_Status.FLAGS: 4, _Status.SQL_MODE: 8, _Status.AUTO_INCREMENT: 4, _Status.CHARSET: 6}
-_UNKNOWN = 1 << 16  # more than all variables have
-_CLIENT_BYTES = 2  # of the charset's three collations the client's is the first
+_UNKNOWN = 1 << 16  # more bytes than all variables have
+_CLIENT_BYTES = 2  # the client's collation is the first of three
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A statement with its default database; bytes of both that are not UTF-8 are lone surrogates.
+    """A statement with its default database; bytes that are not UTF-8 become lone surrogates in both.
 
-    `sql_mode` and `collation`, the client's, are the session's; None where the event does not say.
+    `sql_mode` is that of the session, `collation` that of its client; None where the event has none.
     """
 
     database: str
@@ -57,7 +57,7 @@ def read_query(event: Event) -> Query:
 
 
 def _read_variables(body: Cursor) -> dict[int, bytes]:
-    """The status variables up to the first that is cut or of an unknown number."""
+    """The status variables, up to the first that is cut or unknown."""
     found: dict[int, bytes] = {}
     while body.left:
         variable = body.number(1)

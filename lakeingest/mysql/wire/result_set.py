@@ -23,13 +23,13 @@ from lakeingest.mysql.wire.walk import walk_result
 from lakeingest.rows import table_schema
 
 _BUFFER_BYTES = 2 << 20
-_ROWS = 8_192  # in one batch
+_ROWS = 8_192  # of a batch
 _UNSIGNED = 32  # the flag of a column definition
-_DEFINITION_STRINGS = 6  # catalog, schema, table and column under both names
+_DEFINITION_STRINGS = 6  # catalog, schema, two names of the table, two names of the column
 
 
 def read_definition(payload: bytes) -> Sent:
-    """What a column definition packet says."""
+    """Read a column definition packet."""
     body = Cursor(payload)
     for _ in range(_DEFINITION_STRINGS):
         body.take(body.packed())
@@ -40,16 +40,18 @@ def read_definition(payload: bytes) -> Sent:
     except ValueError as error:
         raise Damaged(f"a column of the unknown type {number}") from error
     unsigned = bool(flags & _UNSIGNED)
-    # the length of a decimal is that of its text, with room for a point and a sign
-    precision = length - (decimals > 0) - (not unsigned) if found is FieldType.NEWDECIMAL else 0
+    # the length of a decimal is that of its text, with a point and a sign
+    precision = 0
+    if found is FieldType.NEWDECIMAL:
+        precision = length - (1 if decimals else 0) - (0 if unsigned else 1)
     return Sent(found, unsigned=unsigned, precision=precision, scale=decimals, charset=charset_of(collation))
 
 
 class ResultSet:
-    """Takes the bytes of the rows as they come, and gives out batches of the table's columns.
+    """Decodes the bytes of the rows, as they arrive, to batches of the table's columns.
 
-    `definitions` are the columns as the server describes them, `sequence` the number of the first row's packet.
-    SchemaChanged when they are not those of `schema`.
+    `definitions` are the columns as the server describes them, `sequence` is the number of the first row's packet.
+    SchemaChanged when the definitions do not match `schema`.
     """
 
     def __init__(self, schema: TableSchema, definitions: Sequence[Sent], sequence: int) -> None:
@@ -62,18 +64,18 @@ class ResultSet:
             ]
         except Mismatch as error:
             raise SchemaChanged(f"{schema.table}: {error}; copy the table again") from error
-        self._widths = np.array([one.width for one in self._encodings], np.int64)
+        self._widths = np.array([encoding.width for encoding in self._encodings], np.int64)
         self._start = np.empty((len(self._widths), _ROWS), np.int32)
         self._size = np.empty_like(self._start)
-        self._rows = 0  # found, and not given out
+        self._rows = 0  # in `_start` and `_size`
         self._buffer = Buffer(_BUFFER_BYTES)
         self._sequence = sequence
         self.nulled = 0  # values that are NULL only because the user chose so
         self.is_done = False
-        self.error: bytes | None = None  # the payload of the packet with which the server gave up
+        self.error: bytes | None = None  # the payload of the error packet, if the server sent it
 
     def room(self) -> memoryview:
-        """Where the next bytes from the server go."""
+        """The free space for the next bytes from the server."""
         return self._buffer.room()
 
     def take(self, count: int) -> Iterator[pa.RecordBatch]:
@@ -101,7 +103,10 @@ class ResultSet:
     def _batch(self) -> pa.RecordBatch:
         rows, self._rows = self._rows, 0
         found = zip(self._encodings, self._start, self._size, strict=True)
-        arrays = [self._array(one, Values(self._buffer.data, start[:rows], size[:rows])) for one, start, size in found]
+        arrays = [
+            self._array(encoding, Values(self._buffer.data, start[:rows], size[:rows]))
+            for encoding, start, size in found
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._types)
 
     def _array(self, encoding: Encoding, values: Values) -> pa.Array:

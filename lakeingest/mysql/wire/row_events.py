@@ -1,4 +1,4 @@
-"""Row events to row halves: the walk through write, update and delete events of one table.
+"""Row events to row halves: the walk through the write, update and delete events of a table.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
@@ -21,13 +21,13 @@ from lakeingest.mysql.wire.events import Type
 from lakeingest.mysql.wire.follow import Row
 from lakeingest.mysql.wire.framing import HEADER
 from lakeingest.mysql.wire.images import missing, not_full
-from lakeingest.mysql.wire.table_map import TableMap
+from lakeingest.mysql.wire.table_map import TableMap, copied_places
 from lakeingest.mysql.wire.temporals import NotADay
 from lakeingest.mysql.wire.values import Values
 from lakeingest.mysql.wire.walk import packed, walk_row
 
-_CELLS = 1 << 18  # values that are found before they are read
-_ROWS_MAX = 16_384  # halves of one batch
+_CELLS = 1 << 18  # values that the walk finds at most before they are decoded
+_ROWS_MAX = 16_384  # halves of a batch
 
 
 class _Status(enum.IntEnum):
@@ -38,17 +38,18 @@ class _Status(enum.IntEnum):
     CUT = 4
 
 
-_DONE, _FULL, _WIDTH, _IMAGE, _CUT = (int(one) for one in _Status)
+_DONE, _FULL, _WIDTH, _IMAGE, _CUT = (int(status) for status in _Status)
 _V1, _V2 = int(Type.WRITE_ROWS_V1), int(Type.WRITE_ROWS)
-_UPDATE = 1  # the order of the types after the first of a version
+_UPDATE = 1  # the type of an update, counted from the first type of its version
 _INSERT, _BEFORE, _AFTER, _DELETE = (int(kind) for kind in RowKind)
 _NEW = (_INSERT, _AFTER)
+_START, _STOP = int(Row.START), int(Row.STOP)
 _POST_HEADER = 8  # table id, flags
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Row halves of one table: their columns, and of each its kind, its event, and its number within the event."""
+    """Row halves of a table: their columns, and by half its kind, its event, and its number within the event."""
 
     table: int
     columns: list[pa.Array]
@@ -58,14 +59,14 @@ class Halves:
 
 
 class RowReader:
-    """Reads the row events of tables, each as a TABLE_MAP event describes it. Tables are known by their number."""
+    """Decodes row events. A table, as a TABLE_MAP event describes it, is known by the number that `add` returns."""
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []
         self.nulled: Counter[TableId] = Counter()  # values of new rows that are NULL only because the user chose so
-        self._encodings: list[list[tuple[int, Encoding]]] = []  # of each column that is copied, with its place
-        self._widths: list[np.ndarray] = []  # of all columns
-        self._optional: list[np.ndarray] = []  # 1 for columns that are left out: an image need not have them
+        self._encodings: list[list[tuple[int, Encoding]]] = []  # by table: each copied column, with its place
+        self._widths: list[np.ndarray] = []  # by table, of all columns
+        self._optional: list[np.ndarray] = []  # by table: 1 for skipped columns, which an image may lack
         self._start = np.empty(_CELLS, np.int32)
         self._size = np.empty(_CELLS, np.int32)
         self._event = np.empty(_ROWS_MAX, np.int32)
@@ -73,7 +74,7 @@ class RowReader:
         self._kind = np.empty(_ROWS_MAX, np.int8)
 
     def schema(self, table: int) -> TableSchema:
-        """The table of that number."""
+        """The schema of a table, by its number."""
         return self._tables[table][0]
 
     def add(self, schema: TableSchema, found: TableMap, where: str) -> int:
@@ -85,20 +86,11 @@ class RowReader:
             if known is schema and (columns.names, columns.columns) == (found.names, found.columns):
                 return number_
         where = f"{schema.table} {where}"
-        if not found.names:
-            raise UnsupportedEvent(
-                f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
-            )
-        kept = [place for place, name in enumerate(found.names) if name not in schema.skipped]
-        if tuple(found.names[place] for place in kept) != schema.names:
-            raise SchemaChanged(
-                f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
-                f"{', '.join(schema.names)}; copy the table again"
-            )
+        places = copied_places(found, schema, where)
         try:
             encodings = [
                 (place, of_event(column, found.columns[place], is_key=column.name in schema.key))
-                for column, place in zip(schema.columns, kept, strict=True)
+                for column, place in zip(schema.columns, places, strict=True)
             ]
         except Mismatch as error:
             raise SchemaChanged(f"{where}: {error}; copy the table again") from error
@@ -111,8 +103,8 @@ class RowReader:
     def read(self, data: np.ndarray, rows: np.ndarray, file: str) -> Iterator[Halves]:
         """The halves of row events (`follow.Row`), table by table, in order within each.
 
-        UnsupportedEvent when a row image lacks a column that is copied or the bytes are damaged, UnsupportedValue when
-        a value is not to be had exactly; both name the place.
+        UnsupportedEvent when a row image lacks a copied column or the bytes are damaged, UnsupportedValue for a value
+        that cannot be copied exactly; both name the place.
         """
         for table in np.unique(rows[:, Row.TABLE]).tolist():
             chosen = np.flatnonzero(rows[:, Row.TABLE] == table)
@@ -143,16 +135,18 @@ class RowReader:
             )
             if status not in {_DONE, _FULL}:
                 event = rows[chosen[place[0]]]
-                raise self._refused(_Status(status), table, data[event[0] : event[1]], f"{file}:{event[Row.POS]}")
+                raise self._refused(
+                    _Status(status), table, data[event[Row.START] : event[Row.STOP]], f"{file}:{event[Row.POS]}"
+                )
             if found:
                 event = self._event[:found].copy()
                 columns = []
-                for place_, one in self._encodings[table]:
+                for place_, encoding in self._encodings[table]:
                     values = Values(data, start[place_, :found], size[place_, :found])
-                    columns.append(self._array(one, values, table, f"{file}:{{}}", rows, event))
-                    if one.may_null:
-                        made = one.nulled(values, columns[-1]) & np.isin(self._kind[:found], _NEW)
-                        self.nulled[self.schema(table).table] += int(made.sum())
+                    columns.append(self._array(encoding, values, table, f"{file}:{{}}", rows, event))
+                    if encoding.may_null:
+                        nulled = encoding.nulled(values, columns[-1]) & np.isin(self._kind[:found], _NEW)
+                        self.nulled[self.schema(table).table] += int(nulled.sum())
                 yield Halves(table, columns, self._kind[:found].copy(), event, self._within[:found].copy())
 
     def _array(
@@ -179,13 +173,13 @@ class RowReader:
             return UnsupportedEvent(f"{where}: {not_full(schema, missing(event.tobytes(), found.names))}")
         what = "has another number of columns than its table" if status is _Status.WIDTH else "ends within a row"
         return UnsupportedEvent(
-            f"{where}: the binlog is damaged, a row event {what}; run again, and if it stays, copy the table again"
+            f"{where}: the binlog is damaged, a row event {what}; run again; if the error stays, copy the table again"
         )
 
 
 @step
 def _present(data: np.ndarray, at: int, optional: np.ndarray) -> int:
-    """How many columns the row image has whose bitmap is at `at`; −1 if it lacks one that it has to have."""
+    """The number of columns of the row image whose bitmap is at `at`; −1 if it lacks a column that is not optional."""
     count = 0
     for column in range(len(optional)):
         if data[at + (column >> 3)] >> (column & 7) & 1:
@@ -209,21 +203,21 @@ def walk_rows(
     within: np.ndarray,
     kind: np.ndarray,
 ) -> tuple[int, int]:
-    """Find the values of the row halves of the chosen row events, as many as there is room for.
+    """Find the values of the row halves of the chosen row events, as many as the arrays have room for.
 
-    A status and how many halves were found. `place` is where to go on: the event (its order in `chosen`), where in
-    it (0: at its beginning), and how many of its halves were found before. A row image may lack columns
-    that are `optional`.
+    Returns a status and the number of halves. `place` says where to go on, and is changed: the event (its index in
+    `chosen`), the offset (0: the event's beginning), and the number of its halves that were found before. A row image
+    may lack columns that are `optional`.
     """
     found = 0
     while place[0] < len(chosen):
         event = chosen[place[0]]
-        begin, stop = rows[event, 0], rows[event, 1]
+        begin, stop = rows[event, _START], rows[event, _STOP]
         type_ = int64(data[begin + 4])
         version = _V2 if type_ >= _V2 else _V1
         at = begin + HEADER + _POST_HEADER
         if version == _V2:
-            extra = number(data, at, 2)  # with these two bytes
+            extra = number(data, at, 2)  # including these two bytes
             if extra < 2 or extra > stop - at:
                 return _CUT, found
             at += extra
@@ -249,8 +243,8 @@ def walk_rows(
                 return _FULL, found
             for image in range(images):
                 columns = second if image else first
-                told = -1 if columns == len(widths) else present + image * bitmap
-                at = walk_row(data, at, stop, 0, columns, told, widths, start, size, found)
+                present_at = -1 if columns == len(widths) else present + image * bitmap
+                at = walk_row(data, at, stop, 0, columns, present_at, widths, start, size, found)
                 if at < 0:
                     return _CUT, found
                 event_of[found] = event

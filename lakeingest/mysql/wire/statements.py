@@ -1,6 +1,6 @@
-"""What kind of statement a text in the binlog is, by its beginning. Pure.
+"""The kind of a statement in the binlog, by its beginning. Pure.
 
-Fail closed: a beginning that is not in the table is UNKNOWN. `wire.ddl` says which tables a DDL statement changes.
+Fail closed: a statement whose beginning is not in the table is UNKNOWN. `wire.ddl` says which tables DDL changes.
 """
 
 import enum
@@ -8,7 +8,7 @@ import re
 
 
 class Statement(enum.Enum):
-    """What a statement is, as far as replaying rows goes."""
+    """The kinds of statements that matter for the replay of rows."""
 
     BEGIN = enum.auto()
     COMMIT = enum.auto()
@@ -23,17 +23,17 @@ class Statement(enum.Enum):
     UNKNOWN = enum.auto()
 
 
-# What is refused wherever it stands: its name, and what to change on the source.
+# Statements that are always refused: the name, and what to change on the source.
 REFUSED: dict[Statement, tuple[str, str]] = {
     Statement.XA: ("an XA statement (not built yet)", "use no XA transactions on the source"),
     Statement.ROLLBACK_TO: ("a ROLLBACK TO", "use no savepoints across storage engines"),
     Statement.DML: ("a change in statement format", "set binlog_format=ROW in every session of the source"),
-    Statement.UNKNOWN: ("a statement of unknown meaning", "name it in a report to the lakeingest project"),
+    Statement.UNKNOWN: ("a statement of unknown meaning", "report it to the lakeingest project"),
 }
 
 _COMMENT = re.compile(r"/\*(?!M?!).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL)
 _MARIADB_COMMENT = re.compile(r"/\*M!.*?\*/", re.DOTALL)  # to MySQL it is a comment
-_EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # around text that the server executes
+_EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # the marks around text that the server executes
 _NAME = r"(?:`(?:[^`]|``)*`|[\w$]+)"
 _USER = r"""(?:`[^`]*`|'[^']*'|"[^"]*"|[\w$.%-]+)"""
 _OPTION = rf"""(?:or\s+replace|algorithm\s*=\s*\w+|definer\s*=\s*{_USER}(?:\s*@\s*{_USER}|\s*\(\s*\))?
@@ -41,7 +41,7 @@ _OPTION = rf"""(?:or\s+replace|algorithm\s*=\s*\w+|definer\s*=\s*{_USER}(?:\s*@\
 _OBJECT = r"""(?:view|trigger|event|procedure|function|server|resource\s+group|library|tablespace
     |logfile\s+group|spatial\s+reference\s+system|user|role|sequence|package)"""
 
-# The first that matches the beginning decides.
+# The first pattern that matches the beginning decides.
 _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
     (r"begin\s*$", Statement.BEGIN),
     (r"commit\s*$", Statement.COMMIT),
@@ -54,7 +54,7 @@ _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
     (r"create\s+or\s+replace\s+(?:table|database|schema)\b", Statement.DDL),
     (r"create\s+(?:database|schema)\b", Statement.HARMLESS),
     (r"(?:grant|revoke|flush|install|uninstall|alter\s+instance)\b", Statement.HARMLESS),
-    # ANALYZE before a change executes it, in MariaDB
+    # in MariaDB, ANALYZE before a change executes the change
     (r"(?:analyze|optimize|check)\s+(?:no_write_to_binlog\s+|local\s+)?tables?\b", Statement.HARMLESS),
     (r"set\s+(?:password|default\s+role)\b", Statement.HARMLESS),
     (r"create\s+table\b", Statement.CREATE_TABLE),
@@ -68,8 +68,8 @@ _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for begin
 
 
 def classify(text: str) -> Statement:
-    """What the statement is, by its beginning."""
-    found = {_of(_plain(one)) for one in {text, _MARIADB_COMMENT.sub(" ", text)}}
+    """The kind of a statement, by its beginning."""
+    found = {_of(_plain(version)) for version in (text, _MARIADB_COMMENT.sub(" ", text))}
     return found.pop() if len(found) == 1 else Statement.UNKNOWN
 
 
@@ -78,5 +78,5 @@ def _of(beginning: str) -> Statement:
 
 
 def _plain(text: str) -> str:
-    """The text without comments. Strings with signs of a comment are not spared: use its beginning."""
+    """The text without comments. It also cuts comments out of strings, so only its beginning is reliable."""
     return _EXECUTED.sub(" ", _COMMENT.sub(" ", text)).strip().removesuffix(";")

@@ -1,4 +1,4 @@
-"""TABLE_MAP events: whose rows follow, and how the values of each column come.
+"""TABLE_MAP events: the table whose rows follow, and the types of its columns.
 
 Source: MySQL's source documentation, "Table_map_event" (metadata of types; optional metadata fields).
 """
@@ -7,7 +7,8 @@ import enum
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
-from lakeingest.core.schema import TableId
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import SchemaChanged, UnsupportedEvent
 from lakeingest.mysql.wire import charsets
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Cursor, Damaged, Event, read_table_name
@@ -15,7 +16,7 @@ from lakeingest.mysql.wire.values import Values
 
 
 class _Field(enum.IntEnum):
-    """The optional metadata that we read."""
+    """The optional metadata that the decoder reads."""
 
     SIGNEDNESS = 1
     DEFAULT_CHARSET = 2
@@ -42,7 +43,7 @@ _CHARACTER = {FieldType.STRING, FieldType.VAR_STRING, FieldType.VARCHAR, FieldTy
 _WITH_MEMBERS = {FieldType.ENUM, FieldType.SET}
 _ONE_BYTE_MAX = 255
 _LENGTHS = frozenset(range(1, 5))
-# type → how many bytes its values, or the lengths before them, can have
+# type → the possible sizes of its values, or of the lengths before them
 _SIZES = {
     **dict.fromkeys((FieldType.BLOB, FieldType.JSON, FieldType.GEOMETRY, FieldType.VECTOR), _LENGTHS),
     FieldType.ENUM: frozenset({1, 2}),
@@ -54,7 +55,7 @@ _PRECISION_MAX, _FRACTION_MAX = 65, 6
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """What a TABLE_MAP event says; `names` are empty, and charsets and members unknown, without FULL metadata."""
+    """The content of a TABLE_MAP event. Without FULL metadata, `names` is empty, charsets and members are unknown."""
 
     id: int
     table: TableId
@@ -63,9 +64,9 @@ class TableMap:
 
 
 def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
-    """Read a TABLE_MAP event. Damaged when it is cut, and for a type or charset that we do not know.
+    """Read a TABLE_MAP event. Damaged when it is cut, and for an unknown type or charset.
 
-    MariaDB gives geometries a charset, too.
+    With `is_mariadb`, geometries have a charset too.
     """
     body = event.body
     table_id = body.number(6)
@@ -75,7 +76,7 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     count = body.packed()
     types = body.take(count)
     metadata = Cursor(body.take(body.packed()))
-    columns = [_possible(_column(type_, metadata)) for type_ in types]
+    columns = [_validated(_column(type_, metadata)) for type_ in types]
     body.take((count + 7) // 8)
     fields: dict[int, bytes] = {}
     while body.left:
@@ -83,10 +84,29 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
         fields[field] = body.take(body.packed())
     names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
     if len(names) not in {0, count}:
-        raise Damaged(f"a TABLE_MAP event with {len(names)} names of {count} columns")
+        raise Damaged(f"a TABLE_MAP event with {len(names)} names for {count} columns")
     if names:
         columns = _described(columns, fields, _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER)
     return TableMap(table_id, read_table_name(event), names, tuple(columns))
+
+
+def copied_places(found: TableMap, schema: TableSchema, where: str) -> list[int]:
+    """The places of the columns that are copied.
+
+    UnsupportedEvent when the event has no names, SchemaChanged when they are not those of the schema; `where` is for
+    the message.
+    """
+    if not found.names:
+        raise UnsupportedEvent(
+            f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
+        )
+    places = [place for place, name in enumerate(found.names) if name not in schema.skipped]
+    if tuple(found.names[place] for place in places) != schema.names:
+        raise SchemaChanged(
+            f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
+            f"{', '.join(schema.names)}; copy the table again"
+        )
+    return places
 
 
 def _column(type_: int, metadata: Cursor) -> Sent:
@@ -109,21 +129,21 @@ def _column(type_: int, metadata: Cursor) -> Sent:
             first, second = metadata.number(1), metadata.number(1)
             if first in _WITH_MEMBERS:
                 return Sent(FieldType(first), size=second)
-            # the type's own bits that are not set are two more of the length
+            # two more bits of the length are stored inverted in the type
             return Sent(found, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))
         case FieldType.BIT:
             bits, size = metadata.number(1), metadata.number(1)
-            return Sent(found, size=size + (bits > 0))
+            return Sent(found, size=size + 1 if bits else size)
         case FieldType.DATETIME2 | FieldType.TIMESTAMP2 | FieldType.TIME2:
             return Sent(found, digits=metadata.number(1))
         case FieldType.TIMESTAMP | FieldType.DATETIME | FieldType.TIME:
-            raise Damaged(f"a column in the form of {found.name} that MySQL had before 5.6")
+            raise Damaged(f"a column of type {found.name} in its form before MySQL 5.6")
         case _:
             return Sent(found)
 
 
-def _possible(sent: Sent) -> Sent:
-    """Damaged for sizes and digits that no column has: the walk and the readers rely on them."""
+def _validated(sent: Sent) -> Sent:
+    """The column; Damaged for impossible sizes and digits: the walk and the readers rely on them."""
     sizes = _SIZES.get(sent.type)
     least = int(sent.type is FieldType.NEWDECIMAL)
     if (
@@ -131,7 +151,7 @@ def _possible(sent: Sent) -> Sent:
         or sent.digits > _FRACTION_MAX
         or not max(least, sent.scale) <= sent.precision <= _PRECISION_MAX
     ):
-        raise Damaged(f"a column of type {sent.type.name} with a size or digits that none has")
+        raise Damaged(f"a column of type {sent.type.name} with an impossible size or number of digits")
     return sent
 
 
@@ -140,7 +160,7 @@ def _length_bytes(most: int) -> int:
 
 
 def _described(columns: Sequence[Sent], fields: dict[int, bytes], character: Container[FieldType]) -> list[Sent]:
-    """The columns with what the optional metadata say of them; `character` are the types that have charsets."""
+    """The columns, completed with the optional metadata; `character` are the types that have charsets."""
     described = list(columns)
     numeric = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
     signs = fields.get(_Field.SIGNEDNESS, b"")
@@ -174,7 +194,7 @@ def _collations(count: int, default: bytes | None, each: bytes | None) -> list[i
         while body.left:
             order, collation = body.packed(), body.packed()
             if order >= count:
-                raise Damaged("a TABLE_MAP event with a charset of a column that is not there")
+                raise Damaged("a TABLE_MAP event with a charset for a column that does not exist")
             collations[order] = collation
         return collations
     body = Cursor(each or b"")
@@ -187,7 +207,7 @@ def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
     except charsets.UnknownCharset:
         raise
     except ValueError as error:
-        raise Damaged(f"a name of a member that is none: {error}") from error
+        raise Damaged(f"a member that is not text: {error}") from error
 
 
 def _names(body: Cursor) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Dates and times of both paths to Arrow.
 
 Sources: MySQL Internals, "Date and Time Data Type Representation" (row images); protocol documentation, "Binary
-Protocol Value" (result sets). Both have fields, which need not be a day that there is: zero and partial dates, and
-the 30th of February under ALLOW_INVALID_DATES. These, and the year 0, which not every reader knows, are refused, unless
-the user chose that they are NULL, or that all are texts.
+Protocol Value" (result sets). Both store fields, which may be an impossible date: zero and partial dates, and the 30th
+of February under ALLOW_INVALID_DATES. These, and the year 0, which some readers do not know, are refused, unless the
+user chose that they become NULL, or that all dates are texts.
 """
 
 import struct
@@ -22,24 +22,24 @@ INSTANT = pa.timestamp("us", "UTC")
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _TIME_BYTES_MAX = 17  # -838:59:59.000000
-_MICROSECONDS = np.array([1, 10_000, 100, 1], np.int64)  # of the number in so many bytes of fraction
+_MICROSECONDS = np.array([1, 10_000, 100, 1], np.int64)  # per unit of the fraction, by its number of bytes
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
-_IMPOSSIBLE = np.iinfo(np.int64).min  # fields that are no day or time
-_DAY_LETTERS, _SECOND_LETTERS = 10, 19  # of a text
+_IMPOSSIBLE = np.iinfo(np.int64).min  # the result for fields that are not a date or time
+_DAY_LETTERS, _SECOND_LETTERS = 10, 19  # of a text, without a fraction
 _ZERO = "0000-00-00 00:00:00.000000"
 _BINARY, _BINARY_SIZES = struct.Struct("<HBBBBBI"), (0, 4, 7, 11)
 
 
 class NotADay(ValueError):
-    """A date that Arrow cannot hold. `row` is its row."""
+    """A date that Arrow cannot hold, in row `row`; the message is the date."""
 
-    def __init__(self, row: int, shown: str) -> None:
-        super().__init__(shown)
+    def __init__(self, row: int, date: str) -> None:
+        super().__init__(date)
         self.row = row
 
 
 def fraction_bytes(digits: int) -> int:
-    """How many bytes so many digits of a second take in a row image."""
+    """The size, in a row image, of a fraction of a second with so many digits."""
     return (digits + 1) // 2
 
 
@@ -69,7 +69,7 @@ def binary_days(values: Values, column: Column) -> pa.Array:
     found = np.empty(len(values), np.int64)
     _read_binary_datetimes(values.data, values.start, values.size, found)
     if not np.isin(values.size[found == _IMPOSSIBLE], _BINARY_SIZES).all():
-        raise Damaged("a day of a length that none has")
+        raise Damaged("a date of an impossible length")
     return _days(values, found, column, _binary_text)
 
 
@@ -88,9 +88,9 @@ def binary_times(values: Values, column: Column) -> pa.Array:
 
 
 def _durations(values: Values, found: np.ndarray, column: Column) -> pa.Array:
-    """Microseconds as the column has them: a number, or MySQL's text."""
+    """Durations in microseconds as a column: numbers or MySQL's texts, as the column's kind says."""
     if len(found) and int(found.min()) == _IMPOSSIBLE:
-        raise Damaged(f"a TIME that is none, in row {int(found.argmin())}")
+        raise Damaged(f"an invalid TIME in row {int(found.argmin())}")
     if column.kind is Kind.MICROS:
         return values.column(pa.int64(), found)
     offsets = np.zeros(len(values) + 1, np.int32)
@@ -99,11 +99,11 @@ def _durations(values: Values, found: np.ndarray, column: Column) -> pa.Array:
     return values.column(pa.string(), offsets, text[: offsets[-1]])
 
 
-Text = Callable[[bytes], str]  # of a value that is no day: its fields as MySQL writes them, to the microsecond
+Text = Callable[[bytes], str]  # the text of an impossible date: its fields as MySQL writes them, with microseconds
 
 
 def _days(values: Values, found: np.ndarray, column: Column, text: Text) -> pa.Array:
-    """Microseconds since 1970 as the column has them; NotADay for one of no day, unless the user chose what it is."""
+    """Microseconds since 1970 as a column; NotADay for an impossible date, unless the user chose NULL or texts."""
     impossible = found == _IMPOSSIBLE
     if column.kind is Kind.MOMENT:
         return _moments(values, np.where(impossible, 0, found), np.flatnonzero(impossible), column, text)
@@ -118,16 +118,17 @@ def _days(values: Values, found: np.ndarray, column: Column, text: Text) -> pa.A
 
 
 def _moments(values: Values, found: np.ndarray, impossible: np.ndarray, column: Column, text: Text) -> pa.Array:
-    """MySQL's own text of each."""
+    """MySQL's own text of each date."""
     letters = _DAY_LETTERS if column.source_type == "date" else _SECOND_LETTERS
-    letters += column.fraction + bool(column.fraction)
+    if column.fraction:
+        letters += 1 + column.fraction
     texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), found).cast(pa.string()), 0, letters)
     if not len(impossible):
         return texts
-    told = texts.to_pylist()
+    written = texts.to_pylist()
     for row in impossible.tolist():
-        told[row] = text(_raw(values, row))[:letters]
-    return pa.array(told, pa.string())
+        written[row] = text(_raw(values, row))[:letters]
+    return pa.array(written, pa.string())
 
 
 def _raw(values: Values, row: int) -> bytes:
@@ -158,7 +159,7 @@ def _text(year: int, month: int, day: int, hour: int = 0, minute: int = 0, secon
 
 @step
 def _microseconds(year: int, month: int, day: int, hour: int, minute: int, second: int, micros: int) -> int:
-    """Since 1970, in the Gregorian calendar without a beginning; _IMPOSSIBLE when there is no such time."""
+    """Microseconds since 1970 in the proleptic Gregorian calendar; _IMPOSSIBLE for a time that does not exist."""
     if not (1 <= year <= 9999 and 1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and micros < _SECOND):
         return _IMPOSSIBLE
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)

@@ -1,7 +1,7 @@
-"""A statement of the binlog as tokens: words, quoted names, texts and signs, without comments. Pure.
+"""The tokens of a statement in the binlog: words, quoted names, texts and signs, without comments. Pure.
 
 Sources: MySQL manual, "Schema Object Names", "Comments", "String Literals"; MariaDB documentation, "Comment Syntax".
-A comment for some versions (`/*!50000 … */`) in the binlog was executed: the server turns others into plain ones.
+A version comment (`/*!50000 … */`) in the binlog was executed: the server rewrites the others to plain comments.
 """
 
 import enum
@@ -19,11 +19,11 @@ _UTF8 = {"utf8mb3", "utf8mb4"}
 
 
 class Unclear(ValueError):
-    """What a statement does to the copied tables is not certain."""
+    """The effect of a statement on the copied tables is not certain."""
 
 
 class Sort(enum.Enum):
-    """What a token is."""
+    """The kinds of tokens."""
 
     WORD = enum.auto()  # a keyword, a number, or a name without quotes
     NAME = enum.auto()  # a name between quotes
@@ -32,7 +32,7 @@ class Sort(enum.Enum):
 
 
 class Token(NamedTuple):
-    """A token, and what stands between its quotes."""
+    """A token; `text` is without quotes."""
 
     sort: Sort
     text: str
@@ -53,9 +53,9 @@ _SINGLE_PLAIN, _DOUBLE_PLAIN = r"[^']|''", r'[^"]|""'
 
 
 def readings(query: Query) -> Iterator[list[Token]]:
-    """The tokens of a statement, in each way that the server may have read it; Unclear where it cannot be known.
+    """The tokens of a statement, for each way in which the server may have read it; Unclear where that is unknown.
 
-    Which way it was depends on the session's charset, and on whether the server is MariaDB (`/*M! … */`).
+    The ways differ by the session's charset, and by whether the server is MariaDB (`/*M! … */`).
     """
     for text in _texts(query):
         for is_mariadb in (False, True) if "/*M!" in text else (False,):
@@ -63,7 +63,7 @@ def readings(query: Query) -> Iterator[list[Token]]:
 
 
 def is_in_utf8(query: Query) -> bool:
-    """Whether database and text of a statement are in UTF-8, whatever they say."""
+    """Whether the database and text of a statement are in UTF-8."""
     try:
         whole = (query.database + query.text).encode()
         return whole.isascii() or (query.collation is not None and charset_of(query.collation) in _UTF8)
@@ -72,7 +72,7 @@ def is_in_utf8(query: Query) -> bool:
 
 
 def _texts(query: Query) -> set[str]:
-    """The text by the session's charset, and in UTF-8, in which the server writes statements of its own."""
+    """The text in the session's charset, and in UTF-8, which the server uses for statements that it generates."""
     raw = query.text.encode(errors="surrogateescape")
     if raw.isascii():
         return {query.text}
@@ -92,23 +92,23 @@ def _texts(query: Query) -> set[str]:
 
 def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[Token]:
     if sql_mode is None and ('"' in text or "\\" in text):
-        raise Unclear("it does not say how its quotes are read")
+        raise Unclear("its sql_mode, which says how to read quotes, is unknown")
     mode = sql_mode or 0
     has_ansi_quotes, has_escapes = bool(mode & _ANSI_QUOTES), not mode & _NO_BACKSLASH_ESCAPES
     single = _SINGLE if has_escapes else _SINGLE_PLAIN
     double = _DOUBLE if has_escapes and not has_ansi_quotes else _DOUBLE_PLAIN
     pattern = re.compile(_PLAIN % ("M?!" if is_mariadb else "!", single, double), re.VERBOSE | re.DOTALL)
-    at, is_within = 0, False
+    at, is_inside = 0, False
     while at < len(text):
         found = pattern.match(text, at)
         if found is None:
-            raise Unclear("it has a sign that is none of a statement's")
+            raise Unclear("it has an unknown sign")
         at = found.end()
         match found.lastgroup:
             case "opened" | "closed" as border:
-                if is_within == (border == "opened"):
+                if is_inside == (border == "opened"):
                     raise Unclear("it has a comment within a comment")
-                is_within = not is_within
+                is_inside = not is_inside
             case "quoted":
                 sort = Sort.NAME if has_ansi_quotes else Sort.TEXT
                 yield Token(sort, found["quoted"].replace('""', '"'))
@@ -116,5 +116,5 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
                 yield Token(Sort.NAME, found["NAME"].replace("``", "`"))
             case "WORD" | "TEXT" | "SIGN" as sort_:
                 yield Token(Sort[sort_], found[sort_])
-    if is_within:
+    if is_inside:
         raise Unclear("it has a comment that does not end")

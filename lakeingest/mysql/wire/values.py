@@ -1,4 +1,4 @@
-"""The values of one column, as a walk found them: where in the bytes each one stands."""
+"""The values of a column, as the walk found them: the offset and size of each."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from lakeingest.mysql.wire.compiled import SLACK
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of one column of some rows, still in MySQL's bytes.
+    """The values of a column in some rows, still in MySQL's bytes.
 
-    `data` are all bytes (uint8), with `compiled.SLACK` bytes after the last value. `start` (int32) is where the value
-    of each row begins, −1 where it is NULL; `size` (int32) how many bytes it has, 0 where it is NULL.
+    `data` are all bytes (uint8), with `compiled.SLACK` bytes after the last value. `start` (int32) is where each row's
+    value begins, −1 for NULL; `size` (int32) is its number of bytes, 0 for NULL.
     """
 
     data: np.ndarray
@@ -24,8 +24,8 @@ class Values:
 
     @classmethod
     def of(cls, raw: Sequence[bytes]) -> Self:
-        """Values of these bytes."""
-        size = np.array([len(one) for one in raw], np.int32)
+        """Values with these bytes."""
+        size = np.array([len(value) for value in raw], np.int32)
         start = (np.cumsum(size) - size).astype(np.int32)
         return cls(np.frombuffer(bytearray(b"".join(raw) + bytes(SLACK)), np.uint8), start, size)
 
@@ -34,31 +34,31 @@ class Values:
 
     @property
     def validity(self) -> pa.Buffer | None:
-        """Arrow's bitmap of what is not NULL; None where no value is NULL."""
+        """Arrow's validity bitmap; None where no value is NULL."""
         if not len(self.start) or int(self.start.min()) >= 0:
             return None
         return pa.py_buffer(np.packbits(self.start >= 0, bitorder="little"))
 
     def column(self, arrow_type: pa.DataType, *buffers: np.ndarray) -> pa.Array:
-        """An Arrow column of these buffers, NULL where the values are."""
+        """An Arrow column of these buffers, NULL where the values are NULL."""
         return pa.Array.from_buffers(
-            arrow_type, len(self), [self.validity, *(pa.py_buffer(np.ascontiguousarray(one)) for one in buffers)]
+            arrow_type, len(self), [self.validity, *(pa.py_buffer(np.ascontiguousarray(buffer)) for buffer in buffers)]
         )
 
     def raw(self) -> Iterator[bytes | None]:
-        """The bytes of each value: for what is rare enough to be done in Python."""
+        """The bytes of each value, for rare types that are decoded in Python."""
         for start, size in zip(self.start.tolist(), self.size.tolist(), strict=True):
             yield None if start < 0 else self.data[start : start + size].tobytes()
 
-    def without(self, gone: np.ndarray) -> "Values":
-        """The values, NULL in these rows too."""
-        return Values(self.data, np.where(gone, np.int32(-1), self.start), np.where(gone, np.int32(0), self.size))
+    def without(self, rows: np.ndarray) -> "Values":
+        """The values, with NULL in these rows too."""
+        return Values(self.data, np.where(rows, np.int32(-1), self.start), np.where(rows, np.int32(0), self.size))
 
     def without_first(self, count: int) -> "Values":
-        """The values without their first `count` bytes, which each of them has."""
-        there = self.start >= 0
+        """The values without their first `count` bytes; each value has at least so many."""
+        present = self.start >= 0
         return Values(
             self.data,
-            np.where(there, self.start + np.int32(count), self.start),
-            np.where(there, self.size - np.int32(count), self.size),
+            np.where(present, self.start + np.int32(count), self.start),
+            np.where(present, self.size - np.int32(count), self.size),
         )

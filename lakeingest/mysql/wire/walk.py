@@ -1,8 +1,8 @@
-"""The walk: where each value of each row stands, and the proof that it lies within its packet or event.
+"""The walk: finds each value of each row, and proves that it lies within its packet or event.
 
-Rows of a result set in the binary protocol and row images of the binlog are built alike: a bitmap of what is NULL,
-then the values that are not, column by column. How many bytes a value takes is its column's `width`, which
-`encodings` knows; what the bytes mean is of no interest here.
+Rows of a result set in the binary protocol and row images of the binlog have the same form: a bitmap of NULLs, then the
+values that are not NULL, column by column. The `width` of a column says how many bytes its values take; `encodings` has
+the widths. The walk does not interpret the bytes.
 """
 
 import numpy as np
@@ -10,13 +10,13 @@ import numpy as np
 from lakeingest.mysql.wire.compiled import int64, kernel, number, step
 from lakeingest.mysql.wire.framing import Status, next_packet, payload_kind
 
-# A width of 0 or more is that many bytes; −1 to −4 a length of that many bytes before the value; or:
-PACKED = -9  # a length in MySQL's form of 1 to 9 bytes
+# A width of 0 or more is the size of each value; −1 to −4: a length of 1 to 4 bytes precedes each value; or:
+PACKED = -9  # a length-encoded number of 1 to 9 bytes precedes each value
 
 _FULL, _MORE, _MALFORMED = int(Status.FULL), int(Status.MORE), int(Status.MALFORMED)
 _TWO, _THREE, _EIGHT, _INVALID = 0xFC, 0xFD, 0xFE, 0xFF  # the first byte of a packed length
-_NULL = 0xFB  # in the text protocol
-_RESERVED_BITS = 2  # before those of a result set's columns
+_NULL = 0xFB  # in the text protocol only
+_RESERVED_BITS = 2  # of the bitmap, before the bits of a result set's columns
 
 
 @step
@@ -32,11 +32,11 @@ def walk_row(
     size: np.ndarray,
     row: int,
 ) -> int:
-    """Find the values of one row that begins at `at` with its bitmap; where it ends, or −1 if that is after `end`.
+    """Find the values of a row that begins at `at` with its bitmap. Returns where it ends, or −1 where it is cut.
 
-    `first_bit` is the bit of the first column in the bitmap. The row has values of `columns` columns: of those whose
-    bits are set in the bitmap that stands at `present`, or of all where that is −1. `start` and `size` (columns × rows)
-    get where each value begins and how many bytes it has; −1 and 0 for NULL, and for columns that the row lacks.
+    `first_bit` is the bit of the first column in the bitmap. The row has values for `columns` columns: those
+    whose bits are set in the bitmap at `present`, or all where `present` is −1. Fills in `start` and `size` (columns ×
+    rows): where each value begins and its number of bytes; −1 and 0 for NULL, and for columns that the row lacks.
     """
     nulls = at
     at += (columns + first_bit + 7) >> 3
@@ -70,7 +70,7 @@ def walk_row(
 
 @step
 def packed(data: np.ndarray, at: int) -> tuple[int, int]:
-    """How many bytes the number in MySQL's form of 1 to 9 bytes takes, and the number; −1 if it is none."""
+    """The size of a length-encoded number, 1 to 9 bytes, and the number; −1 if it is invalid."""
     first = int64(data[at])
     if first < _NULL:
         return 1, first
@@ -87,7 +87,7 @@ def packed(data: np.ndarray, at: int) -> tuple[int, int]:
 def _is_row(
     data: np.ndarray, at: int, end: int, widths: np.ndarray, start: np.ndarray, size: np.ndarray, row: int
 ) -> bool:
-    """Find the values of a row of a result set; whether it ends at `end`."""
+    """Find the values of a row of a result set; whether the row ends at `end`."""
     return walk_row(data, at, end, _RESERVED_BITS, len(widths), -1, widths, start, size, row) == end
 
 
@@ -102,9 +102,9 @@ def walk_result(
     size: np.ndarray,
     row: int,
 ) -> tuple[int, int, int, int]:
-    """Find the values of the rows of a result set, each the payload of a packet, as many as there is room for.
+    """Find the values of the rows of a result set, each the payload of a packet, as many as the arrays have room for.
 
-    The first of them is `row`. A status, where the next packet begins, its number, and the row after the last one.
+    The first gets the number `row`. Returns a status, where the next packet begins, its number, and the next row.
     """
     while row < start.shape[1]:
         status, begin, stop, after, packets = next_packet(data, at, end, sequence)

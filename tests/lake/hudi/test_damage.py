@@ -100,7 +100,7 @@ def test_a_commit_with_a_damaged_file_may_be_rolled_back(lake: Lake) -> None:
     assert lake.seen() == [(1, "A"), (2, "b")]
 
 
-def test_a_damaged_commit_of_the_table_is_named_whatever_its_bytes_are(lake: Lake, tmp_path: Path) -> None:
+def test_a_damaged_commit_of_the_table_is_named_for_any_bytes(lake: Lake, tmp_path: Path) -> None:
     """Bytes that are cut, changed, zeroed or random are never an internal error."""
     lake.published((1, "a"))
     [commit] = commits(lake)

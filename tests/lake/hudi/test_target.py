@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
-from lakeingest.lake.hudi import target as hudi
+from lakeingest.lake.hudi import lock
 from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
@@ -56,7 +56,7 @@ def write(lake: Lake, spark: SparkSession, row: tuple[Any, ...], **options: str)
     rows.write.format("hudi").options(**given).mode("append").save(str(folder(lake)))
 
 
-def test_every_publish_says_what_it_is(lake: Lake) -> None:
+def test_every_publish_has_its_marks(lake: Lake) -> None:
     """Hudi's own commit has the position, the complete progress, its version and the one before it."""
     first = lake.published((1, "a"), pos=20)
     properties = [dict(lake.open().properties(lake.table))]
@@ -71,7 +71,7 @@ def test_every_publish_says_what_it_is(lake: Lake) -> None:
     assert lake.loaded().progress.to_json() == progress[1]
 
 
-def test_a_publish_of_nothing_but_a_position_is_a_commit(lake: Lake) -> None:
+def test_a_publish_of_a_position_alone_is_a_commit(lake: Lake) -> None:
     """A quiet table's position moves too, and no row with it."""
     lake.published((1, "a"), pos=20)
     marked = lake.open().mark(lake.loaded(), lake.leveled(lake.loaded(), 30))
@@ -80,7 +80,7 @@ def test_a_publish_of_nothing_but_a_position_is_a_commit(lake: Lake) -> None:
     assert lake.seen() == [(1, "a")]
 
 
-def test_what_merges_left_between_two_publishes_is_one_commit(lake: Lake, spark: SparkSession) -> None:
+def test_the_merges_between_two_publishes_are_one_commit(lake: Lake, spark: SparkSession) -> None:
     """Of several changes of a key the last one counts, and a delete is not undone by what stood before it."""
     lake.published((1, "a"), (2, "b"), (3, "c"))
     staged = lake.merge(lake.loaded(), (1, "A", False), (2, None, True), (4, "d", False), pos=30)
@@ -102,7 +102,7 @@ def test_staging_is_swept_after_a_publish(lake: Lake) -> None:
     assert list((staging(lake) / "data").iterdir()) == []
 
 
-def test_a_lost_staging_folder_costs_nothing_that_is_visible(lake: Lake) -> None:
+def test_the_loss_of_the_staging_folder_changes_nothing_visible(lake: Lake) -> None:
     """The table itself is the checkpoint: its progress is in its commit."""
     published = lake.published((1, "a"))
     lake.merge(lake.loaded(), (2, "staged, then lost", False), pos=30)
@@ -142,7 +142,7 @@ def test_a_table_that_was_dropped_is_copied_again(lake: Lake) -> None:
     assert lake.seen() == [(1, "new")]
 
 
-def test_a_first_publish_that_was_broken_off_is_done_again(lake: Lake, spark: SparkSession) -> None:
+def test_an_interrupted_first_publish_is_repeated(lake: Lake, spark: SparkSession) -> None:
     """What it left is no table: nobody sees it, and the next one replaces it."""
     staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
     with pytest.raises(Crash):
@@ -157,7 +157,7 @@ def test_a_first_publish_that_was_broken_off_is_done_again(lake: Lake, spark: Sp
     assert not building.exists()
 
 
-def test_a_merge_that_was_broken_off_is_done_again(lake: Lake) -> None:
+def test_an_interrupted_merge_is_repeated(lake: Lake) -> None:
     """A commit that is not completed is not there, and the next one clears it away."""
     lake.published((1, "a"), (2, "b"))
     staged = lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30)
@@ -185,7 +185,7 @@ def failing(when: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_a_publish_whose_answer_is_lost_is_done(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publish_takes_effect_once_if_its_answer_is_lost(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The timeline tells: the first publish and a later one are there, once, and their staging is swept."""
     with failing("after", monkeypatch):
         published = lake.published((1, "a"))
@@ -198,7 +198,7 @@ def test_a_publish_whose_answer_is_lost_is_done(lake: Lake, monkeypatch: pytest.
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-def test_a_publish_that_failed_is_not_taken_for_done(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_publish_is_reported_as_failed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error passes as it is, readers keep what they see, and the same publish can be made again."""
     staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
     with failing("before", monkeypatch), pytest.raises(RuntimeError, match="connection to Spark"):
@@ -215,7 +215,7 @@ def test_a_publish_that_failed_is_not_taken_for_done(lake: Lake, monkeypatch: py
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-def test_a_commit_of_staging_that_a_network_file_system_answers_twice_is_done(
+def test_a_commit_of_staging_takes_effect_if_a_network_file_system_repeats_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the answer of link() is lost, NFS asks again and answers that the file exists: it is ours."""
@@ -231,7 +231,7 @@ def test_a_commit_of_staging_that_a_network_file_system_answers_twice_is_done(
     assert lake.loaded() == marked
 
 
-def test_a_folder_that_cannot_be_renamed_is_no_table_of_someone_else(
+def test_a_folder_that_cannot_be_renamed_is_not_reported_as_foreign(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that refuses the first publish its name is a matter of storage; the next run finishes it."""
@@ -265,7 +265,7 @@ def test_of_two_publishes_at_once_one_waits_and_is_refused(
     lake: Lake, held_elsewhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the first one is at it nothing of the second is written."""
-    monkeypatch.setattr(hudi, "LOCK_SECONDS", 1.0)
+    monkeypatch.setattr(lock, "LOCK_SECONDS", 1.0)
     staged = lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
     with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
         lake.publish(staged)

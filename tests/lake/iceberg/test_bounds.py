@@ -67,7 +67,7 @@ def test_every_text_is_written_and_found_by_its_key(metadata: TableMetadata, tex
     assert effects.deleted == 1
 
 
-def test_bounds_are_as_the_table_has_them_set(metadata: TableMetadata) -> None:
+def test_bounds_follow_the_properties_of_the_table(metadata: TableMetadata) -> None:
     """Longer, whole, or none."""
     lengths = {"truncate(20)": 20, "full": 40, "counts": None, "none": None}
     for mode, length in lengths.items():

@@ -165,7 +165,7 @@ def test_a_step_whose_answers_are_false_is_done_once(lake: Lake, name: str, faul
     check(lake, step, answer)
 
 
-def test_no_answer_is_believed(lake: Lake) -> None:
+def test_the_table_decides_whatever_the_catalog_answers(lake: Lake) -> None:
     """Each false one after success, then each before the request was sent, one mark after the other."""
     staged = changed(lake)
     for answer in ANSWERS:
@@ -208,7 +208,7 @@ def take_over(lake: Lake, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["create", "wave", "merge", "mark", "reset", "publish"])
 @pytest.mark.parametrize("arrives", [0, 1], ids=["not done", "done"])
-def test_a_successor_while_the_answer_is_out_is_not_disturbed(lake: Lake, name: str, arrives: int) -> None:
+def test_a_writer_without_an_answer_does_not_disturb_its_successor(lake: Lake, name: str, arrives: int) -> None:
     """Of a step that was done we know it, on which the successor builds. One that was not is refused, and stays so."""
     step = STEPS[name]
     staged = step.prepare(lake)
@@ -275,7 +275,7 @@ def test_a_foreign_commit_right_before_ours_does_not_stop_it(
     assert rows_of(lake) == step.staged
 
 
-def test_a_commit_is_not_made_on_a_table_that_was_defined_anew(lake: Lake) -> None:
+def test_a_commit_is_refused_on_a_table_with_another_definition(lake: Lake) -> None:
     """Its files were written for the columns that there were: it is for whoever builds it again to look at those."""
     staged = changed(lake)
     loaded, looked = table_of(lake), []
@@ -294,7 +294,7 @@ def test_a_commit_is_not_made_on_a_table_that_was_defined_anew(lake: Lake) -> No
 
 
 @pytest.mark.parametrize("times", [5, 6])
-def test_foreign_commits_again_and_again_are_outlasted_for_a_while(lake: Lake, times: int) -> None:
+def test_repeated_foreign_commits_are_outlasted_for_a_while(lake: Lake, times: int) -> None:
     """One more than we have tries for, and the next run goes on."""
     staged = changed(lake)
     target, _ = behind(lake.settings, [Fault(before=lambda: foreign_snapshot(lake))] * times)
@@ -323,7 +323,7 @@ def test_no_commit_is_built_on_anothers_whatever_the_table_says_of_retries(lake:
     assert rows_of(lake, MAIN) == [(1, "successor"), (2, "b")]
 
 
-def test_a_commit_that_nobody_could_recognise_is_refused(lake: Lake) -> None:
+def test_a_commit_that_cannot_be_recognised_is_refused(lake: Lake) -> None:
     """One of properties alone leaves nothing to look it up by."""
     lake.created()
     transaction = table_of(lake).transaction()
@@ -406,7 +406,7 @@ class Rounds:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_runs_with_faults_in_random_rounds_are_told_the_truth(lake: Lake, seed: int) -> None:
+def test_two_runs_with_random_faults_get_true_answers(lake: Lake, seed: int) -> None:
     """50 rounds: each row is there once and only where a run was told so, or not told; all branches can be read."""
     rounds = Rounds(lake, seed)
     for number in range(50):

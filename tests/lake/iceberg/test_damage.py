@@ -104,7 +104,7 @@ def test_a_table_with_a_damaged_file_of_an_older_commit_is_not_published(lake: L
 
 @spoils
 @pytest.mark.parametrize("kind", ["snap-*.avro", "*-m0.avro"], ids=["manifest list", "manifest"])
-def test_a_damaged_manifest_is_gone_back_from_too(lake: Lake, raw: Raw, spoil: Spoil, kind: str) -> None:
+def test_recovery_goes_back_from_a_damaged_manifest(lake: Lake, raw: Raw, spoil: Spoil, kind: str) -> None:
     """Of the last commit of staging."""
     start(lake)
     folder = local(raw().metadata_location).parent
@@ -119,7 +119,7 @@ def test_a_damaged_manifest_is_gone_back_from_too(lake: Lake, raw: Raw, spoil: S
 
 
 @pytest.mark.parametrize(("spoil", "times"), [(empty, 1), (remove, 2)])
-def test_a_damaged_metadata_json_is_gone_back_from(lake: Lake, raw: Raw, spoil: Spoil, times: int) -> None:
+def test_recovery_goes_back_from_a_damaged_metadata_json(lake: Lake, raw: Raw, spoil: Spoil, times: int) -> None:
     """The catalog names the newest that can be read; what came after it is merged again."""
     start(lake)
     lake.merge(lake.loaded(), (1, "A", False), pos=40)
@@ -134,7 +134,7 @@ def test_a_damaged_metadata_json_is_gone_back_from(lake: Lake, raw: Raw, spoil: 
     assert lake.seen() == [(1, "A"), (2, "B"), (3, "c")]
 
 
-def test_metadata_of_a_writer_that_was_refused_is_never_gone_back_to(lake: Lake, raw: Raw) -> None:
+def test_recovery_never_goes_back_to_metadata_of_a_refused_writer(lake: Lake, raw: Raw) -> None:
     """It lies beside the one that was committed, and nobody but the log of the next one tells them apart."""
     start(lake)
     newest, before = sorted(local(raw().metadata_location).parent.glob("*.metadata.json"), reverse=True)[:2]
@@ -148,7 +148,7 @@ def test_metadata_of_a_writer_that_was_refused_is_never_gone_back_to(lake: Lake,
     assert "lakeingest.refused" not in raw().properties
 
 
-def test_a_table_that_nobody_has_seen_is_made_again(lake: Lake, raw: Raw) -> None:
+def test_an_unpublished_table_is_made_again(lake: Lake, raw: Raw) -> None:
     """When its first file is gone, and so the only wave."""
     lake.copied((1, "a"))
     table = raw(BUILDING)
@@ -158,7 +158,7 @@ def test_a_table_that_nobody_has_seen_is_made_again(lake: Lake, raw: Raw) -> Non
     assert loaded is None or not loaded.progress.splits.all
 
 
-def test_a_table_of_which_no_commit_is_whole_stops_with_the_way_out(lake: Lake, raw: Raw) -> None:
+def test_a_table_without_a_complete_commit_stops_with_a_way_out(lake: Lake, raw: Raw) -> None:
     """Copying it again is for a person to decide."""
     start(lake)
     for task in raw().scan().plan_files():

@@ -41,7 +41,7 @@ def test_positions_of_all_files_come_together(metadata: TableMetadata) -> None:
     assert listed == {"file:/a": [2, 3, 4], "file:/b": [0, 7, 9], "file:/c": [1]}
 
 
-def test_nothing_is_deleted_by_no_file(metadata: TableMetadata) -> None:
+def test_without_a_file_of_deletes_nothing_is_deleted(metadata: TableMetadata) -> None:
     """Nor is a file written for it."""
     assert write_deletes(metadata, {"file:/a": np.zeros(0, np.int64)}) == []
     assert read_deletes([]) == {}

@@ -141,7 +141,7 @@ def test_a_file_of_ours_that_someone_added_to_a_snapshot_of_theirs_stays(
     assert raw().scan(snapshot_id=theirs.parent_snapshot_id).to_arrow().num_rows == rows
 
 
-def test_published_commits_are_kept_for_the_time_that_was_asked(lake: Lake, raw: Raw) -> None:
+def test_published_commits_are_retained_as_configured(lake: Lake, raw: Raw) -> None:
     """With the default history nothing that readers saw today goes; waves before the first publish do."""
     staged = lake.created()
     for number in range(WORTH + 4):
@@ -214,7 +214,7 @@ def test_a_tag_that_is_made_at_the_very_moment_is_kept(short: Lake, raw: Raw) ->
     assert read(raw(), oldest) == expected(0)
 
 
-def test_snapshots_of_others_that_main_never_was_are_left_alone(short: Lake, raw: Raw) -> None:
+def test_snapshots_of_others_that_main_never_pointed_to_stay(short: Lake, raw: Raw) -> None:
     """Someone works on a branch of their own."""
     staged = start(short)
     raw().manage_snapshots().create_branch(staged.version, "theirs").commit()
@@ -227,7 +227,7 @@ def test_snapshots_of_others_that_main_never_was_are_left_alone(short: Lake, raw
     assert theirs <= {one.snapshot_id for one in raw().metadata.snapshots}
 
 
-def test_staging_goes_on_where_it_was_after_main_was_rolled_back_to_a_kept_commit(short: Lake, raw: Raw) -> None:
+def test_staging_continues_after_main_was_rolled_back_to_a_retained_commit(short: Lake, raw: Raw) -> None:
     """Also to the oldest that is kept."""
     versions = publishes(short, start(short), range(12))
     oldest = list(versions)[-3]

@@ -68,7 +68,9 @@ def roll_back(lake: Lake, version: int) -> None:
 
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("ahead", [False, True], ids=["staging = main", "staging is ahead"])
-def test_a_compaction_is_built_on(lake: Lake, raw: Raw, compact: Compact, times: int, *, ahead: bool) -> None:
+def test_the_next_commit_builds_on_a_compaction(
+    lake: Lake, raw: Raw, compact: Compact, times: int, *, ahead: bool
+) -> None:
     """Staging goes on from what readers see, with the progress that it had; what was staged beside it is dropped."""
     published = lake.published((1, "a"), (2, "b"))
     published = lake.publish(lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30))
@@ -110,7 +112,7 @@ def test_a_compaction_while_we_work_refuses_the_publish(lake: Lake, compact: Com
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-def test_a_compaction_at_the_very_moment_of_a_publish_is_told_as_one(
+def test_a_compaction_during_a_publish_is_reported_as_a_compaction(
     lake: Lake, raw: Raw, compact: Compact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it lands after we looked, it is no other writer of ours."""
@@ -124,7 +126,7 @@ def test_a_compaction_at_the_very_moment_of_a_publish_is_told_as_one(
     assert lake.seen() == [(1, "a")]
 
 
-def test_a_staging_commit_beside_a_compaction_is_none_the_worse(lake: Lake, compact: Compact) -> None:
+def test_a_staging_commit_is_unaffected_by_a_compaction(lake: Lake, compact: Compact) -> None:
     """Only the publish needs main to be where it was: a table that is loaded stays so."""
     published = lake.published((1, "a"))
     compact(lake)
@@ -185,7 +187,7 @@ def test_a_retention_by_age_does_not_remove_staging(lake: Lake, raw: Raw) -> Non
 @pytest.mark.parametrize(
     ("compactions", "ahead", "expired"), [(0, False, False), (0, True, True), (1, False, True), (2, True, True)]
 )
-def test_where_staging_is_gone_the_table_goes_on_from_what_readers_see(
+def test_without_staging_a_table_continues_from_what_readers_see(
     lake: Lake, raw: Raw, compact: Compact, compactions: int, *, ahead: bool, expired: bool
 ) -> None:
     """Main has all that was published, and the progress to merge again what was not."""
@@ -229,7 +231,7 @@ def test_staging_that_is_gone_in_mid_run_ends_the_run(lake: Lake, raw: Raw) -> N
     assert lake.seen() == [(1, "a")]
 
 
-def test_a_table_that_nobody_has_seen_begins_again_where_staging_is_gone(lake: Lake, raw: Raw) -> None:
+def test_an_unpublished_table_without_staging_begins_again(lake: Lake, raw: Raw) -> None:
     """Its rows and its progress were nowhere else; looking at it changes nothing."""
     lake.wave(lake.created(), [(1, "a")], upper=(5,))
     drop_branch(raw, BUILDING)
@@ -254,7 +256,7 @@ def test_main_rolled_back_to_an_older_publish_goes_forward_again(lake: Lake, raw
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-def test_a_compaction_of_an_older_publish_is_built_on_too(lake: Lake, compact: Compact) -> None:
+def test_the_next_commit_builds_on_a_compaction_of_an_older_publish(lake: Lake, compact: Compact) -> None:
     """What counts is what readers see: rolled back and compacted, the table goes on from the older position."""
     first = lake.published((1, "a"), pos=20)
     older = progress_of(lake, first)
@@ -296,7 +298,7 @@ def test_expired_history_harms_nothing_that_is_needed(lake: Lake, compact: Compa
 
 
 @pytest.mark.parametrize("compactions", [1, 3])
-def test_a_compaction_whose_origin_is_expired_is_built_on(
+def test_the_next_commit_builds_on_a_compaction_whose_origin_is_expired(
     lake: Lake, raw: Raw, compact: Compact, compactions: int
 ) -> None:
     """Not even staging holds on to the commit below it; the table's older metadata files still have it."""
@@ -323,7 +325,7 @@ def test_a_foreign_write_below_what_is_expired_is_named(lake: Lake, compact: Com
         lake.open().recover(lake.table)
 
 
-def test_a_compaction_whose_origin_is_nowhere_cannot_be_judged(lake: Lake, raw: Raw, compact: Compact) -> None:
+def test_a_compaction_whose_origin_cannot_be_found_is_refused(lake: Lake, raw: Raw, compact: Compact) -> None:
     """When the older metadata files are gone too, nobody knows that it was ours."""
     lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
     compact(lake)

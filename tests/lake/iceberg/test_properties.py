@@ -38,14 +38,14 @@ HARMLESS = {
 }
 
 
-def test_what_cannot_be_used_is_left_out() -> None:
+def test_unusable_properties_are_left_out() -> None:
     """Else it would end in an error, or never end; all else is heeded, unknown ones too."""
     assert usable({**HOSTILE, "schema.name-mapping.default": "nonsense"}) == {}
     assert usable(HARMLESS) == HARMLESS
 
 
 @pytest.mark.parametrize("properties", [HOSTILE, HARMLESS], ids=["hostile", "harmless"])
-def test_a_table_goes_on_whatever_its_properties_are(lake: Lake, raw: Raw, properties: dict[str, str]) -> None:
+def test_a_table_is_updated_with_any_properties(lake: Lake, raw: Raw, properties: dict[str, str]) -> None:
     """Rows are written as Parquet, found by their keys and published; the properties stay as they were set."""
     lake.published((1, "a" * 40), (2, "b" * 40))
     with raw().transaction() as transaction:

@@ -58,7 +58,7 @@ Alter = Callable[..., None]
         (["ADD PARTITION FIELD bucket(4, id)"], "partitions: id_bucket_4"),
     ],
 )
-def test_another_shape_is_named(lake: Lake, alter: Alter, changes: Sequence[str], finding: str) -> None:
+def test_another_shape_of_the_columns_is_named(lake: Lake, alter: Alter, changes: Sequence[str], finding: str) -> None:
     """By load, by look and so by `check`, and by each step of a run that is at work; readers see what they saw."""
     staged = lake.merge(lake.published((1, "a", 1)), (2, "b", 2, False), pos=30)
     alter(*changes)
@@ -85,7 +85,7 @@ def test_another_shape_is_named(lake: Lake, alter: Alter, changes: Sequence[str]
         ("ADD PARTITION FIELD v", "DROP PARTITION FIELD v"),
     ],
 )
-def test_with_the_change_undone_it_goes_on(lake: Lake, alter: Alter, change: str, undo: str) -> None:
+def test_after_the_change_is_undone_the_table_is_updated(lake: Lake, alter: Alter, change: str, undo: str) -> None:
     """Also after a compaction while it was there: no value was lost."""
     lake.published((1, "a", 1), (2, "b", 2))
     alter(change)
@@ -138,7 +138,7 @@ def test_a_change_at_the_very_moment_of_a_commit_refuses_it(
             target.mark(staged, staged.progress)
 
 
-def test_what_changes_no_row_is_no_matter(lake: Lake, alter: Alter, raw: Raw, spark: SparkSession) -> None:
+def test_what_changes_no_row_is_allowed(lake: Lake, alter: Alter, raw: Raw, spark: SparkSession) -> None:
     """Comments, the order of columns, a sort order, properties, tags, branches and statistics."""
     lake.published((1, "a", 1), (2, "b", 2))
     alter(

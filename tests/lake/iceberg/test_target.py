@@ -37,7 +37,7 @@ def summary(table: Table, version: int) -> dict[str, str]:
     return snapshot.summary.additional_properties
 
 
-def test_every_commit_says_what_it_is(lake: Lake, raw: Raw) -> None:
+def test_every_commit_has_its_marks(lake: Lake, raw: Raw) -> None:
     """A marked commit names itself, its base, its epoch and its position; no two have one name."""
     made = lake.created()
     copied = lake.wave(made, [(1, "a")])
@@ -193,7 +193,7 @@ def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], cat
 
 
 @pytest.mark.parametrize("name", ["_pos", "_file", "_Partition"])
-def test_a_column_named_as_one_of_icebergs_own_is_refused(lake_of: Callable[..., Lake], name: str) -> None:
+def test_a_column_with_a_name_that_iceberg_reserves_is_refused(lake_of: Callable[..., Lake], name: str) -> None:
     """Before anything is made: Spark would not read the table."""
     lake = lake_of((Column("id", Kind.INT32, "int", nullable=False), Column(name, Kind.STRING, "text")), ("id",))
     with pytest.raises(UnsupportedTable, match=name):
@@ -290,7 +290,7 @@ def test_many_merges_leave_few_files(lake: Lake, raw: Raw) -> None:
     assert (int(told["total-data-files"]), int(told["total-delete-files"])) == (kinds[0], kinds[1])
 
 
-def test_a_file_whose_rows_are_mostly_dead_is_written_anew(lake: Lake, raw: Raw) -> None:
+def test_a_file_with_mostly_deleted_rows_is_rewritten(lake: Lake, raw: Raw) -> None:
     """Without them, when files are put together anyway; what is left of it stays what it was."""
     merges = FILES + 2
     rows = [(number, "x") for number in range(SMALL_ROWS + 1)]

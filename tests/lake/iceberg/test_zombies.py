@@ -97,7 +97,7 @@ def lost_answer(nth: int = 1) -> Iterator[None]:
     assert next(commits) > nth, "no answer was lost"
 
 
-def test_a_commit_whose_answer_is_lost_is_done(lake: Lake, raw: Raw) -> None:
+def test_a_commit_takes_effect_once_if_its_answer_is_lost(lake: Lake, raw: Raw) -> None:
     """It is looked up, not made twice: a wave, a mark, the reset of staging, a publish, the first one too."""
     made = lake.created()
     with lost_answer():
@@ -118,7 +118,7 @@ def test_a_commit_whose_answer_is_lost_is_done(lake: Lake, raw: Raw) -> None:
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-def test_a_creation_a_drop_or_a_renaming_whose_answer_is_lost_is_done(lake: Lake) -> None:
+def test_a_creation_a_drop_or_a_renaming_takes_effect_if_its_answer_is_lost(lake: Lake) -> None:
     """It is looked up as the commits are."""
     lake.created()
     with lost_answer():
@@ -134,7 +134,7 @@ def test_a_creation_a_drop_or_a_renaming_whose_answer_is_lost_is_done(lake: Lake
     assert lake.seen() == [(1, "a")]
 
 
-def test_a_commit_that_failed_is_not_taken_for_done(lake: Lake) -> None:
+def test_a_failed_commit_is_reported_as_failed(lake: Lake) -> None:
     """The catalog is held by another process: nothing is committed, and the error says what to do."""
     staged = lake.copied((1, "a"))
 

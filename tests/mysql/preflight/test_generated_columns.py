@@ -45,8 +45,8 @@ def logs_generated_columns(db: Db) -> bool:
 
 
 @pytest.mark.newest
-def test_all_changes_are_read_without_the_columns_that_are_left_out(any_db: Db) -> None:
-    """Wherever these stand: what is left is exact in each image, whether the server logs them or not."""
+def test_all_changes_are_read_without_the_skipped_columns(any_db: Db) -> None:
+    """In any order of columns: the others are exact in each image, whether the server logs generated columns or not."""
     db = any_db
     db.run(f"CREATE TABLE t ({TABLE})")
     schema = read_schema(db.connection, TableId(db.name, "t"), SKIP)
@@ -72,8 +72,8 @@ def test_all_changes_are_read_without_the_columns_that_are_left_out(any_db: Db) 
 
 
 @pytest.mark.newest
-def test_an_image_without_a_generated_column_that_is_copied_is_refused(any_db: Db) -> None:
-    """On a server that does not log it, with its name and the way out; on others its value is that of the table."""
+def test_an_image_without_a_copied_generated_column_is_refused(any_db: Db) -> None:
+    """On a server that does not log it, with the fix; on others its value is that of the table."""
     db = any_db
     schema = db.table("t", TABLE)
     assert schema.generated == ("made", "seen", "kept")
@@ -98,8 +98,8 @@ def test_an_image_without_a_generated_column_that_is_copied_is_refused(any_db: D
 @pytest.mark.parametrize(
     "any_server", [MARIADB_11_4, MARIADB_11_8], ids=[MARIADB_11_4.name, MARIADB_11_8.name], indirect=True
 )
-def test_the_server_is_asked_whether_it_logs_generated_columns(any_db: Db) -> None:
-    """Without a change that tells, it is a warning; then what the server does, whoever's table shows it."""
+def test_the_check_finds_out_whether_generated_columns_are_logged(any_db: Db) -> None:
+    """Without an informative change it is a warning; then any table of the server decides."""
     db = any_db
     is_there = logs_generated_columns(db)
     db.run("FLUSH BINARY LOGS")
@@ -123,15 +123,15 @@ def test_the_server_is_asked_whether_it_logs_generated_columns(any_db: Db) -> No
     db.run("DELETE FROM other WHERE id = 1")
     assert is_logged(db.source, db.connection) is is_there
     finding, is_fatal = asked()
-    assert finding is None if is_there else "leaves generated columns out" in str(finding)
+    assert finding is None if is_there else "does not log generated columns" in str(finding)
     assert is_fatal
     left_out = read_schema(db.connection, schema.table, SKIP)
     assert GeneratedColumns(db.source, db.connection).checked([left_out, plain]).finding is None
 
 
 @pytest.mark.parametrize("wire", ["numba", "reference"])
-def test_an_image_that_lacks_only_what_is_left_out_is_whole(db: Db, monkeypatch: pytest.MonkeyPatch, wire: str) -> None:
-    """By both decoders; one that lacks more is refused as ever."""
+def test_an_image_may_lack_skipped_columns(db: Db, monkeypatch: pytest.MonkeyPatch, wire: str) -> None:
+    """For both decoders; an image that lacks others is refused."""
     monkeypatch.setenv("LAKEINGEST_WIRE", wire)
     db.run("CREATE TABLE t (made BLOB AS (REPEAT(v, 300)) STORED, id INT PRIMARY KEY, v VARCHAR(9), w INT)")
     db.run("INSERT INTO t (id, v, w) VALUES (1, 'a', 1), (2, 'b', 2)")

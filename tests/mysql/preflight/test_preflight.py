@@ -87,8 +87,8 @@ def findings(connection: pymysql.Connection, *tables: TableId) -> str:
     return " | ".join(one.finding for one in checked if one.finding)
 
 
-def test_a_good_server_passes(db: Db, plain_db: Db) -> None:
-    """With GTIDs and without, with and without tables."""
+def test_a_correctly_configured_server_passes(db: Db, plain_db: Db) -> None:
+    """With and without GTIDs, with and without tables."""
     for one in (db, plain_db):
         one.run("CREATE TABLE t (id INT PRIMARY KEY)")
         assert findings(one.connection) == ""
@@ -107,26 +107,26 @@ def test_a_setting_that_loses_changes_is_refused_with_its_fix(db: Db, name: str)
     assert findings(db.connection) == ""
 
 
-def test_without_gtids_the_binlog_has_to_survive_a_crash(plain_db: Db) -> None:
-    """There, a place is all that names a transaction."""
+def test_without_gtids_the_binlog_must_survive_a_crash(plain_db: Db) -> None:
+    """Without GTIDs, only its position identifies a transaction."""
     with globally(plain_db.connection, sync_binlog="0"):
         assert "SET GLOBAL sync_binlog = 1" in findings(plain_db.connection)
     assert findings(plain_db.connection) == ""
 
 
 def test_a_server_without_binlog_is_refused(mysql_server_with: Servers) -> None:
-    """The fix is to start it with log_bin. The server is the odd one of test_connection."""
+    """The fix is to start it with log_bin."""
     with connect(source_of(mysql_server_with(**ODD))) as connection:
         assert "log_bin is OFF; start the server with it" in findings(connection)
 
 
-def test_a_binlog_that_leaves_databases_out_is_refused(spoilt_db: Db) -> None:
-    """Changes of other sessions' default databases would be missing."""
+def test_a_binlog_without_all_databases_is_refused(spoilt_db: Db) -> None:
+    """Changes of sessions with other default databases would be missing."""
     assert "binlog_ignore_db leave changes out of the binlog; remove them" in findings(spoilt_db.connection)
 
 
-def test_a_replica_has_to_log_in_the_order_of_its_source(spoilt_db: Db) -> None:
-    """A replica is refused only for what it leaves undone."""
+def test_a_replica_must_log_in_the_order_of_its_source(spoilt_db: Db) -> None:
+    """Only settings that a replica needs are checked."""
     run = spoilt_db.run
     with globally(spoilt_db.connection, replica_preserve_commit_order="OFF"):
         assert "replica_preserve_commit_order" not in findings(spoilt_db.connection)
@@ -140,7 +140,7 @@ def test_a_replica_has_to_log_in_the_order_of_its_source(spoilt_db: Db) -> None:
 
 
 def test_a_prepared_xa_transaction_is_refused(spoilt_db: Db) -> None:
-    """Its rows are in the binlog already, and may yet be rolled back."""
+    """Its rows are in the binlog already, and may still be rolled back."""
     spoilt_db.run("CREATE TABLE t (id INT PRIMARY KEY)")
     with spoilt_db.session() as session:
         for statement in ("XA START 'x'", "INSERT INTO t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
@@ -152,8 +152,8 @@ def test_a_prepared_xa_transaction_is_refused(spoilt_db: Db) -> None:
     assert "XA" not in findings(spoilt_db.connection)
 
 
-def test_a_table_without_read_views_is_refused_by_name(db: Db) -> None:
-    """Only the tables to be copied count."""
+def test_a_table_that_is_not_innodb_is_refused_by_name(db: Db) -> None:
+    """Only the tables to be copied are checked."""
     db.run("CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM", "CREATE TABLE inno (id INT PRIMARY KEY)")
     named = f"not InnoDB: {db.name}.my (MyISAM); convert or exclude them"
     assert named in findings(db.connection, TableId(db.name, "my"), TableId(db.name, "inno"))
@@ -161,8 +161,8 @@ def test_a_table_without_read_views_is_refused_by_name(db: Db) -> None:
 
 
 @pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON UPDATE CASCADE", "ON DELETE SET NULL", "ON UPDATE SET NULL"])
-def test_cascades_that_stay_out_of_the_binlog_are_refused(db: Db, spoilt_db: Db, rule: str) -> None:
-    """The child is named where the engine changes its rows. A server that logs cascades (9.6 and later) passes."""
+def test_cascades_that_are_not_logged_are_refused(db: Db, spoilt_db: Db, rule: str) -> None:
+    """The message names the child table. A server that logs cascades (9.6 and later) passes."""
     for one in (db, spoilt_db):
         one.run(
             "CREATE TABLE parent (id INT PRIMARY KEY)",
@@ -176,8 +176,8 @@ def test_cascades_that_stay_out_of_the_binlog_are_refused(db: Db, spoilt_db: Db,
         assert findings(db.connection, *(TableId(db.name, table.name) for table in tables)) == ""
 
 
-def test_cascades_may_be_missing_where_the_user_says_so(spoilt_db: Db) -> None:
-    """Of that table alone; the warning counts its keys. A user with no more rights than a run needs sees them too."""
+def test_cascades_may_be_missing_if_the_user_says_so(spoilt_db: Db) -> None:
+    """Only for the chosen table; the warning has the number of its keys. The check needs no more rights than a run."""
     spoilt_db.run(
         "CREATE TABLE parent (id INT PRIMARY KEY)",
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, q INT,"
@@ -200,7 +200,7 @@ def test_cascades_may_be_missing_where_the_user_says_so(spoilt_db: Db) -> None:
 
 
 def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
-    """One message has all of them, so that one visit of the operator is enough."""
+    """So the operator can correct them all at once."""
     spoilt_db.run(
         "CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM",
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES child (id) ON DELETE CASCADE)",
@@ -213,8 +213,8 @@ def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
     assert "\n" not in found
 
 
-def test_a_version_too_old_is_refused(db: Db) -> None:
-    """Such servers are not to be had here: what they would say is judged."""
+def test_a_version_that_is_too_old_is_refused(db: Db) -> None:
+    """Such servers are not available here: the variables are those that they would report."""
 
     def told(version: str) -> Server:
         return Server(db.connection, {"version": version}, ())
@@ -224,8 +224,8 @@ def test_a_version_too_old_is_refused(db: Db) -> None:
     assert [preflight.version(told(new)) for new in ("8.0.22", "8.4.0-log", "9.7.4-2", "10.0.0")] == [None] * 4
 
 
-def test_a_condition_that_cannot_be_asked_is_a_finding(db: Db) -> None:
-    """Fail closed: a user without REPLICATION CLIENT is told so, beside what else is wrong."""
+def test_a_condition_that_cannot_be_checked_is_a_finding(db: Db) -> None:
+    """Fail closed: for a user without REPLICATION CLIENT, together with the other findings."""
     with (
         user_on(db, "SELECT") as user,
         connect(user) as connection,
@@ -262,8 +262,8 @@ def test_select_and_replication_rights_are_enough(
             assert sum(batch.num_rows for found, batch in parts if found == table) == 1
 
 
-def test_every_right_that_lacks_is_named_with_its_grant(db: Db) -> None:
-    """Of each table and of the binlog; the statements that the finding names are all that is missing."""
+def test_every_missing_right_is_named_with_its_grant(db: Db) -> None:
+    """For each table and the binlog; the GRANT statements of the finding are sufficient."""
     db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
     tables = TableId(db.name, "t"), TableId(db.name, "u")
     with user_on(db, "USAGE") as user:
@@ -286,14 +286,14 @@ def test_every_right_that_lacks_is_named_with_its_grant(db: Db) -> None:
     ("right", "other"),
     [("REPLICATION CLIENT", "REPLICATION SLAVE"), ("REPLICATION SLAVE", "REPLICATION CLIENT")],
 )
-def test_a_right_that_is_there_is_not_asked_for(db: Db, right: str, other: str) -> None:
-    """Neither right stands for the other."""
+def test_a_granted_right_is_not_reported_as_missing(db: Db, right: str, other: str) -> None:
+    """Neither right replaces the other."""
     with user_on(db, right) as user, connect(user) as connection:
         assert f"lacks {other}; GRANT {other} ON" in str(table_preflight.grants(Server.of(connection)))
 
 
 def test_a_right_on_some_columns_is_not_enough(db: Db) -> None:
-    """To such a user, the table has no other columns: its copy would lack them in silence."""
+    """Such a user does not see the other columns: the copy would lack them silently."""
     db.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     with user_on(db, "REPLICATION CLIENT, REPLICATION SLAVE") as user:
         db.run("GRANT SELECT (id) ON t TO 'reader'@'%'")
@@ -302,8 +302,8 @@ def test_a_right_on_some_columns_is_not_enough(db: Db) -> None:
             assert f"lacks SELECT on {db.name}.t" in findings(connection, TableId(db.name, "t"))
 
 
-def test_rights_may_come_by_a_role(db: Db) -> None:
-    """What counts is what the user may do: a role that is active is as good as a grant, one that is not is nothing."""
+def test_rights_may_be_granted_by_a_role(db: Db) -> None:
+    """An active role counts like a grant, an inactive one does not."""
     db.run("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE ROLE 'copying'")
     try:
         db.run("GRANT SELECT, REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'copying'")
@@ -319,7 +319,7 @@ def test_rights_may_come_by_a_role(db: Db) -> None:
 
 
 def test_every_table_that_cannot_be_copied_is_named(db: Db) -> None:
-    """The others' definitions are read; one that was dropped since it was listed is among the reasons."""
+    """The definitions of the others are read; a table that was dropped meanwhile is among the reasons."""
     db.run(
         "CREATE TABLE a (id INT PRIMARY KEY, _lakeingest_j INT, _lakeingest_t INT)",
         "CREATE TABLE b (id VARCHAR(5))",
@@ -338,13 +338,13 @@ def test_every_table_that_cannot_be_copied_is_named(db: Db) -> None:
 
 
 def test_galera_is_refused(db: Db) -> None:
-    """Such servers are not to be had here: what they would say is judged."""
+    """Such servers are not available here: the variables are those that they would report."""
     assert "wsrep_on is ON" in str(preflight.galera(Server(db.connection, {"wsrep_on": "ON"}, ())))
     assert preflight.galera(Server(db.connection, {"wsrep_on": "OFF"}, ())) is None
 
 
-def test_a_binlog_that_is_dropped_too_soon_is_told(spoilt_db: Db) -> None:
-    """It is to outlive the copy, and a day between two runs; the fix does."""
+def test_a_retention_that_is_too_short_is_refused(spoilt_db: Db) -> None:
+    """The binlog must outlive the copy, and a day between two runs; the fix sets this."""
     for kept, copy_seconds, wanted in (("3600", 60.0, 86_400), ("86400", 200_000.4, 200_000)):
         with globally(spoilt_db.connection, binlog_expire_logs_seconds=kept):
             server = Server.of(spoilt_db.connection)
@@ -356,16 +356,16 @@ def test_a_binlog_that_is_dropped_too_soon_is_told(spoilt_db: Db) -> None:
 
 
 @pytest.mark.parametrize("never", [{"binlog_expire_logs_seconds": "0"}, {"binlog_expire_logs_auto_purge": "OFF"}])
-def test_a_binlog_that_is_never_dropped_is_kept_for_any_copy(spoilt_db: Db, never: dict[str, str]) -> None:
-    """Nothing expires by itself there."""
+def test_a_binlog_without_expiry_passes(spoilt_db: Db, never: dict[str, str]) -> None:
+    """For copies of any duration."""
     with globally(spoilt_db.connection, **never):
         server = Server.of(spoilt_db.connection)
         assert server.retention_seconds is None
         assert retention(server, 1e12) is None
 
 
-def test_the_retention_in_days_of_older_servers_counts(db: Db) -> None:
-    """Where no seconds are set; such servers are not to be had here."""
+def test_the_retention_in_days_of_older_servers_is_used(db: Db) -> None:
+    """Where no seconds are set; such servers are not available here."""
     variables = {"expire_logs_days": "7", "binlog_expire_logs_seconds": "0"}
     assert Server(db.connection, variables, ()).retention_seconds == 7 * 86_400
     assert Server(db.connection, variables | {"binlog_expire_logs_seconds": "60"}, ()).retention_seconds == 60

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.mysql.reference.segment_decoder import decode
+from lakeingest.mysql.reference.decoder import decode
 from lakeingest.mysql.row_stream import is_reference
 from lakeingest.mysql.wire.events import ACTIONS, Action, Type
 from lakeingest.mysql.wire.segment import SegmentDecoder

@@ -26,7 +26,7 @@ MISREAD = (*TEXTS, Column("c", Kind.VECTOR, "vector(3)"))
 
 @pytest.mark.parametrize("column", TEXTS, ids=lambda column: column.source_type)
 def test_the_text_of_a_type_is_read_exactly(column: Column) -> None:
-    """As MySQL writes it; a geometry has no SRID in the lake."""
+    """As MySQL writes it; a geometry loses its SRID."""
     given, expected = TEXTS[column]
     found = from_text(column, given)
     assert found.type == arrow_type(column)
@@ -36,16 +36,16 @@ def test_the_text_of_a_type_is_read_exactly(column: Column) -> None:
 @pytest.mark.parametrize(
     "column", [one for one in MISREAD if one.kind is not Kind.NUMERAL], ids=lambda column: column.source_type
 )
-def test_what_the_reference_decoder_misreads_is_refused_by_name(column: Column) -> None:
-    """Before a value of it is looked at; the message says what to switch off."""
+def test_types_that_the_reference_decoder_misreads_are_refused(column: Column) -> None:
+    """Before any value is read; the message says what to switch off."""
     with pytest.raises(UnsupportedValue, match=r"column c \(.*\): LAKEINGEST_WIRE=reference cannot"):
         require_reference(column)
     with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
         from_objects(column, [None])
 
 
-def test_a_charset_that_python_reads_otherwise_is_refused_by_the_reference() -> None:
-    """The same bytes would be another text there."""
+def test_the_reference_refuses_charsets_that_python_reads_differently() -> None:
+    """The same bytes would be another text."""
     column = Column("c", Kind.STRING, "varchar(9)")
     require_reference(column, "utf8mb3")
     with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
@@ -53,7 +53,7 @@ def test_a_charset_that_python_reads_otherwise_is_refused_by_the_reference() -> 
 
 
 def test_the_text_of_a_vector_is_refused() -> None:
-    """It has none that is exact."""
+    """A VECTOR has no exact text."""
     column = Column("c", Kind.VECTOR, "vector(3)")
     assert arrow_type(column) == VECTOR == pa.list_(pa.field("element", pa.float32(), nullable=False))
     with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):

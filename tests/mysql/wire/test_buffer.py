@@ -7,7 +7,7 @@ from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.compiled import SLACK
 
 
-def test_bytes_that_were_not_used_stay_in_order() -> None:
+def test_unused_bytes_stay_in_order() -> None:
     """Whatever arrives and is used, and however often room is made."""
     chance = random.Random(1)
     sent = chance.randbytes(100_000)
@@ -30,8 +30,8 @@ def test_bytes_that_were_not_used_stay_in_order() -> None:
     assert len(found.data) - SLACK <= 1000
 
 
-def test_it_grows_only_when_most_of_it_is_not_used() -> None:
-    """Else what was not used is moved to the front."""
+def test_the_buffer_grows_only_when_most_of_it_is_unused() -> None:
+    """Else the unused bytes are moved to the front."""
     found = Buffer(100)
     found.end, found.at = 100, 50
     found.make_room()
@@ -42,8 +42,8 @@ def test_it_grows_only_when_most_of_it_is_not_used() -> None:
     assert (len(found.data) - SLACK, found.at, found.end) == (200, 0, 51)
 
 
-def test_slack_follows_whatever_arrives() -> None:
-    """No room is given out that kernels may read beyond."""
+def test_slack_always_follows_the_received_bytes() -> None:
+    """The free space never includes the bytes that kernels may read beyond the end."""
     found = Buffer(10)
     assert len(found.room()) == 10
     found.end = 10
@@ -51,9 +51,9 @@ def test_slack_follows_whatever_arrives() -> None:
     assert len(found.data) == 10 + SLACK
 
 
-def test_what_is_larger_than_its_places_can_say_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It grows up to the most, and no further."""
-    monkeypatch.setattr(buffer, "_MOST", 150)
+def test_a_buffer_above_its_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows up to the limit, and no further."""
+    monkeypatch.setattr(buffer, "_SIZE_MAX", 150)
     found = Buffer(100)
     found.end = 100
     found.make_room()

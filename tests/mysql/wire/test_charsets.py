@@ -105,8 +105,8 @@ def test_every_collation_of_the_server_has_its_charset(db: Db) -> None:
 
 
 @pytest.mark.mysql
-def test_every_charset_of_the_server_is_text_to_us(db: Db) -> None:
-    """All but `binary`, which is none, and no other."""
+def test_every_charset_of_the_server_is_supported(db: Db) -> None:
+    """All except `binary`, which is not a charset of text, and no others."""
     names = {
         name for (name,) in query(db.connection, "SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS")
     }
@@ -115,7 +115,7 @@ def test_every_charset_of_the_server_is_text_to_us(db: Db) -> None:
 
 @pytest.mark.parametrize(("collation", "charset"), OF_MARIADB.items())
 def test_collations_that_only_mariadb_has_are_known(collation: int, charset: str) -> None:
-    """Its Croatian, its ones without padding, and those of UCA 14."""
+    """Croatian collations, collations without padding, and those of UCA 14."""
     assert charset_of(collation) == charset
 
 
@@ -128,7 +128,7 @@ def test_an_unknown_collation_is_refused_by_its_number(collation: int) -> None:
 
 @pytest.mark.parametrize("charset", ["binary", "utf8mb5", ""])
 def test_an_unknown_charset_is_refused_by_its_name(charset: str) -> None:
-    """Bytes without a charset are no text either."""
+    """`binary` is refused too: it is not a charset of text."""
     with pytest.raises(UnknownCharset, match=f"charset {charset};"):
         texts(values(b"a"), charset)
 
@@ -136,7 +136,7 @@ def test_an_unknown_charset_is_refused_by_its_name(charset: str) -> None:
 @pytest.mark.mysql
 @pytest.mark.parametrize("charset", sorted(CHARSETS - WHOLE_UNICODE.keys()))
 def test_every_code_is_the_character_that_the_server_has_for_it(db: Db, charset: str) -> None:
-    """And is refused where the server has none."""
+    """A code for which the server has no character is refused."""
     found = characters(db, charset)
     known = {code: character for code, character in found.items() if character}
     assert {len(code) for code in known} == {*SIZES.get(charset, (1,))}
@@ -147,7 +147,7 @@ def test_every_code_is_the_character_that_the_server_has_for_it(db: Db, charset:
 @pytest.mark.mysql
 @pytest.mark.parametrize("charset", sorted(name for name in CODECS if not has_one_code_each(name)))
 def test_a_key_has_the_code_that_the_server_writes_for_a_character(db: Db, charset: str) -> None:
-    """So a key that was written by a client in UTF-8 is never refused for its code."""
+    """So a key that a client wrote in UTF-8 is never refused for its code."""
     codes: dict[str, list[bytes]] = {}
     for code, character in characters(db, charset).items():
         codes.setdefault(character or "", []).append(code)
@@ -160,7 +160,7 @@ def test_a_key_has_the_code_that_the_server_writes_for_a_character(db: Db, chars
 @pytest.mark.mysql
 @pytest.mark.parametrize(("charset", "codec"), WHOLE_UNICODE.items())
 def test_every_character_of_unicode_is_what_the_server_reads(db: Db, charset: str, codec: str) -> None:
-    """All that UTF-8 can hold; utf8mb3 has the first 65,536."""
+    """All characters of UTF-8; utf8mb3 has the first 65,536."""
     end = 0x10000 if charset == "utf8mb3" else 0x110000
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, end)]))
     for first in range(0, len(every), BATCH):
@@ -191,8 +191,8 @@ def test_every_code_of_four_bytes_is_the_character_that_the_server_has_for_it(db
         assert [code for code in unknown[::100] if not is_refused(code, "gb18030")] == []
 
 
-def test_text_arrives_whole_with_what_is_null_and_empty() -> None:
-    """In every way that text is read, whatever bytes stand around the values."""
+def test_text_is_read_whole_also_next_to_null_and_empty_values() -> None:
+    """By every reader of text, whatever bytes surround the values."""
     for charset, (raw, text) in {
         "ascii": (b"plain text", "plain text"),
         "utf8mb3": ("Füße".encode(), "Füße"),
@@ -231,31 +231,31 @@ def test_text_arrives_whole_with_what_is_null_and_empty() -> None:
         ("gb18030", b"\x81\x30"),
     ],
 )
-def test_bytes_that_are_no_text_are_refused_with_their_row(charset: str, raw: bytes) -> None:
-    """Also where a value ends within a character, whose rest the next bytes may look like."""
+def test_invalid_bytes_are_refused_with_their_row(charset: str, raw: bytes) -> None:
+    """Also where a value ends within a character, even if the next bytes would complete it."""
     codec = WHOLE_UNICODE.get(charset, "utf-16-be" if charset == "ucs2" else "ascii")
     before = ["a".encode(codec), None, "�".encode(codec, "ignore")]
-    with pytest.raises(ValueError, match=f"^row 3 is no text in {charset}: 0x{raw.hex()}$"):
+    with pytest.raises(ValueError, match=f"^row 3 is not valid {charset}: 0x{raw.hex()}$"):
         texts(values(*before, raw, b"", raw), charset)
 
 
-def test_a_long_value_is_not_shown_whole() -> None:
-    """The message is one line."""
-    with pytest.raises(ValueError, match=r"^row 0 is no text in ascii: 0x(ff){20}…$"):
+def test_a_message_has_only_the_first_bytes_of_a_long_value() -> None:
+    """So the message fits on a line."""
+    with pytest.raises(ValueError, match=r"^row 0 is not valid ascii: 0x(ff){20}…$"):
         texts(values(b"\xff" * 1000), "ascii")
 
 
 @given(st.lists(st.none() | st.text(max_size=40)))
-def test_any_text_comes_back(rows: list[str | None]) -> None:
-    """As UTF-8, and as UTF-16."""
+def test_any_text_is_read_exactly(rows: list[str | None]) -> None:
+    """In UTF-8 and in UTF-16."""
     for charset, codec in (("utf8mb4", "utf-8"), ("utf16", "utf-16-be")):
         encoded = [None if row is None else row.encode(codec) for row in rows]
         assert texts(values(*encoded), charset).to_pylist() == rows
 
 
 @given(st.lists(st.none() | st.binary(max_size=40)))
-def test_any_bytes_come_back(rows: list[bytes | None]) -> None:
-    """And with a length, zero bytes after them."""
+def test_any_bytes_are_read_exactly(rows: list[bytes | None]) -> None:
+    """With a length, they are padded with zero bytes."""
     assert binary(values(*rows)).to_pylist() == rows
     padded = binary(values(*rows), 40)
     padded.validate(full=True)
@@ -263,8 +263,8 @@ def test_any_bytes_come_back(rows: list[bytes | None]) -> None:
 
 
 def test_a_value_that_is_longer_than_its_column_is_refused_with_its_row() -> None:
-    """It is not of this column."""
-    with pytest.raises(ValueError, match=r"^row 2 has 4 bytes, not at most 3$"):
+    """It cannot be a value of this column."""
+    with pytest.raises(ValueError, match=r"^row 2 has 4 bytes, more than 3$"):
         binary(values(b"abc", None, b"abcd"), 3)
 
 
@@ -274,8 +274,8 @@ def test_a_value_that_is_longer_than_its_column_is_refused_with_its_row() -> Non
 def test_more_bytes_than_an_array_can_have_are_refused(
     read: Callable[[Values], pa.Array], byte: bytes, rows: int
 ) -> None:
-    """Rows that are all the same mebibyte, or that of € in UTF-8: no number of 32 bits runs over."""
+    """All rows share the same bytes, so that little memory is needed; no number of 32 bits overflows."""
     data = np.full((1 << 20) + SLACK, byte[0], np.uint8)
     many = Values(data, np.zeros(rows, np.int32), np.full(rows, 1 << 20, np.int32))
-    with pytest.raises(ValueError, match="2,148,532,224 bytes are too many for one batch"):
+    with pytest.raises(ValueError, match="2,148,532,224 bytes are too many for a batch"):
         read(many)

@@ -46,7 +46,7 @@ before = [one.signatures for one in kernels]
 for rows in test_result_set.RECORDED:
     test_result_set.read(rows)
 test_segment.read(test_segment.DUMP)
-kept = {path.name.partition("-")[0].partition(".")[2] for path in cache.kept()}
+kept = {path.name.partition("-")[0].partition(".")[2] for path in cache.compiled_files()}
 late = [one for one, known in zip(kernels, before) if one.signatures != known]
 print(len(kernels), *(one.__name__ for one in kernels if one in late or one.__name__ not in kept))
 """
@@ -89,8 +89,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
     return Package(tmp_path_factory.mktemp("zip") / "lakeingest.zip")
 
 
-def test_a_number_has_the_bytes_that_are_asked_for() -> None:
-    """From one to seven bytes without a sign, eight with one, wherever they stand."""
+def test_number_reads_as_many_bytes_as_requested() -> None:
+    """One to seven bytes are unsigned, eight are signed, at any offset."""
 
     @numba.njit  # type: ignore[untyped-decorator]
     def read(data: np.ndarray, at: int, size: int) -> int:
@@ -103,8 +103,8 @@ def test_a_number_has_the_bytes_that_are_asked_for() -> None:
             assert read(data, at, size) == expected, (at, size)
 
 
-def test_the_next_process_finds_what_was_compiled(package: Package, tmp_path: Path) -> None:
-    """Also where the package is in a zip: in the user's own folder, which nobody else may look into."""
+def test_the_next_process_finds_the_compiled_kernels(package: Package, tmp_path: Path) -> None:
+    """Also for a package in a zip: in the user's private cache folder."""
     compiled, folder, _ = package.run(XDG_CACHE_HOME=tmp_path)
     assert compiled > 0
     assert folder is not None
@@ -113,16 +113,16 @@ def test_the_next_process_finds_what_was_compiled(package: Package, tmp_path: Pa
     assert package.run(XDG_CACHE_HOME=tmp_path)[:2] == (0, folder)
 
 
-def test_where_nothing_can_be_kept_each_process_compiles(package: Package) -> None:
-    """It works, and one line says how to have it faster."""
+def test_without_a_writable_folder_each_process_compiles(package: Package) -> None:
+    """A warning says how to avoid it."""
     compiled, folder, logged = package.run(NUMBA_CACHE_DIR=NOWHERE)
     assert compiled > 0
     assert folder is None
     assert logged.count("no folder for compiled kernels can be written") == 1
 
 
-def test_no_other_source_and_no_other_processor_finds_them(package: Package, tmp_path: Path) -> None:
-    """Machine code holds steps of other files than its own, and instructions that other machines lack."""
+def test_other_sources_and_other_processors_have_other_folders(package: Package, tmp_path: Path) -> None:
+    """A kernel contains steps of other files, and instructions that other processors may lack."""
     changed, source = Package(tmp_path / "changed.zip"), Path("mysql", "wire", "json_scalar.py")
     with zipfile.ZipFile(changed.path, "a") as packed, pytest.warns(UserWarning, match="Duplicate name"):
         packed.writestr(str("lakeingest" / source), (PACKAGE / source).read_text() + "#")
@@ -135,8 +135,8 @@ def test_no_other_source_and_no_other_processor_finds_them(package: Package, tmp
     assert len(folders) == 3
 
 
-def test_code_of_others_is_not_run(package: Package, tmp_path: Path) -> None:
-    """In a folder for temporary files, which is everyone's, ours counts only while nobody else can write it."""
+def test_a_folder_that_others_can_write_is_not_used(package: Package, tmp_path: Path) -> None:
+    """In the folder for temporary files, ours is used only while nobody else can write it."""
     ours = tmp_path / f"lakeingest-{os.getuid()}"
     ours.mkdir(mode=0o700)
     folder = package.run(TMPDIR=tmp_path)[1]
@@ -150,8 +150,8 @@ def test_code_of_others_is_not_run(package: Package, tmp_path: Path) -> None:
     assert package.run(TMPDIR=tmp_path)[1] is None
 
 
-def test_what_is_read_only_is_used_when_it_is_complete(package: Package, tmp_path: Path) -> None:
-    """Until then it is passed over, for it never will be. A kernel that it lacks all the same is compiled."""
+def test_a_read_only_folder_is_used_only_when_it_is_complete(package: Package, tmp_path: Path) -> None:
+    """An incomplete one is skipped. If a complete one lacks a kernel after all, the kernel is compiled."""
     _, folder, _ = package.run(NUMBA_CACHE_DIR=tmp_path)
     assert folder is not None
     folder.chmod(0o555)
@@ -168,8 +168,8 @@ def test_what_is_read_only_is_used_when_it_is_complete(package: Package, tmp_pat
     assert (compiled > 0, found, logged) == (True, folder, "")
 
 
-def test_all_kernels_are_compiled_before_there_is_anything_to_decode() -> None:
-    """Each one, and for the very types that real bytes are then decoded with."""
+def test_compile_kernels_compiles_all_kernels() -> None:
+    """Every kernel, for the types with which it decodes recorded bytes."""
     done = subprocess.run(
         [sys.executable, "-c", DECODE], cwd=PACKAGE.parent, capture_output=True, text=True, check=False
     )

@@ -164,15 +164,15 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("text", HARMFUL)
-def test_what_may_change_a_copied_table_stops(text: str) -> None:
-    """Its rows, its columns or its key; and what is not understood, beside copied tables."""
+def test_ddl_that_may_change_a_copied_table_stops(text: str) -> None:
+    """A change of its rows, columns or key; and, near copied tables, a statement that cannot be parsed."""
     assert may_change(query(text), COPIED)
     assert not may_change(query(text), {})
     assert any(may_change(query(text), {table: schema}) for table, schema in COPIED.items())
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_what_changes_no_copied_table_passes(text: str) -> None:
+def test_ddl_that_changes_no_copied_table_passes(text: str) -> None:
     """Indexes that are not the key, comments, and any change of a table that is not copied."""
     assert not may_change(query(text), COPIED)
 
@@ -193,8 +193,8 @@ def test_what_changes_no_copied_table_passes(text: str) -> None:
         ("REPAIR SOMETHING NEW ON shop", "elsewhere", True),
     ],
 )
-def test_a_name_without_a_database_is_of_the_default_one(text: str, database: str, changes: bool) -> None:  # noqa: FBT001
-    """What is not understood stops only where it may be about a database with copied tables."""
+def test_a_name_without_a_database_is_in_the_default_database(text: str, database: str, changes: bool) -> None:  # noqa: FBT001
+    """A statement that cannot be parsed stops only where its database may have copied tables."""
     assert may_change(query(text, database), COPIED) is changes
 
 
@@ -215,8 +215,8 @@ def test_a_name_without_a_database_is_of_the_default_one(text: str, database: st
         ("ALTER TABLE orders COMMENT 'a'", None, False),
     ],
 )
-def test_quotes_are_read_as_the_session_did(text: str, sql_mode: int | None, changes: bool) -> None:  # noqa: FBT001
-    """By the event's sql_mode; without it, what depends on it is not understood."""
+def test_quotes_are_read_by_the_sql_mode_of_the_session(text: str, sql_mode: int | None, changes: bool) -> None:  # noqa: FBT001
+    """Without a sql_mode in the event, a statement that depends on it is not parsed."""
     assert may_change(query(text, sql_mode=sql_mode), COPIED) is changes
 
 
@@ -234,8 +234,8 @@ def test_quotes_are_read_as_the_session_did(text: str, sql_mode: int | None, cha
         (b"DROP TABLE x\xe9", 17, True),
     ],
 )
-def test_a_text_is_read_in_its_charset(raw: bytes, collation: int | None, changes: bool) -> None:  # noqa: FBT001
-    """The client's; names in a charset that is not known are like any."""
+def test_a_statement_is_read_in_the_charset_of_its_client(raw: bytes, collation: int | None, changes: bool) -> None:  # noqa: FBT001
+    """Names in an unknown charset may be any names."""
     text = raw.decode(errors="surrogateescape")
     assert may_change(query(text, collation=collation), COPIED) is changes
 
@@ -258,8 +258,8 @@ OF_THE_KEY = {
 
 
 @pytest.mark.parametrize("action", OF_THE_KEY)
-def test_what_may_make_another_key_stops(action: str) -> None:
-    """An index that keeps the key unique is neither dropped, nor renamed, nor is a better one added."""
+def test_ddl_that_may_change_the_choice_of_the_key_stops(action: str) -> None:
+    """It drops or renames the index of the key, or adds a better one."""
     schema = COPIED[ORDERS]
     user = replace(schema, choices=Choices(key=("id",)), index="")
     tables = (schema, replace(schema, index="u"), replace(schema, index=""), user)
@@ -268,15 +268,15 @@ def test_what_may_make_another_key_stops(action: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "place"), [("CREATE UNIQUE INDEX w ON orders (c)", 1), ("DROP INDEX u ON orders", 1)])
-def test_statements_of_one_index_are_as_actions(text: str, place: int) -> None:
-    """CREATE INDEX is ADD INDEX, and DROP INDEX too."""
+def test_create_and_drop_index_are_treated_as_alter_table(text: str, place: int) -> None:
+    """CREATE INDEX as ADD INDEX, DROP INDEX as DROP INDEX."""
     schema = COPIED[ORDERS]
     assert not may_change(query(text), {ORDERS: schema})
     assert may_change(query(text), {ORDERS: replace(schema, index="u")})
 
 
 @pytest.mark.parametrize("text", HARMFUL + HARMLESS)
-def test_a_statement_that_is_cut_never_fails(text: str) -> None:
-    """After any of its signs it is a statement, or it is not understood."""
+def test_a_statement_that_is_cut_never_raises_an_error(text: str) -> None:
+    """After any token, it is parsed or treated as unknown."""
     for end in range(len(text)):
         assert may_change(query(text[:end]), COPIED) in {True, False}

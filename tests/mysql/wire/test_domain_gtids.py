@@ -31,8 +31,10 @@ def transaction(stream: Stream, number: int, *, says_ends: bool, domain: int = 0
 
 @pytest.mark.parametrize("version", [10, 11])
 @pytest.mark.parametrize("events", [1, 3, 16_384])
-def test_transactions_stand_where_they_begin(monkeypatch: pytest.MonkeyPatch, events: int, version: int) -> None:
-    """Their places are within them, in order, whoever follows them: the kernel, or `segment` event by event."""
+def test_the_place_of_a_transaction_is_where_it_begins(
+    monkeypatch: pytest.MonkeyPatch, events: int, version: int
+) -> None:
+    """The places are in order, by the kernel and by `segment` alone."""
     monkeypatch.setattr(segment, "_EVENTS", events)
     stream = Stream()
     stream.add(Type.GTID_LIST, bytes(4))
@@ -47,7 +49,7 @@ def test_transactions_stand_where_they_begin(monkeypatch: pytest.MonkeyPatch, ev
     assert {(row["uuid"], row["tag"], row["number"]) for row in log} == {(None, None, None)}
 
 
-def test_a_statement_may_be_a_transaction_of_its_own() -> None:
+def test_a_single_statement_may_be_a_transaction() -> None:
     """Without BEGIN and COMMIT."""
     stream = Stream()
     stream.add(Type.DOMAIN_GTID, domain_gtid_body(1, is_standalone=True))
@@ -58,16 +60,16 @@ def test_a_statement_may_be_a_transaction_of_its_own() -> None:
     assert len(log) == 2
 
 
-def test_an_event_that_is_missing_is_found() -> None:
-    """Where those of a transaction do not say their ends, its last one does."""
+def test_a_missing_event_is_detected() -> None:
+    """Where the events of a transaction do not say their ends, the last one does."""
     stream = Stream()
     transaction(stream, 1, says_ends=False)
     with pytest.raises(UnsupportedEvent, match="an event that should end at"):
         stream.read(gtids=False, raw=[*stream.raw[:-2], stream.raw[-1]])
 
 
-def test_a_transaction_of_mysql_says_all_its_ends() -> None:
-    """An event without one is none of the file there."""
+def test_every_event_of_a_mysql_transaction_says_where_it_ends() -> None:
+    """An event without an end is not an event of the file in MySQL."""
     stream = Stream()
     stream.begin()
     stream.add(Type.TABLE_MAP, table_map_body(5, "shop", "orders"), says_end=False)
@@ -76,20 +78,20 @@ def test_a_transaction_of_mysql_says_all_its_ends() -> None:
         stream.read()
 
 
-def test_two_transactions_do_not_overlap() -> None:
-    """One that does not end before the next one begins is refused."""
+def test_a_transaction_that_begins_within_another_is_refused() -> None:
+    """The first must end before the next begins."""
     stream = Stream()
     transaction(stream, 1, says_ends=True)
     del stream.raw[-1]
     stream.pos -= 19 + len(XID) + 4
     transaction(stream, 2, says_ends=True)
-    with pytest.raises(UnsupportedEvent, match="after BEGIN, where none may stand"):
+    with pytest.raises(UnsupportedEvent, match="after BEGIN, where it is not allowed"):
         stream.read(gtids=False)
 
 
 @given(st.data())
-def test_an_altered_byte_is_an_error_or_a_value(data: st.DataObject) -> None:
-    """Without checksums nothing tells; whatever stands there, nobody reads beyond it, and each error has its name."""
+def test_an_altered_byte_gives_an_error_or_another_value(data: st.DataObject) -> None:
+    """Without checksums it cannot be detected; nothing outside the bytes is read, and every error is a named one."""
     stream = Stream(checksums=False)
     for number in range(1, 4):
         transaction(stream, number, says_ends=data.draw(st.booleans()))

@@ -34,8 +34,8 @@ def wire(request: pytest.FixtureRequest) -> Iterator[str]:
         yield str(request.param)
 
 
-def test_a_transaction_comes_with_its_rows() -> None:
-    """The bytes that this file makes are read as a server's are."""
+def test_the_rows_of_a_transaction_are_read() -> None:
+    """The events that this file builds are read like a server's."""
     stream = Stream()
     stream.begin()
     stream.insert(1, -2)
@@ -49,8 +49,8 @@ def test_a_transaction_comes_with_its_rows() -> None:
 
 @pytest.mark.parametrize("event_type", sorted(set(range(256)) - set(ACTIONS) - {27, 41}))
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_type_that_is_not_in_the_table_is_fatal(event_type: int, *, inside: bool) -> None:
-    """Every other type stops the reader, inside and outside of transactions, with its number or name and place."""
+def test_an_unknown_event_type_is_fatal(event_type: int, *, inside: bool) -> None:
+    """Inside and outside of transactions; the message has its number or name, and the place."""
     stream = Stream()
     if inside:
         stream.begin()
@@ -66,7 +66,7 @@ def test_a_type_that_is_not_in_the_table_is_fatal(event_type: int, *, inside: bo
 
 @pytest.mark.parametrize("event_type", sorted(set(range(256)) - set(ACTIONS) - {27, 41}))
 def test_a_made_up_event_of_another_type_is_fatal(event_type: int) -> None:
-    """Only rotations, format descriptions and heartbeats come without a place in a file."""
+    """The server makes up only rotations, format descriptions and heartbeats."""
     stream = Stream()
     stream.made_up(event_type, bytes(40))
     with pytest.raises(UnsupportedEvent):
@@ -84,21 +84,21 @@ def test_a_made_up_event_of_another_type_is_fatal(event_type: int) -> None:
         (5, "INTVAR"),
         (24, "version 1"),
         (99, "unknown type 99"),
-        (162, "a GTID event of MariaDB's"),
+        (162, "a GTID event of MariaDB"),
         (164, "START_ENCRYPTION"),
         (165, "a compressed event"),
         (171, "a compressed event"),
         (172, "MariaDB's type 172"),
     ],
 )
-def test_a_refused_type_has_a_name(event_type: int, name: str) -> None:
-    """What is known but not built is called by its name."""
+def test_the_message_of_a_refused_type_has_its_name(event_type: int, name: str) -> None:
+    """For types that are known but not supported."""
     assert name in events.refusal(event_type)[0]
 
 
 @given(st.data())
-def test_an_altered_byte_is_found(data: st.DataObject) -> None:
-    """A bit that flips in any event of a file, wherever, is an error; nothing is read from it."""
+def test_an_altered_bit_is_detected(data: st.DataObject) -> None:
+    """In any event of a file, at any offset, it is an error; nothing of the event is read."""
     stream = Stream()
     stream.begin()
     stream.insert(1)
@@ -111,8 +111,8 @@ def test_an_altered_byte_is_found(data: st.DataObject) -> None:
         stream.read(raw=[*stream.raw[:number], bytes(raw), *stream.raw[number + 1 :]])
 
 
-def test_a_wrong_checksum_names_the_place() -> None:
-    """The error says which event of which file is damaged."""
+def test_the_message_of_a_wrong_checksum_has_the_place() -> None:
+    """File and position of the damaged event."""
     stream = Stream()
     stream.begin()
     at = stream.pos
@@ -123,7 +123,7 @@ def test_a_wrong_checksum_names_the_place() -> None:
 
 
 def test_without_checksums_events_are_read_to_their_last_byte() -> None:
-    """Where the format description says that there are none, no bytes are cut off."""
+    """Where the format description says that events have no checksums, no bytes are cut off."""
     stream = Stream(checksums=False)
     stream.add(Type.ANONYMOUS_GTID, gtid_body(0))
     stream.add(Type.QUERY, query_body("BEGIN"))
@@ -136,7 +136,7 @@ def test_without_checksums_events_are_read_to_their_last_byte() -> None:
 
 @pytest.mark.parametrize("body", [format_body(algorithm=7), format_body(version=3)])
 def test_an_unknown_binlog_format_is_fatal(body: bytes) -> None:
-    """A checksum algorithm or binlog version that we do not know is not guessed at."""
+    """An unknown checksum algorithm or binlog version is not guessed."""
     stream = Stream()
     stream.raw[-1] = event(Type.FORMAT_DESCRIPTION, body, 0, 0x20)
     with pytest.raises(UnsupportedEvent, match="damaged"):
@@ -144,15 +144,15 @@ def test_an_unknown_binlog_format_is_fatal(body: bytes) -> None:
 
 
 def test_an_anonymous_transaction_is_fatal_where_gtids_are_on() -> None:
-    """It could not be judged by its GTID."""
+    """Its order could not be decided by GTID."""
     stream = Stream()
     stream.add(Type.ANONYMOUS_GTID, gtid_body(0))
     with pytest.raises(UnsupportedEvent, match="without a GTID"):
         stream.read()
 
 
-def test_positions_go_on_beyond_four_gibibytes() -> None:
-    """The end of an event has four bytes; the position of a transaction has as many as it needs."""
+def test_positions_may_exceed_four_gibibytes() -> None:
+    """The end of an event has four bytes; the position of a transaction is a full number."""
     stream = Stream(FilePosition(FILE, 2**32 - 100))
     for number in (1, 2):
         stream.begin(number)
@@ -164,8 +164,8 @@ def test_positions_go_on_beyond_four_gibibytes() -> None:
     assert log[-1]["pos"] == stream.pos
 
 
-def test_what_ends_up_to_the_start_is_passed_over() -> None:
-    """A dump may begin before the segment; what it must not hold is not looked at there."""
+def test_events_before_the_start_are_skipped() -> None:
+    """A dump may begin before the segment; what would be refused is not checked there."""
     stream = Stream()
     stream.add(99)
     start = FilePosition(FILE, stream.pos)
@@ -177,8 +177,8 @@ def test_what_ends_up_to_the_start_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("heartbeat", [Type.HEARTBEAT, Type.HEARTBEAT_V2])
-def test_a_heartbeat_moves_nothing(heartbeat: Type) -> None:
-    """It may carry a position, and is no event of the file."""
+def test_a_heartbeat_does_not_move_the_position(heartbeat: Type) -> None:
+    """It may have a position, but is not an event of the file."""
     stream = Stream()
     stream.begin()
     stream.raw.append(event(heartbeat, FILE.encode(), stream.pos))
@@ -187,8 +187,8 @@ def test_a_heartbeat_moves_nothing(heartbeat: Type) -> None:
     assert stream.read()[0] == [1]
 
 
-def test_an_event_that_ends_elsewhere_is_fatal() -> None:
-    """A hole in the stream is seen at the next event."""
+def test_an_event_with_another_end_is_fatal() -> None:
+    """So a gap in the stream is detected at the next event."""
     stream = Stream()
     stream.begin()
     stream.pos += 1
@@ -212,16 +212,16 @@ def next_file(stream: Stream, file: str) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(("file", "pos"), [("no file", 4), ("", 4), ("binlog.000010", 1 << 63)])
-def test_a_file_that_is_none_is_damage(file: str, pos: int) -> None:
-    """A rotation names a binlog file, and a place in it."""
+def test_an_invalid_file_name_in_a_rotation_is_damage(file: str, pos: int) -> None:
+    """A rotation has the name of a binlog file, and a position in it."""
     stream = Stream()
     stream.made_up(Type.ROTATE, rotate_body(file, pos))
     with pytest.raises(UnsupportedEvent, match="damaged"):
         stream.read(stop=stream.pos + 1)
 
 
-def test_a_statement_of_any_bytes_is_shown() -> None:
-    """A client may write in another charset, and over many lines: the error is one line that can be printed."""
+def test_the_message_of_a_refused_statement_is_one_printable_line() -> None:
+    """A statement may be in another charset and on many lines."""
     stream = Stream()
     stream.begin()
     body = query_body("ALTER TABLE orders\n ADD x", "shop") + b"\xe9\xff"
@@ -233,8 +233,8 @@ def test_a_statement_of_any_bytes_is_shown() -> None:
 
 
 @pytest.mark.parametrize("last", [Type.ROTATE, Type.STOP, None])
-def test_files_follow_each_other(last: Type | None) -> None:
-    """However a file ends (a crash writes nothing), reading goes on at the beginning of the next."""
+def test_reading_continues_in_the_next_file(last: Type | None) -> None:
+    """However a file ends (a crash writes no event), reading continues at the beginning of the next."""
     stream = Stream(FilePosition("binlog.999999", 200))
     stream.begin()
     stream.insert(1)
@@ -252,14 +252,14 @@ def test_files_follow_each_other(last: Type | None) -> None:
 
 @pytest.mark.parametrize("file", ["binlog.000011", "binlog.000008"])
 def test_a_gap_between_files_is_fatal(file: str) -> None:
-    """A file that is left out, or comes again, is never passed over in silence."""
+    """A file that is missing or repeated is never skipped silently."""
     stream = Stream()
     with pytest.raises(BinlogGone, match="gap"):
         stream.read(raw=next_file(stream, file), stop=FilePosition("binlog.000012", 4))
 
 
 def test_a_file_that_ends_inside_a_transaction_is_fatal() -> None:
-    """A transaction has its end in its own file."""
+    """A transaction always ends in the file in which it begins."""
     stream = Stream()
     stream.begin()
     with pytest.raises(BinlogGone, match="gap"):
@@ -267,7 +267,7 @@ def test_a_file_that_ends_inside_a_transaction_is_fatal() -> None:
 
 
 def test_a_stop_must_be_the_end_of_a_transaction() -> None:
-    """Neither a place inside a transaction nor one between events is an end; nor is the end of the stream."""
+    """Not inside a transaction, not between events, and not after the end of the stream."""
     stream = Stream()
     stream.begin()
     inside = stream.pos
@@ -298,7 +298,7 @@ def test_a_stop_must_be_the_end_of_a_transaction() -> None:
     ],
 )
 def test_events_out_of_order_are_fatal(sequence: list[tuple[int, bytes]]) -> None:
-    """What may not stand where it stands is not given a meaning."""
+    """Events that the grammar does not allow are not interpreted."""
     stream = Stream()
     for event_type, body in sequence:
         stream.add(event_type, body)
@@ -306,8 +306,8 @@ def test_events_out_of_order_are_fatal(sequence: list[tuple[int, bytes]]) -> Non
         stream.read(stop=stream.pos + 1)
 
 
-def test_a_rollback_ends_a_transaction_without_watched_rows() -> None:
-    """Rows that a ROLLBACK in the binlog follows are refused for a watched table, and otherwise no business of ours."""
+def test_a_rollback_without_rows_of_a_copied_table_ends_a_transaction() -> None:
+    """After rows of a copied table it is refused."""
     stream = Stream()
     stream.begin()
     stream.insert(1, database="elsewhere")
@@ -321,7 +321,7 @@ def test_a_rollback_ends_a_transaction_without_watched_rows() -> None:
 
 
 def test_a_commit_may_be_a_statement() -> None:
-    """A transaction of an engine without transactions ends with COMMIT, at its end."""
+    """As for engines without transactions."""
     stream = Stream()
     stream.begin()
     stream.insert(1)
@@ -331,7 +331,7 @@ def test_a_commit_may_be_a_statement() -> None:
 
 
 def test_a_skipped_transaction_must_end_where_it_says() -> None:
-    """Its length tells where it ends, whatever it holds; a stop within it is none."""
+    """Its length says where it ends, whatever its events are; a stop within it is refused."""
     stream = Stream()
     begins = stream.pos
     beginning = Stream()
@@ -351,7 +351,7 @@ def test_a_skipped_transaction_must_end_where_it_says() -> None:
         short.read(skip=skip)
     unsaid = Stream()
     unsaid.raw.append(event(Type.GTID, gtid_body(1), unsaid.pos + 85))
-    with pytest.raises(UnsupportedEvent, match=r"without the length|does not say how long"):
+    with pytest.raises(UnsupportedEvent, match=r"without the length|without its length"):
         unsaid.read(skip=skip, stop=unsaid.pos + 85)
 
 
@@ -364,30 +364,30 @@ def test_a_skipped_transaction_must_end_where_it_says() -> None:
         (gtid_body(3)[:42], SECOND * 1_000_000),
     ],
 )
-def test_the_commit_time_is_that_of_the_origin(body: bytes, expected: int) -> None:
-    """The origin's commit time, where it is not known this server's, and else the second of the event."""
+def test_the_commit_time_is_that_of_the_original_server(body: bytes, expected: int) -> None:
+    """Else that of this server, else the second of the event."""
     read = events.read_gtid(Event.parse(event(Type.GTID, body, 500), checksums=True))
     assert read.committed_at == expected
     assert read.gtid == Gtid(SOURCE, 3)
 
 
-def test_a_query_is_read_behind_its_status_variables() -> None:
-    """Database and text are found; bytes of another charset are kept apart."""
+def test_a_query_is_read_after_its_status_variables() -> None:
+    """Database and text are found; bytes that are not UTF-8 are preserved."""
     body = query_body("ALTER TABLE x", "shop") + b"\xe9"
     found = read_query(Event.parse(event(Type.QUERY, body, 500), checksums=True))
     assert found == Query("shop", "ALTER TABLE x\udce9", 0, 33)
 
 
 @pytest.mark.parametrize("status", [b"", b"\1\0", b"\1" + bytes(8) + b"\6", b"\6\7std", b"\x7f\1" + bytes(8)])
-def test_a_session_that_a_query_does_not_tell_is_unknown(status: bytes) -> None:
-    """Where a status variable is missing, cut, or comes after one that is not known."""
+def test_settings_that_a_query_event_lacks_are_unknown(status: bytes) -> None:
+    """Where a status variable is missing, cut, or after an unknown one."""
     body = struct.pack("<IIBHH", 1, 0, 4, 0, len(status)) + status + b"shop\0BEGIN"
     found = read_query(Event.parse(event(Type.QUERY, body, 500), checksums=True))
     assert found == Query("shop", "BEGIN", 0 if len(status) > 9 and status[0] == 1 else None, None)
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_event_are_damaged(raw: bytes) -> None:
-    """Whatever comes, it is read as an event or named damaged."""
+def test_invalid_bytes_are_damage(raw: bytes) -> None:
+    """Any bytes are read as an event or raise Damaged."""
     with pytest.raises(Damaged):
         Event.parse(raw, checksums=True)

@@ -14,8 +14,8 @@ crc32, next_packet = entry(framing.crc32), entry(framing.next_packet)
 event_status, payload_kind = entry(framing.event_status), entry(framing.payload_kind)
 
 
-def test_crc32_is_zlibs() -> None:
-    """Of any bytes, wherever they begin and end."""
+def test_crc32_equals_that_of_zlib() -> None:
+    """For any bytes at any offset."""
     data = random.Random(1).randbytes(5000)
     for at in range(16):
         for end in (*range(at, at + 40), 4999, 5000):
@@ -29,7 +29,7 @@ def test_crc32_is_zlibs() -> None:
     [0, 1, 300, PACKET_MAX - 1, PACKET_MAX, PACKET_MAX + 1, PACKET_MAX + 7, 2 * PACKET_MAX, 2 * PACKET_MAX + 100],
 )
 def test_a_payload_of_any_size_is_found_whole(size: int) -> None:
-    """One of 16 MB or more is joined from two packets or three, the last of which may be empty."""
+    """A payload of 16 MB or more is joined from two or three packets, the last of which may be empty."""
     payload = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
     count = size // PACKET_MAX + 1
     data = array(packets([payload, b"after"], first=254))
@@ -42,7 +42,7 @@ def test_a_payload_of_any_size_is_found_whole(size: int) -> None:
     assert (status, used, data[start:stop].tobytes()) == (Status.FULL, 1, b"after")
 
 
-def test_a_packet_that_is_cut_anywhere_waits_for_more() -> None:
+def test_a_packet_that_is_cut_waits_for_more_bytes() -> None:
     """In its header or in its payload."""
     data = array(packets([b"abcdef"]))
     for end in range(10):
@@ -52,12 +52,12 @@ def test_a_packet_that_is_cut_anywhere_waits_for_more() -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(1, Status.FULL), (257, Status.FULL), (2, Status.DISORDERED)])
 def test_packets_are_numbered_up_to_255(number: int, status: Status) -> None:
-    """Then from 0 on; another number is an error."""
+    """Then from 0 again; another number is an error."""
     assert next_packet(array(packets([b"a"])), 0, 5, number)[0] == status
 
 
-def test_a_second_packet_of_a_payload_has_the_next_number() -> None:
-    """A part that is left out is seen."""
+def test_the_second_packet_of_a_payload_has_the_next_number() -> None:
+    """So a missing part is detected."""
     data = packets([bytes(PACKET_MAX), b""])
     wrong = array(packets([bytes(PACKET_MAX) + b"x"])[: PACKET_MAX + 4] + b"\1\0\0\7x")
     assert next_packet(wrong, 0, len(wrong) - SLACK, 1)[0] == Status.DISORDERED
@@ -77,8 +77,8 @@ def test_a_second_packet_of_a_payload_has_the_next_number() -> None:
         (b"\1abc", Status.MALFORMED),
     ],
 )
-def test_a_payload_is_of_one_kind(payload: bytes, kind: Status) -> None:
-    """A row or event, an end, an error, or none of these."""
+def test_the_kind_of_a_payload_is_known_by_its_beginning(payload: bytes, kind: Status) -> None:
+    """A row or event, an EOF, an error, or malformed."""
     assert payload_kind(array(payload), 0, len(payload)) == kind
 
 
@@ -90,8 +90,8 @@ def found_in(data: bytes, room: int = 10, *, checksums: bool = True) -> tuple[in
     return status, [bytes_[at : at + count].tobytes() for at, count in zip(offset[:found], size[:found], strict=True)]
 
 
-def test_events_are_found_until_there_is_no_room() -> None:
-    """In order, and no more than fit."""
+def test_events_are_found_until_the_arrays_are_full() -> None:
+    """In order."""
     events = [event(16, bytes(i), 100) for i in range(5)]
     data = packets([b"\0" + one for one in events])
     assert found_in(data) == (Status.MORE, events)
@@ -99,8 +99,8 @@ def test_events_are_found_until_there_is_no_room() -> None:
     assert found_in(data[:-1]) == (Status.MORE, events[:-1])
 
 
-def test_a_format_description_event_is_the_last_one_found() -> None:
-    """It says how those after it are to be read; its own checksum is for its reader."""
+def test_the_search_stops_after_a_format_description_event() -> None:
+    """It says how the next events are encoded; its own checksum is not checked here."""
     events = [event(15, format_body(0), 100)[:-1] + b"?", event(16, b"", 100, checksum=False)]
     assert found_in(packets([b"\0" + one for one in events])) == (Status.LOOK, events[:1])
     assert found_in(packets([b"\0" + events[1]]), checksums=False) == (Status.MORE, events[1:])
@@ -117,15 +117,15 @@ def test_a_format_description_event_is_the_last_one_found() -> None:
         (event(16, bytes(8), 1).replace(b"\x10", b"\x11"), Status.CHECKSUM),
     ],
 )
-def test_an_event_is_proved(raw: bytes, status: Status) -> None:
-    """By its size and its checksum; what is wrong has a name."""
+def test_the_size_and_checksum_of_an_event_are_checked(raw: bytes, status: Status) -> None:
+    """The status says what is wrong."""
     data = array(raw)
     assert event_status(data, 0, len(raw), True) == status
     assert found_in(packets([b"\0" + raw]))[0] == (Status.MORE if status == Status.FULL else status)
 
 
-def test_bare_events_follow_one_another() -> None:
-    """Without packets and checksums, as in a payload; one that is cut waits for more."""
+def test_bare_events_are_found_without_packets_and_checksums() -> None:
+    """As in a payload event; an event that is cut waits for more bytes."""
     events = [event(16, bytes(i), checksum=False) for i in range(4)]
     data = b"".join(events)
     offset, size = np.empty(3, np.int64), np.empty(3, np.int64)
@@ -137,6 +137,6 @@ def test_bare_events_follow_one_another() -> None:
     assert frame_bare_events(array(short), 0, len(short), offset, size) == (Status.SHORT, 0, 0)
 
 
-def test_the_payload_of_a_packet_is_its_bytes() -> None:
-    """Without the header."""
+def test_payload_at_returns_the_bytes_after_the_header() -> None:
+    """Of a complete packet."""
     assert payload_at(array(packets([b"first", b"second"])), 9) == b"second"

@@ -19,8 +19,8 @@ def values(raw: list[bytes | None]) -> Values:
     return found
 
 
-def test_uuids_are_as_python_writes_them() -> None:
-    """Also those that end with zeros, and NULLs between them."""
+def test_uuids_equal_those_of_python() -> None:
+    """Also with trailing zeros and with NULLs."""
     random_ = random.Random(7)
     raw = [None, bytes(16), *(random_.randbytes(n).ljust(16, b"\0") for n in range(17)), None]
     assert uuids(values(raw)).to_pylist() == [None if one is None else str(uuid.UUID(bytes=one)) for one in raw]
@@ -28,8 +28,8 @@ def test_uuids_are_as_python_writes_them() -> None:
     assert uuids(values([None])).to_pylist() == [None]
 
 
-def test_addresses_are_those_of_their_bytes() -> None:
-    """Both families, with zeros at their ends."""
+def test_addresses_are_written_as_mariadb_does() -> None:
+    """Both families, with trailing zeros."""
     random_ = random.Random(7)
     for size, of in ((16, ipaddress.IPv6Address), (4, ipaddress.IPv4Address)):
         raw = [bytes(size), *(random_.randbytes(n).ljust(size, b"\0") for n in range(size + 1))]
@@ -38,7 +38,7 @@ def test_addresses_are_those_of_their_bytes() -> None:
 
 
 @pytest.mark.parametrize("size", [16, 4])
-def test_one_that_is_too_long_is_refused(size: int) -> None:
-    """The column is not what it was taken for."""
-    with pytest.raises(ValueError, match=f"has {size + 1} bytes, not at most {size}"):
+def test_a_value_that_is_too_long_is_refused(size: int) -> None:
+    """The column has another type than expected."""
+    with pytest.raises(ValueError, match=f"has {size + 1} bytes, more than {size}"):
         addresses(Values.of([b"x" * (size + 1)]), size)

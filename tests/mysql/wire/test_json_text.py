@@ -364,22 +364,22 @@ def mutated(chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("text", BINARY)
-def test_what_the_server_wrote_is_shown_as_it_shows_it(text: str) -> None:
-    """Also after NULL and before another value, and where the text does not fit at first."""
+def test_recorded_values_have_the_text_of_the_server(text: str) -> None:
+    """Also after NULL, before another value, and where the text does not fit at first."""
     raw = BINARY[text]
     many = string("\1" * 5_000)
     assert texts([raw]) == [text]
     assert texts([None, raw, many, None, raw, raw]) == [None, text, json.dumps("\1" * 5_000), None, text, text]
 
 
-def test_no_values_are_no_texts() -> None:
-    """A column of no rows, and one of NULLs."""
+def test_empty_and_null_columns_are_read() -> None:
+    """Columns without rows, and columns of NULLs."""
     assert texts([]) == []
     assert texts([None, None]) == [None, None]
 
 
-def test_values_may_have_more_scalars_to_fill_in_than_there_are_rows() -> None:
-    """Doubles of 17 digits, and decimals, by the thousand."""
+def test_a_value_may_have_many_holes() -> None:
+    """Thousands of doubles of 17 digits and decimals."""
     doubles = [0.1 + 0.2 + i for i in range(3_000)]
     one = container(SMALL_ARRAY, *(struct.pack("<bd", DOUBLE, double) for double in doubles))
     two = container(SMALL_ARRAY, *[opaque(DECIMAL, b"\2\1\x81\5")] * 3_000)
@@ -387,13 +387,13 @@ def test_values_may_have_more_scalars_to_fill_in_than_there_are_rows() -> None:
 
 
 def test_a_hundred_levels_are_read() -> None:
-    """As many as MySQL takes."""
+    """MySQL's limit."""
     assert texts([nested(100)]) == ["[" * 100 + "]" * 100]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_named_with_its_row(damage: str) -> None:
-    """Whatever is not the server's is refused, wherever it stands."""
+def test_the_message_of_damage_has_the_row(damage: str) -> None:
+    """Bytes that the server does not write are refused, in any row."""
     good, bad = BINARY["[1.50, -0.001, 123456789012345678.9]"], DAMAGE[damage]
     for raw, row in (([bad], 0), ([good, None, bad, good], 2), ([None, good, good, good, bad, bad], 4)):
         with pytest.raises(Damaged, match=f"^row {row}: "):
@@ -402,7 +402,7 @@ def test_damage_is_named_with_its_row(damage: str) -> None:
 
 @pytest.mark.parametrize("text", BINARY)
 def test_a_value_that_is_cut_is_damage(text: str) -> None:
-    """After every byte but the last one, whatever follows; no bytes at all are null."""
+    """After any byte but the last; a value of no bytes is null."""
     raw = BINARY[text]
     for size in range(1, len(raw)):
         with pytest.raises(Damaged):
@@ -410,7 +410,7 @@ def test_a_value_that_is_cut_is_damage(text: str) -> None:
 
 
 def test_mutated_values_are_text_or_damage() -> None:
-    """200,000 of them: never a crash, never what is no JSON, never more text than its bytes can stand for."""
+    """200,000 of them: never a crash, never invalid JSON, never more text than the bytes allow."""
     chance = random.Random(20)
     counts = [0, 0]
     for _ in range(MUTATIONS // BATCH):
@@ -423,8 +423,8 @@ def test_mutated_values_are_text_or_damage() -> None:
     assert min(counts) > MUTATIONS // 10
 
 
-def test_what_stands_around_a_value_does_not_matter() -> None:
-    """Mutated values give the same between zeros, ones and digits: nothing outside of them is read."""
+def test_the_bytes_around_a_value_do_not_matter() -> None:
+    """Mutated values give the same result between any bytes: nothing outside of them is read."""
     chance = random.Random(21)
     for _ in range(100):
         raw = [mutated(chance) for _ in range(50)]
@@ -433,7 +433,7 @@ def test_what_stands_around_a_value_does_not_matter() -> None:
 
 
 def test_more_text_than_a_column_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places in a column have 31 bits; also where only what is filled in is too much."""
+    """Offsets in a column have 31 bits; also where only the filled holes are too much."""
     monkeypatch.setattr(json_text, "_TEXT_MAX", 1_000)
     for raw in ([string("x" * 900)], [opaque(252, b"x" * 900)]):
         with pytest.raises(UnsupportedValue, match=r"2 GiB.*tables\.exclude"):
@@ -441,8 +441,8 @@ def test_more_text_than_a_column_can_hold_is_refused(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.mysql
-def test_documents_of_every_kind_are_shown_as_the_server_shows_them(documents: Documents) -> None:
-    """Types, sizes, escapes and what only SQL can put into a document."""
+def test_documents_of_every_kind_have_the_text_of_the_server(documents: Documents) -> None:
+    """Types, sizes, escapes, and values that only SQL can put into a document."""
     query(documents.connection, f"CREATE TABLE kinds ({KINDS})")
     query(documents.connection, f"INSERT INTO kinds VALUES {A_KIND}")
     inserts = [f"INSERT INTO t (j) SELECT {expression}" for expression in EXPRESSIONS]
@@ -451,15 +451,15 @@ def test_documents_of_every_kind_are_shown_as_the_server_shows_them(documents: D
 
 
 @pytest.mark.mysql
-def test_null_in_a_column_without_null_is_the_literal(documents: Documents) -> None:
-    """The server stores no bytes then, and shows null."""
+def test_null_in_a_not_null_column_is_the_literal_null(documents: Documents) -> None:
+    """The server stores no bytes, and prints null."""
     query(documents.connection, "CREATE TABLE n (id INT PRIMARY KEY, j JSON NOT NULL)")
     insert = "INSERT IGNORE INTO n VALUES (1, NULL)"
     assert documents.differences(insert, "INSERT INTO n VALUES (2, 'null')", table="n") == (2, [])
 
 
 @pytest.mark.mysql
-def test_doubles_are_shown_as_the_server_shows_them(documents: Documents) -> None:
+def test_doubles_have_the_text_of_the_server(documents: Documents) -> None:
     """Random bits, short decimals, powers of two and ten with their neighbours: with and without an exponent."""
     chance = random.Random(22)
     drawn = (struct.unpack("<d", chance.randbytes(8))[0] for _ in range(20_000))
@@ -496,13 +496,13 @@ def test_doubles_are_shown_as_the_server_shows_them(documents: Documents) -> Non
         max_size=30,
     )
 )
-def test_random_documents_are_shown_as_the_server_shows_them(documents: Documents, drawn: list[Any]) -> None:
-    """Any document that a text of JSON can say."""
+def test_random_documents_have_the_text_of_the_server(documents: Documents, drawn: list[Any]) -> None:
+    """Any document that JSON text can express."""
     assert documents.differences(texts=[json.dumps(one) for one in drawn]) == (len(drawn), [])
 
 
 @pytest.mark.mysql
-def test_large_documents_are_shown_as_the_server_shows_them(documents: Documents) -> None:
+def test_large_documents_have_the_text_of_the_server(documents: Documents) -> None:
     """Containers above 64 KiB with small ones and numbers in them, a hundred levels, and 20 MB of text."""
     mixed = [[i, -i, str(i), None, i / 8, 2**40 + i, {"k": [i]}] for i in range(20_000)]
     deep: Any = {"k": "x" * 70_000}
@@ -516,7 +516,7 @@ def test_large_documents_are_shown_as_the_server_shows_them(documents: Documents
 
 
 @pytest.mark.mysql
-def test_documents_that_were_changed_in_place_are_shown_as_the_server_shows_them(documents: Documents) -> None:
+def test_documents_that_were_changed_in_place_have_the_text_of_the_server(documents: Documents) -> None:
     """The server then leaves gaps between values, and moves them."""
     chance = random.Random(23)
     first = [json.dumps({f"k{i}": ["x" * chance.randint(0, 300), 2**40, 1.5, {"a": "y" * 9}] for i in range(9)})] * 50

@@ -55,8 +55,8 @@ def is_taken(raw: bytes, charset: str) -> bool:
 
 
 @pytest.mark.parametrize("charset", sorted(CODECS))
-def test_each_character_has_one_code_that_may_be_in_a_key(charset: str) -> None:
-    """Of all codes of every charset: where a character has several, all but one are refused."""
+def test_a_key_may_have_only_one_code_of_each_character(charset: str) -> None:
+    """For all codes of every charset: of several codes of a character, all but one are refused."""
     every = codes(charset)
     characters = texts(Values.of(every), charset).to_pylist()
     found: dict[str, list[bytes]] = {}
@@ -74,7 +74,7 @@ def test_each_character_has_one_code_that_may_be_in_a_key(charset: str) -> None:
 
 
 def test_no_other_charset_has_two_codes_for_a_character() -> None:
-    """Their texts, encoded again, are the bytes that they came from: of the others every 61st character is tried."""
+    """Their texts, encoded again, give the same bytes; of the large charsets, every 61st character is tried."""
     assert CODECS.keys() | OTHERS.keys() == CHARSETS
     for charset, codec in OTHERS.items():
         end = {"ascii": 0x80, "ucs2": 0x10000, "utf8mb3": 0x10000}.get(charset, 0x110000)
@@ -88,7 +88,7 @@ def test_no_other_charset_has_two_codes_for_a_character() -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_texts_of_different_bytes_are_different_keys(data: st.DataObject) -> None:
-    """Of several characters, those with more than one code more often than by chance; a character may end anywhere."""
+    """Random texts, which prefer characters with several codes and may be cut anywhere."""
     charset = data.draw(st.sampled_from(sorted(SEVERAL)))
     every = codes(charset)
     text = st.lists(st.sampled_from(doubled(charset)) | st.sampled_from(every), max_size=4).map(b"".join)
@@ -97,8 +97,8 @@ def test_texts_of_different_bytes_are_different_keys(data: st.DataObject) -> Non
         assert len({*key_texts(Values.of([one, other]), charset).to_pylist()}) == 2
 
 
-def test_a_refused_key_is_named_with_its_bytes_and_the_way_out() -> None:
-    """0x879C is the same character as 0x81BE. In a column that is no key both are that character."""
+def test_the_message_of_a_refused_key_has_its_bytes_and_the_fix() -> None:
+    """0x879C and 0x81BE are the same character. In other columns both are read."""
     values = Values.of([b"a", b"\x81\xbe", b"\x87\x9c"])
     assert texts(values, "cp932").to_pylist() == ["a", "\u222a", "\u222a"]
     with pytest.raises(ValueError, match=r"^row 2 is a key with a second code .* cp932: 0x879c; .*utf8mb4"):
@@ -107,7 +107,7 @@ def test_a_refused_key_is_named_with_its_bytes_and_the_way_out() -> None:
 
 
 @pytest.mark.parametrize("of", [of_event, of_result])
-def test_only_a_column_of_the_key_is_refused(of: Callable[..., object]) -> None:
+def test_a_second_code_is_refused_only_in_key_columns(of: Callable[..., object]) -> None:
     """On both paths."""
     column, sent = Column("c", Kind.STRING, "varchar(9)"), Sent(FieldType.VARCHAR, size=1, charset="sjis")
     values = Values.of([b"\x5c", b"\x81\x5f"])
@@ -129,8 +129,8 @@ def test_only_a_column_of_the_key_is_refused(of: Callable[..., object]) -> None:
         ("set('a','b','a,b')", False),  # in armscii8 this is no comma to MySQL
     ],
 )
-def test_an_enum_or_set_is_a_key_only_where_its_texts_differ(source_type: str, fits: bool) -> None:  # noqa: FBT001
-    """Number 0 of each is the empty text, as an empty member is."""
+def test_an_enum_or_set_can_be_a_key_only_if_its_texts_differ(source_type: str, fits: bool) -> None:  # noqa: FBT001
+    """Number 0 has the empty text, as has an empty member."""
     column = Column("k", Kind.STRING, source_type, nullable=False)
     part = {"index_name": "PRIMARY", "column_name": "k", "non_unique": 0, "nullable": "", "sub_part": None}
     for declared in ((), ("k",)):
@@ -142,8 +142,8 @@ def test_an_enum_or_set_is_a_key_only_where_its_texts_differ(source_type: str, f
 
 
 @pytest.mark.parametrize("count", range(1, 5))
-def test_every_number_of_a_set_is_another_text(count: int) -> None:
-    """And 0 is one of them."""
+def test_every_number_of_a_set_has_a_different_text(count: int) -> None:
+    """Including 0."""
     names = tuple("abcd"[:count])
     column = Column("k", Kind.STRING, f"set({','.join(map(repr, names))})")
     encoding = of_event(column, Sent(FieldType.SET, size=1, members=names), is_key=True)
@@ -249,8 +249,8 @@ TYPES = {
 @pytest.mark.parametrize("name", TYPES)
 @settings(deadline=None)  # a kernel may have to be compiled first
 @given(data=st.data())
-def test_two_row_images_of_a_key_are_two_values(name: str, data: st.DataObject) -> None:
-    """Of each type in each form that can be chosen: random ones, and ones that differ in few bits."""
+def test_different_row_images_of_a_key_are_different_values(name: str, data: st.DataObject) -> None:
+    """For each type in each form: random images, and images that differ in few bits."""
     chosen = TYPES[name]
     encoding = of_event(chosen.column, chosen.sent, is_key=True)
     taken: dict[bytes, object] = {}

@@ -15,8 +15,8 @@ def known(found: Maps, table_id: int) -> bytes | None:
     return found.data[start : start + int(entry[Map.SIZE])].tobytes() if entry[Map.SIZE] else None
 
 
-def test_every_id_has_its_own_table() -> None:
-    """However many there are, and also where one place is right for several."""
+def test_every_table_id_has_its_own_table() -> None:
+    """For any number of ids, also with collisions in the hash table."""
     found = Maps()
     chance = random.Random(1)
     ids = [*range(0, 1 << 20, 1 << 10), *(chance.randrange(1 << 48) for _ in range(4000))]
@@ -28,8 +28,8 @@ def test_every_id_has_its_own_table() -> None:
     assert found.table(1, 7) is None
 
 
-def test_a_table_counts_only_in_the_transaction_that_named_it() -> None:
-    """And −1 is one that is not copied."""
+def test_a_map_is_valid_only_in_its_transaction() -> None:
+    """−1 is a table that is not copied."""
     found = Maps()
     found.add(5, b"map", -1, 3)
     assert (found.table(5, 3), found.table(5, 4), found.table(6, 3)) == (-1, None, None)
@@ -37,8 +37,8 @@ def test_a_table_counts_only_in_the_transaction_that_named_it() -> None:
     assert (found.table(5, 3), found.table(5, 4), known(found, 5)) == (None, 2, b"other")
 
 
-def test_memory_does_not_grow_with_ids_that_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What transactions before the current one have named is forgotten, with its bytes."""
+def test_old_table_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The maps of earlier transactions and their bytes are removed, so memory does not grow."""
     monkeypatch.setattr(maps, "_IDS_MAX", 50)
     found = Maps()
     for number in range(5000):
@@ -50,8 +50,8 @@ def test_memory_does_not_grow_with_ids_that_come_and_go(monkeypatch: pytest.Monk
     assert len(found.data) <= (1 << 16) + SLACK
 
 
-def test_a_transaction_is_not_forgotten_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many tables it names."""
+def test_the_maps_of_the_current_transaction_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any number of tables."""
     monkeypatch.setattr(maps, "_IDS_MAX", 50)
     found = Maps()
     for table_id in range(3000):

@@ -54,8 +54,8 @@ def test_every_decimal_is_exact() -> None:
 
 
 @pytest.mark.parametrize("digits", [(9, 0), (38, 10), (5, 5)])
-def test_null_is_no_decimal(digits: tuple[int, int]) -> None:
-    """Nor is what stands where it would be."""
+def test_the_bytes_at_a_null_decimal_are_not_read(digits: tuple[int, int]) -> None:
+    """NULL stays NULL, whatever the bytes are."""
     precision, scale = digits
     values = Values.of([packed(Decimal(0), precision, scale), b"", packed(Decimal(0), precision, scale)])
     values.start[1] = -1
@@ -66,8 +66,8 @@ def test_null_is_no_decimal(digits: tuple[int, int]) -> None:
     assert numbers.decimal_texts(texts, precision, scale).to_pylist() == [Decimal(0), None]
 
 
-def test_a_packed_decimal_with_a_group_beyond_nine_digits_is_damaged() -> None:
-    """It is no number, wherever in it that is."""
+def test_a_packed_decimal_with_a_group_above_nine_digits_is_damage() -> None:
+    """In any group."""
     for place in range(3):
         raw = bytearray(packed(Decimal(1), 27, 0))
         raw[4 * place : 4 * place + 4] = (10**9 | 1 << 31).to_bytes(4) if place == 0 else (10**9).to_bytes(4)
@@ -99,14 +99,14 @@ def test_a_packed_decimal_with_a_group_beyond_nine_digits_is_damaged() -> None:
         "1.-2",
     ],
 )
-def test_a_text_that_is_no_decimal_of_those_digits_is_damaged(text: str) -> None:
-    """DECIMAL(5,2) has three digits at most before the point, and two behind it."""
+def test_a_decimal_text_with_other_digits_is_damage(text: str) -> None:
+    """DECIMAL(5,2) has at most three digits before the point, and exactly two after it."""
     with pytest.raises(Damaged, match="row 1"):
         numbers.decimal_texts(Values.of([b"0.00", text.encode()]), 5, 2)
 
 
-def test_a_decimal_without_a_whole_part_has_a_zero() -> None:
-    """And nothing else there; zeros that a ZEROFILL writes are read over."""
+def test_the_text_of_a_decimal_below_one_begins_with_zero() -> None:
+    """Other digits before the point are damage; the leading zeros of ZEROFILL are read."""
     assert numbers.decimal_texts(Values.of([b"-0.12"]), 2, 2).to_pylist() == [Decimal("-0.12")]
     with pytest.raises(Damaged):
         numbers.decimal_texts(Values.of([b"1.12"]), 2, 2)
@@ -114,8 +114,8 @@ def test_a_decimal_without_a_whole_part_has_a_zero() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 8])
-def test_integers_are_exact_to_their_ends(width: int) -> None:
-    """Signed and unsigned, NULL among them."""
+def test_integers_are_exact_in_their_whole_range(width: int) -> None:
+    """Signed and unsigned, with NULLs."""
     bits = 8 * width
     for signed in (True, False):
         ends = [-(1 << bits - 1), -1, 0, 1, (1 << bits - 1) - 1] if signed else [0, 1, 1 << bits - 1, (1 << bits) - 1]
@@ -130,7 +130,7 @@ def test_integers_are_exact_to_their_ends(width: int) -> None:
 
 
 def test_floats_keep_every_bit() -> None:
-    """Also of zeros with a sign, and of the least that there are."""
+    """Also signed zeros and the smallest numbers."""
     for width, code, read in ((4, "f", numbers.floats), (8, "d", numbers.doubles)):
         raw = [struct.pack(f"<{code}", number) for number in (0.0, -0.0, 1.1, -1e-40, 3e38)] + [
             b"\1" + bytes(width - 1)
@@ -147,27 +147,27 @@ def test_a_year_has_one_byte() -> None:
     assert numbers.years(values).to_pylist() == [0, 1901, 2155, None]
 
 
-def test_a_bit_is_true_or_false() -> None:
-    """More than eight of them, with NULL among them."""
+def test_a_bit_is_a_boolean() -> None:
+    """More than eight rows, with NULLs."""
     values = Values.of([bytes([i % 3 == 0]) for i in range(20)])
     values.start[5] = -1
     assert numbers.booleans(values).to_pylist() == [None if i == 5 else i % 3 == 0 for i in range(20)]
 
 
-def test_vectors_are_floats_one_after_the_other() -> None:
-    """Of any number, with NULL among them; a part of one is damage."""
+def test_vectors_are_consecutive_floats() -> None:
+    """With NULLs; a size that is not a multiple of four bytes is damage."""
     raw = [struct.pack("<3f", 1.5, -0.0, 3e38), b"", struct.pack("<f", 7)]
     values = Values.of([*raw, b""])
     values.start[3] = -1
     found = numbers.vectors(values)
     assert found.to_pylist() == [list(struct.unpack("<3f", raw[0])), [], [7.0], None]
     found.validate(full=True)
-    with pytest.raises(Damaged, match="part of a number"):
+    with pytest.raises(Damaged, match="multiple of 4 bytes"):
         numbers.vectors(Values.of([b"abc"]))
 
 
 def test_a_number_of_128_bits_is_multiplied_exactly() -> None:
-    """As Python does it."""
+    """Compared with Python's integers."""
     times_plus = entry(numbers.times_plus)
     chance = random.Random(1)
     for _ in range(2000):
@@ -177,7 +177,7 @@ def test_a_number_of_128_bits_is_multiplied_exactly() -> None:
         assert (found[0] & (1 << 64) - 1) | found[1] << 64 == number * power + part
 
 
-def test_unsigned_numbers_are_those_of_their_bytes() -> None:
-    """Of eight bytes as signed ones."""
+def test_unsigned_numbers_are_read_from_their_bytes() -> None:
+    """Those of eight bytes as signed numbers."""
     assert numbers.unsigned(Values.of([b"\xff\xff", b"\1\0"]), 2).tolist() == [65_535, 1]
     assert numbers.unsigned(Values.of([b"\xff" * 8]), 8).tolist() == [-1]

@@ -31,8 +31,8 @@ def row(id_: int, text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("rows", RECORDED, ids=lambda rows: rows.schema.table.name)
-def test_rows_do_not_depend_on_cuts_and_buffers(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the bytes come, and with room for hardly anything, the same rows come."""
+def test_rows_do_not_depend_on_how_the_bytes_arrive(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With any cuts of the bytes, and with very small buffers."""
     [expected] = read(rows)
     expected.validate(full=True)
     assert expected.num_rows >= 6
@@ -45,8 +45,8 @@ def test_rows_do_not_depend_on_cuts_and_buffers(rows: Rows, monkeypatch: pytest.
         assert pa.Table.from_batches(batches) == pa.Table.from_batches([expected])
 
 
-def test_an_error_in_mid_result_is_kept_for_its_reader() -> None:
-    """The rows before it have come; they are not all."""
+def test_an_error_packet_within_a_result_is_kept_for_the_caller() -> None:
+    """After the rows before it, so the caller knows that they are not all."""
     result = ResultSet(SCHEMA, SENT, 5)
     data = packets([row(1, b"a"), row(2, b"b"), b"\xff\x28\x04#70100stopped"], 5)
     [batch] = feed(result, data)
@@ -58,21 +58,21 @@ def test_an_error_in_mid_result_is_kept_for_its_reader() -> None:
     "payload",
     [b"", b"\1\0", row(1, b"a") + b"x", row(1, b"a")[:-1], row(1, b"a")[:6] + b"\xfb", row(1, b"a")[:6] + b"\xff"],
 )
-def test_a_row_that_is_none_is_worth_a_retry(payload: bytes) -> None:
-    """Bytes on the wire have no checksum but that of the network."""
+def test_an_invalid_row_is_a_reason_to_retry(payload: bytes) -> None:
+    """The protocol has no checksums except those of the network."""
     with pytest.raises(SourceAway, match=r"shop\.t: the source sends a packet of unknown form"):
         list(feed(ResultSet(SCHEMA, SENT, 1), packets([row(1, b"a"), payload, EOF])))
 
 
-def test_a_packet_out_of_order_is_worth_a_retry() -> None:
-    """A row that is missing is never passed over."""
+def test_a_packet_out_of_order_is_a_reason_to_retry() -> None:
+    """A missing row is never skipped silently."""
     with pytest.raises(SourceAway, match="out of order"):
         list(feed(ResultSet(SCHEMA, SENT, 1), packets([row(1, b"a")]) + packets([row(3, b"c"), EOF], 3)))
 
 
-def test_a_text_that_is_none_is_refused() -> None:
-    """By the column's name."""
-    with pytest.raises(UnsupportedValue, match=r"shop\.t: column v \(text\): row 1 is no text"):
+def test_an_invalid_text_is_refused() -> None:
+    """With the name of its column."""
+    with pytest.raises(UnsupportedValue, match=r"shop\.t: column v \(text\): row 1 is not valid"):
         list(feed(ResultSet(SCHEMA, SENT, 1), packets([row(1, b"a"), row(2, b"\xff"), EOF])))
 
 
@@ -88,7 +88,7 @@ def test_a_text_that_is_none_is_refused() -> None:
         (Column("v", Kind.DATE, "date"), Sent(FieldType.DATETIME)),
     ],
 )
-def test_a_column_of_another_type_is_named(column: Column, sent: Sent) -> None:
+def test_a_column_of_another_type_is_refused_by_name(column: Column, sent: Sent) -> None:
     """Before any row is read."""
     schema = TableSchema(SCHEMA.table, (SCHEMA.columns[0], column), ("id",))
     with pytest.raises(SchemaChanged, match=r"shop\.t: column v .*copy the table again"):
@@ -113,13 +113,13 @@ def definition(type_: int, length: int = 0, flags: int = 0, decimals: int = 0) -
         (definition(246, 66, 32), Sent(FieldType.NEWDECIMAL, unsigned=True, precision=66)),
     ],
 )
-def test_a_definition_says_of_what_type_a_column_is(payload: bytes, sent: Sent) -> None:
-    """A decimal's digits follow from the length of its text."""
+def test_a_column_definition_has_the_type_of_the_column(payload: bytes, sent: Sent) -> None:
+    """The digits of a decimal follow from the length of its text."""
     assert read_definition(payload) == sent
 
 
 @pytest.mark.parametrize("payload", [definition(99), definition(3)[:-3], b""])
-def test_a_definition_that_is_none_is_damaged(payload: bytes) -> None:
+def test_an_invalid_column_definition_is_damage(payload: bytes) -> None:
     """An unknown type, or too few bytes."""
     with pytest.raises(Damaged):
         read_definition(payload)

@@ -7,7 +7,7 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet
 from lakeingest.core.schema import TableId
 from lakeingest.core.segments import Segment
 from lakeingest.errors import SourceAway, UnsupportedEvent, UnsupportedValue
-from lakeingest.mysql.wire import row_events, segment, window
+from lakeingest.mysql.wire import event_buffer, row_events, segment
 from lakeingest.mysql.wire.events import Type
 from lakeingest.mysql.wire.segment import SegmentDecoder
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
@@ -49,7 +49,7 @@ def read(dump: Dump, cut: random.Random | None = None) -> tuple[dict[TableId | N
 
 
 def test_a_recorded_dump_is_read_whole() -> None:
-    """Plain, compressed and tagged transactions over two files come with their rows, each in its place."""
+    """Plain, compressed and tagged transactions in two files, each with its rows and its place."""
     tables, _ = read(DUMP)
     log = tables.pop(None)
     assert set(log["tag"].to_pylist()) == {"", "tag"}
@@ -63,15 +63,15 @@ def test_a_recorded_dump_is_read_whole() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_do_not_depend_on_where_the_bytes_are_cut(seed: int) -> None:
-    """However the network cuts the bytes, the same batches come."""
+    """For any cuts by the network, the batches are the same."""
     assert read(DUMP, random.Random(seed)) == read(DUMP)
 
 
 SMALLEST = {
     (segment, "_BUFFER_BYTES"): (700, 1500, 9000),
     (segment, "_EVENTS"): (1, 2, 7),
-    (window, "_ROW_EVENTS"): (1, 2, 5),
-    (window, "_TRANSACTIONS"): (1, 2, 3),
+    (event_buffer, "_ROW_EVENTS"): (1, 2, 5),
+    (event_buffer, "_TRANSACTIONS"): (1, 2, 3),
     (row_events, "_CELLS"): (122, 200, 1000),
     (row_events, "_ROWS_MAX"): (2, 3, 4),
 }
@@ -79,7 +79,7 @@ SMALLEST = {
 
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_do_not_depend_on_the_size_of_the_buffers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for hardly anything, the same rows come, in more batches."""
+    """With very small buffers, the rows are the same, in more batches."""
     expected, few = read(DUMP)
     sizes = random.Random(seed)
     chosen = {name: sizes.choice(values) for name, values in SMALLEST.items()}
@@ -93,8 +93,8 @@ def test_rows_do_not_depend_on_the_size_of_the_buffers(seed: int, monkeypatch: p
     assert many > few or (segment, "_EVENTS") in chosen
 
 
-def test_a_row_event_larger_than_the_buffer_makes_it_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event, or a compressed one, of many times the buffer's size is read whole."""
+def test_the_buffer_grows_for_a_large_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event, plain or compressed, of many times the buffer's size is read whole."""
     monkeypatch.setattr(segment, "_BUFFER_BYTES", 64)
     stream = Stream()
     for number, count in enumerate((3, 3000, 5), start=1):
@@ -120,8 +120,8 @@ def inner(*ids: int, database: str = "shop") -> bytes:
 
 
 @pytest.mark.parametrize("compression", ["zstd", None])
-def test_a_compressed_transaction_comes_with_its_rows(compression: str | None) -> None:
-    """A payload is read as its events are, compressed or not, among transactions that have none."""
+def test_the_rows_of_a_compressed_transaction_are_read(compression: str | None) -> None:
+    """Between plain transactions; a payload may also be uncompressed."""
     stream = Stream()
     for number in range(1, 6):
         if number % 2:
@@ -150,18 +150,18 @@ PIECES = [event(type_, body, checksum=False) for type_, body in ((Type.QUERY, qu
         (payload_body(PIECES[0], None), "ends within its transaction"),
         (payload_body(b"", None), "ends within its transaction"),
         (payload_body(b"not compressed at all", "broken"), "cannot be unpacked"),
-        (payload_body(WHOLE + WHOLE, None), "where none may stand"),
-        (payload_body(event(Type.TRANSACTION_PAYLOAD, payload_body(WHOLE), checksum=False), None), "none may stand"),
+        (payload_body(WHOLE + WHOLE, None), "where it is not allowed"),
+        (payload_body(event(Type.TRANSACTION_PAYLOAD, payload_body(WHOLE), checksum=False), None), "it is not allowed"),
         (payload_body(event(99, b"", checksum=False), None), "unknown type 99"),
         (
             payload_body(WHOLE + event(Type.GTID, gtid_body(9, 1000), checksum=False) + WHOLE, None),
-            "where none may stand",
+            "where it is not allowed",
         ),
         (payload_body(PIECES[0][:9] + b"\x05\0\0\0" + PIECES[0][13:], None), "shorter than its header"),
     ],
 )
-def test_a_payload_that_is_no_transaction_is_fatal(body: bytes, message: str) -> None:
-    """What is cut, altered, nested or out of order in a compressed transaction is an error, never fewer rows."""
+def test_an_invalid_payload_is_fatal(body: bytes, message: str) -> None:
+    """A payload that is cut, altered, nested or out of order is an error, never fewer rows."""
     stream = Stream()
     stream.add(Type.GTID, gtid_body(1))
     stream.add(Type.TRANSACTION_PAYLOAD, body)
@@ -169,21 +169,21 @@ def test_a_payload_that_is_no_transaction_is_fatal(body: bytes, message: str) ->
         stream.read()
 
 
-def test_a_payload_stands_only_after_a_gtid() -> None:
-    """Between transactions, or after BEGIN, there is none."""
+def test_a_payload_is_allowed_only_after_a_gtid() -> None:
+    """Not between transactions, and not after BEGIN."""
     stream = Stream()
     stream.begin()
     stream.add(Type.TRANSACTION_PAYLOAD, payload_body(WHOLE))
-    with pytest.raises(UnsupportedEvent, match="after BEGIN, where none may stand"):
+    with pytest.raises(UnsupportedEvent, match="after BEGIN, where it is not allowed"):
         stream.read()
     outside = Stream()
     outside.add(Type.TRANSACTION_PAYLOAD, payload_body(WHOLE))
-    with pytest.raises(UnsupportedEvent, match="between transactions, where none may stand"):
+    with pytest.raises(UnsupportedEvent, match="between transactions, where it is not allowed"):
         outside.read()
 
 
 def test_a_tagged_transaction_has_its_tag() -> None:
-    """The tag is part of the transaction's name, in its rows and in the log."""
+    """In the GTID of its rows and in the log."""
     stream = Stream()
     ends = []
     for number, tag in ((1, "load"), (2, "load"), (1, "other")):
@@ -207,8 +207,8 @@ def test_a_tagged_transaction_has_its_tag() -> None:
 
 
 @pytest.mark.parametrize("skip", ["1-40", "2-40", "1-7:9-30", "3:5:39-60", "40", "41-50", "1-3:6-9:12-39", "70"])
-def test_skipped_transactions_leave_all_others(skip: str) -> None:
-    """Whatever holes the skipped set has, and whatever the skipped ones hold."""
+def test_only_transactions_of_the_skip_set_are_skipped(skip: str) -> None:
+    """For skip sets with gaps, and for any content of the skipped transactions."""
     stream = Stream()
     skipped = GtidSet.parse(f"{SOURCE}:{skip}")
     for number in range(1, 61):
@@ -222,8 +222,8 @@ def test_skipped_transactions_leave_all_others(skip: str) -> None:
     assert ids == [row["number"] for row in log] == left
 
 
-def test_a_server_without_a_name_is_not_taken_for_a_tag() -> None:
-    """Tags are of no server; one whose UUID is nothing but zeros keeps its own name beside them."""
+def test_a_zero_uuid_is_not_confused_with_a_tag() -> None:
+    """A GTID whose UUID has only zeros keeps its prefix beside tagged ones."""
     stream = Stream()
     at, begins = stream.pos, len(stream.raw)
     stream.add(Type.GTID_TAGGED, tagged_gtid_body(1, "load", 1000))
@@ -256,8 +256,8 @@ def test_row_events_of_version_1_are_read() -> None:
     assert stream.read()[0] == [1, 2, 1, 2]
 
 
-def test_extra_data_of_a_row_event_are_passed_over() -> None:
-    """A row event may say more of itself, such as the partition, before its rows."""
+def test_extra_data_of_a_row_event_are_skipped() -> None:
+    """Such as the number of the partition, before the rows."""
     stream = Stream()
     stream.begin()
     stream.add(Type.TABLE_MAP, table_map_body(5, "shop", "orders"))
@@ -269,7 +269,7 @@ def test_extra_data_of_a_row_event_are_passed_over() -> None:
 
 @pytest.mark.parametrize("extra", [b"\0\0", b"\1\0", b"\xff\xff"])
 def test_extra_data_of_an_impossible_size_are_damage(extra: bytes) -> None:
-    """Less than the size itself, or more than the event."""
+    """Smaller than the size field itself, or larger than the event."""
     stream = Stream()
     stream.begin()
     stream.add(Type.TABLE_MAP, table_map_body(5, "shop", "orders"))
@@ -280,17 +280,17 @@ def test_extra_data_of_an_impossible_size_are_damage(extra: bytes) -> None:
         stream.read()
 
 
-def test_a_transaction_must_say_how_long_it_is() -> None:
-    """The place of a transaction is known from its beginning; a source that does not say it is refused by name."""
+def test_a_transaction_without_its_length_is_refused() -> None:
+    """The decoder needs the place of a transaction at its beginning."""
     stream = Stream()
     stream.raw.append(event(Type.GTID, gtid_body(1), stream.pos + 85))
-    with pytest.raises(UnsupportedEvent, match="does not say how long"):
+    with pytest.raises(UnsupportedEvent, match="without its length"):
         stream.read(stop=stream.pos + 85)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1, -31, 10_000, 1 << 63, (1 << 64) - 1])
-def test_a_transaction_must_be_as_long_as_it_says(wrong: int) -> None:
-    """One that ends elsewhere than its GTID event said is damaged: its rows stand at no place."""
+def test_a_transaction_of_another_length_is_damage(wrong: int) -> None:
+    """It would end elsewhere than its GTID event says, so the place of its rows would be wrong."""
     honest = Stream()
     honest.begin()
     honest.insert(1)
@@ -304,7 +304,7 @@ def test_a_transaction_must_be_as_long_as_it_says(wrong: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1])
-def test_a_gtid_beyond_all_numbers_is_fatal(number: int) -> None:
+def test_a_gtid_number_above_63_bits_is_fatal(number: int) -> None:
     """The server's numbers have 63 bits."""
     stream = Stream()
     stream.begin(number)
@@ -314,7 +314,7 @@ def test_a_gtid_beyond_all_numbers_is_fatal(number: int) -> None:
 
 
 def test_an_unknown_collation_is_refused_by_name() -> None:
-    """A server may have more of them than we know: it is no damage, and only of matter in a copied table."""
+    """It is not damage, since newer servers may have more collations; and it matters only in a copied table."""
     text = bytes([1, 15, 2, 20, 0, 0]) + bytes([4, 3]) + b"\2id" + bytes([2, 3]) + b"\xfc\xff\x07"
     for database, expected in (("shop", None), ("elsewhere", [])):
         stream = Stream()
@@ -322,7 +322,7 @@ def test_an_unknown_collation_is_refused_by_name() -> None:
         stream.add(Type.TABLE_MAP, table_map_body(5, database, "orders").partition(b"\1\3\0\0")[0] + text)
         stream.commit()
         if expected is None:
-            with pytest.raises(UnsupportedEvent, match=r"collation 2047 at .*; name it in a report"):
+            with pytest.raises(UnsupportedEvent, match=r"collation 2047 at .*; report it to"):
                 stream.read()
         else:
             assert stream.read()[0] == expected
@@ -337,12 +337,12 @@ def test_rows_need_a_table_map_in_their_own_transaction() -> None:
     stream.begin(2)
     stream.add(Type.WRITE_ROWS, rows_body(5, 2))
     stream.commit()
-    with pytest.raises(UnsupportedEvent, match="table id 5, which no TABLE_MAP event named"):
+    with pytest.raises(UnsupportedEvent, match="table id 5, without a TABLE_MAP event"):
         stream.read()
 
 
 def test_a_table_id_may_name_another_table_later() -> None:
-    """Of two maps with one id the last one counts, also where both were seen before."""
+    """The last map of an id counts, also where both were seen before."""
     stream = Stream()
     for number in range(1, 7):
         stream.begin(number)
@@ -352,8 +352,8 @@ def test_a_table_id_may_name_another_table_later() -> None:
     assert stream.read()[0] == [1, -2, 3, -4, 5, -6]
 
 
-def test_many_table_ids_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids without end, those with one place in the hash table among them, and those that were forgotten."""
+def test_many_table_ids_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Very many ids, also with collisions in the hash table, and after they were forgotten."""
     monkeypatch.setattr("lakeingest.mysql.wire.maps._IDS_MAX", 100)
     stream = Stream()
     ids = [*range(60), *range(1024, 1084), *range(1 << 40, (1 << 40) + 200), *range(60)]
@@ -364,8 +364,8 @@ def test_many_table_ids_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream.read()[0] == [number for number, table_id in enumerate(ids, start=1) if not table_id % 3]
 
 
-def test_a_transaction_may_touch_more_tables_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a transaction itself has named is not forgotten before its end."""
+def test_a_transaction_may_have_more_tables_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own maps are not forgotten before its end."""
     monkeypatch.setattr("lakeingest.mysql.wire.maps._IDS_MAX", 100)
     stream = Stream()
     for number in (1, 2):
@@ -378,19 +378,19 @@ def test_a_transaction_may_touch_more_tables_than_are_remembered(monkeypatch: py
     assert stream.read()[0] == [*range(1000), *range(1000)]
 
 
-def test_a_file_without_checksums_is_not_taken_at_its_word() -> None:
-    """One bit says whether events have checksums: were it altered, they would be read as rows."""
+def test_checksums_in_a_file_that_claims_to_have_none_are_damage() -> None:
+    """A single altered bit says so; the checksums would then be read as rows."""
     stream = Stream()
     stream.raw[1] = event(Type.FORMAT_DESCRIPTION, format_body(algorithm=0), 0, 0x20)
     stream.begin()
     stream.insert(1)
     stream.commit()
-    with pytest.raises(UnsupportedEvent, match=r"damaged .* have no checksums, and they have"):
+    with pytest.raises(UnsupportedEvent, match=r"damaged .* events have checksums although"):
         stream.read()
 
 
 def test_packets_out_of_order_are_fatal() -> None:
-    """A packet that is left out, or comes twice, is seen by its number."""
+    """The numbers of packets show one that is missing or comes twice."""
     stream = Stream()
     for number in range(1, 100):
         stream.begin(number)
@@ -412,16 +412,16 @@ def read_packets(stream: Stream, data: bytes) -> SegmentDecoder:
     return decoder
 
 
-def test_what_is_no_event_in_a_packet_is_fatal() -> None:
-    """A payload without its zero byte, an empty one, and one that is shorter than a header."""
+def test_a_packet_without_an_event_is_fatal() -> None:
+    """A payload without its zero byte, an empty payload, and one that is shorter than a header."""
     stream = Stream()
     for payload in (b"\1" + stream.raw[0], b"", b"\0" + stream.raw[0][:18]):
         with pytest.raises(UnsupportedEvent, match="damaged"):
             read_packets(stream, packets([payload]))
 
 
-def test_an_error_packet_is_kept_for_its_reader() -> None:
-    """What the server says when it gives up is for the driver to read."""
+def test_an_error_packet_is_kept_for_the_caller() -> None:
+    """The driver raises the server's error."""
     stream = Stream()
     stream.begin()
     stream.pos += 100
@@ -430,16 +430,16 @@ def test_an_error_packet_is_kept_for_its_reader() -> None:
     assert not decoder.is_done
 
 
-def test_the_end_of_the_binlog_before_the_stop_is_worth_a_retry() -> None:
-    """Between flush and sync the end of a group is written, but not sent yet."""
+def test_an_end_of_the_binlog_before_the_stop_is_a_reason_to_retry() -> None:
+    """Between flush and sync, the end of a commit group is written but not sent yet."""
     stream = Stream()
     stream.pos += 100
     with pytest.raises(SourceAway, match="run the same command again"):
         read_packets(stream, packets([*(b"\0" + one for one in stream.raw), EOF]))
 
 
-def test_a_row_image_with_a_part_of_the_columns_is_refused() -> None:
-    """MINIMAL images are not guessed at."""
+def test_a_row_image_that_lacks_columns_is_refused() -> None:
+    """MINIMAL images are not completed by guesses."""
     stream = Stream()
     stream.begin()
     stream.add(Type.TABLE_MAP, table_map_body(5, "shop", "orders"))
@@ -450,8 +450,8 @@ def test_a_row_image_with_a_part_of_the_columns_is_refused() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 7))
-def test_a_row_event_that_ends_within_a_row_is_damaged(cut: int) -> None:
-    """Its checksum may be right: it is a fault of the server, or of ours."""
+def test_a_row_event_that_ends_within_a_row_is_damage(cut: int) -> None:
+    """Even if its checksum is right."""
     stream = Stream()
     stream.begin()
     at = stream.add(Type.TABLE_MAP, table_map_body(5, "shop", "orders"))
@@ -461,8 +461,8 @@ def test_a_row_event_that_ends_within_a_row_is_damaged(cut: int) -> None:
         stream.read()
 
 
-def test_damage_names_the_table_and_the_place() -> None:
-    """Bytes that are no text stop the reader with the event that holds them."""
+def test_the_message_of_damage_has_the_table_and_the_place() -> None:
+    """Invalid text stops the reader at the event that has it."""
     dump = recorded_dump()
     damaged = dump.data.replace("grüße".encode(), "gr\udcffüße".encode(errors="surrogateescape")[:7])
     assert damaged != dump.data

@@ -71,6 +71,6 @@ from lakeingest.mysql.wire.statements import Statement, classify
         ("", Statement.UNKNOWN),
     ],
 )
-def test_a_statement_is_known_by_its_beginning(text: str, meaning: Statement) -> None:
-    """Case, blanks and comments do not matter; what is in no line of the table is unknown."""
+def test_the_beginning_of_a_statement_decides_its_kind(text: str, meaning: Statement) -> None:
+    """Case, blanks and comments do not matter; a beginning that is not in the table is unknown."""
     assert classify(text) is meaning

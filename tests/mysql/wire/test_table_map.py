@@ -45,8 +45,8 @@ INT, YEAR, TINY, VARCHAR, BLOB, JSON, VECTOR = (
 )
 
 
-def test_long_names_are_read_right() -> None:
-    """Names and enum members of more than 127, 250 and 65535 bytes come whole."""
+def test_long_names_are_read_completely() -> None:
+    """Names and enum members of more than 127, 250 and 65535 bytes."""
     names = ["ü" * 64, "b"]
     members = ["x" * 200, "y" * 300, "z" * 70_000]
     enums = packed(len(members)) + strings(members)
@@ -55,14 +55,14 @@ def test_long_names_are_read_right() -> None:
     assert [column.members for column in found.columns] == [(), tuple(members)]
 
 
-def test_a_year_has_a_sign_among_the_numbers() -> None:
-    """The server counts it as a number: the signs of those after it are not its own."""
+def test_a_year_has_a_bit_among_the_signs_of_numbers() -> None:
+    """The server counts it as a number, so the next numbers have the next bits."""
     found = read_table_map(table_map([YEAR, TINY, VARCHAR, TINY, INT], f1=bytes([0b11010000]), f2=b"\x2d"))
     assert [column.unsigned for column in found.columns] == [True, True, False, False, True]
 
 
 def test_a_vector_has_a_charset_among_the_texts() -> None:
-    """The server counts it as text, unlike JSON: the charsets of those after it are not its own."""
+    """The server counts it as text, unlike JSON, so the next texts have the next charsets."""
     each = b"\x08\x3f\x3f\x0d"  # latin1, binary, binary, sjis
     found = read_table_map(table_map([VARCHAR, VECTOR, JSON, BLOB, VARCHAR], f3=each))
     assert [column.charset for column in found.columns] == ["latin1", "binary", "utf8mb4", "binary", "sjis"]
@@ -70,15 +70,15 @@ def test_a_vector_has_a_charset_among_the_texts() -> None:
     assert other.columns == found.columns
 
 
-def test_members_have_charsets_of_their_own() -> None:
-    """Those of ENUM and SET stand apart, and their names are in them."""
+def test_enums_and_sets_have_a_separate_list_of_charsets() -> None:
+    """Their members are in these charsets."""
     fields = {"f5": packed(1) + b"\2\x95\x5c", "f6": packed(2) + b"\1\xe9\1b", "f11": b"\x0d\x08"}
     found = read_table_map(table_map([(254, b"\xf8\1"), (254, b"\xf7\1")], **fields))
     assert [column.members for column in found.columns] == [("表",), ("é", "b")]
 
 
 def test_without_full_metadata_names_are_empty() -> None:
-    """And nothing is said of signs, charsets and members."""
+    """And signs, charsets and members are unknown."""
     found = read_table_map(table_map([INT, VARCHAR], []))
     assert (found.names, found.columns) == ((), (Sent(FieldType.LONG), Sent(FieldType.VARCHAR, size=1)))
 
@@ -101,8 +101,8 @@ def test_without_full_metadata_names_are_empty() -> None:
         ((10, b""), Sent(FieldType.DATE)),
     ],
 )
-def test_a_type_says_how_its_values_come(column: tuple[int, bytes], sent: Sent) -> None:
-    """By its number and its metadata."""
+def test_the_encoding_follows_from_the_type_and_its_metadata(column: tuple[int, bytes], sent: Sent) -> None:
+    """For every type."""
     assert read_table_map(table_map([column], [])).columns == (sent,)
 
 
@@ -133,8 +133,8 @@ def test_a_type_says_how_its_values_come(column: tuple[int, bytes], sent: Sent) 
         (15, b"\1"),
     ],
 )
-def test_a_type_that_no_table_has_is_damaged(column: tuple[int, bytes]) -> None:
-    """Sizes that the server never writes, types of long ago, and metadata that end too early."""
+def test_an_impossible_type_is_damage(column: tuple[int, bytes]) -> None:
+    """Impossible sizes, obsolete types, and metadata that end too early."""
     with pytest.raises(Damaged):
         read_table_map(table_map([column], []))
 
@@ -152,26 +152,26 @@ def test_a_type_that_no_table_has_is_damaged(column: tuple[int, bytes]) -> None:
         ([(254, b"\xf7\1")], {"f10": b"\x2d", "f6": b"\1\1\xff"}),
     ],
 )
-def test_metadata_that_say_too_little_are_damaged(columns: list[tuple[int, bytes]], fields: dict[str, bytes]) -> None:
-    """Signs, charsets and members that are not there are not guessed."""
+def test_incomplete_metadata_are_damage(columns: list[tuple[int, bytes]], fields: dict[str, bytes]) -> None:
+    """Missing signs, charsets and members are not guessed."""
     with pytest.raises(Damaged):
         read_table_map(table_map(columns, **fields))
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b", "c"]])
-def test_names_are_as_many_as_columns(names: list[str]) -> None:
-    """Neither fewer nor more."""
-    with pytest.raises(Damaged, match="names of 2 columns"):
+def test_another_number_of_names_than_columns_is_damage(names: list[str]) -> None:
+    """Fewer or more."""
+    with pytest.raises(Damaged, match="names for 2 columns"):
         read_table_map(table_map([YEAR, YEAR], names, f1=b"\0"))
 
 
-def test_a_name_that_is_no_text_is_damaged() -> None:
+def test_a_column_name_that_is_not_utf8_is_damage() -> None:
     """Names of columns are UTF-8."""
-    with pytest.raises(Damaged, match="that is not text"):
+    with pytest.raises(Damaged, match="that is not UTF-8"):
         read_table_map(table_map([(10, b"")], [], f4=b"\1\xff"))
 
 
-def test_an_unknown_collation_is_named() -> None:
-    """It is no damage: a server may have more of them than we know."""
+def test_an_unknown_collation_is_refused_by_its_number() -> None:
+    """It is not damage: newer servers may have more collations."""
     with pytest.raises(UnknownCharset, match="collation 2047"):
         read_table_map(table_map([VARCHAR], f2=b"\xfc\xff\x07"))

@@ -67,8 +67,8 @@ def binary_time(micros: int) -> bytes:
     return raw + part.to_bytes(4, "little") if part else raw
 
 
-def test_every_day_of_400_years_is_itself() -> None:
-    """In row images and in result sets, and at the ends of the calendar."""
+def test_every_day_of_400_years_is_read_exactly() -> None:
+    """In row images and result sets, also at the limits of the calendar."""
     days = [*DAYS, *EDGES]
     parts = [(day.year, day.month, day.day) for day in days]
     expected = pa.array(days)
@@ -86,8 +86,8 @@ NO_DAYS = [
 
 
 @pytest.mark.parametrize("part", NO_DAYS)
-def test_a_day_that_there_is_not_is_refused(part: tuple[int, int, int]) -> None:
-    """By its row and as it stands in MySQL; 2000-02-29 is one."""
+def test_an_impossible_date_is_refused(part: tuple[int, int, int]) -> None:
+    """With its row and MySQL's text; 2000-02-29 is valid."""
     shown = "{:04}-{:02}-{:02}".format(*part)
     good = (2000, 2, 29)
     readers: list[tuple[Callable[[Values], pa.Array], list[bytes]]] = [
@@ -104,8 +104,8 @@ def test_a_day_that_there_is_not_is_refused(part: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("digits", range(7))
-def test_a_second_has_its_fraction(digits: int) -> None:
-    """Of any number of digits, in row images of DATETIME and TIMESTAMP, and in result sets."""
+def test_fractions_of_a_second_are_read_exactly(digits: int) -> None:
+    """With any number of digits, in row images of DATETIME and TIMESTAMP, and in result sets."""
     chance = random.Random(digits)
     step = 10 ** (6 - digits)
     parts = [(chance.randrange(86_400), chance.randrange(10**digits) * step) for _ in range(300)]
@@ -123,8 +123,8 @@ def test_a_second_has_its_fraction(digits: int) -> None:
     ] == expected
 
 
-def test_a_timestamp_reaches_from_1970_to_2106() -> None:
-    """Its number has no sign; 0 is the zero date."""
+def test_a_timestamp_is_read_from_1970_to_2106() -> None:
+    """Its number is unsigned; 0 is the zero date."""
     raw = [(1).to_bytes(4), b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff"]
     found = temporals.timestamps(Values.of(raw), 0, STAMP)
     assert found.cast(pa.int64()).to_pylist() == [1_000_000, (2**31 - 1) * 1_000_000, (2**32 - 1) * 1_000_000]
@@ -133,8 +133,8 @@ def test_a_timestamp_reaches_from_1970_to_2106() -> None:
 
 
 @pytest.mark.parametrize("digits", range(7))
-def test_a_time_is_mysqls_text(digits: int) -> None:
-    """Of any size, with a sign, with as many digits as its column has."""
+def test_a_time_is_read_as_the_text_of_mysql(digits: int) -> None:
+    """Of any length, with a sign, and with the digits of its column."""
     chance = random.Random(digits)
     step = 10 ** (6 - digits)
     most = (838 * 3600 + 59 * 60 + 59) * 1_000_000
@@ -157,8 +157,8 @@ def test_a_time_is_mysqls_text(digits: int) -> None:
     )
 
 
-def test_null_is_no_time() -> None:
-    """Whatever stands where it would be."""
+def test_the_bytes_at_a_null_are_not_read() -> None:
+    """NULL stays NULL, whatever the bytes are."""
     readers: list[tuple[Callable[[Values], pa.Array], bytes]] = [
         (lambda values: temporals.dates(values, DATE), date(2024, 1, 1)),
         (lambda values: temporals.binary_days(values, DATE), binary(2024, 1, 1)),
@@ -194,7 +194,7 @@ def test_null_is_no_time() -> None:
         ),
     ],
 )
-def test_fields_that_are_no_time_are_an_error(read: Callable[[Values], pa.Array], raw: bytes) -> None:
-    """Hours of 24, seconds of 63, microseconds of a million and more, and lengths that no value has."""
+def test_impossible_times_are_an_error(read: Callable[[Values], pa.Array], raw: bytes) -> None:
+    """Hours above 23, minutes and seconds above 59, a million microseconds or more, and impossible lengths."""
     with pytest.raises((NotADay, Damaged)):
         read(Values.of([raw]))

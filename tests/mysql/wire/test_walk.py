@@ -51,7 +51,7 @@ def any_row(chance: random.Random, columns: int) -> tuple[list[bytes | None], li
 @pytest.mark.parametrize("first_bit", [0, 2])
 @pytest.mark.parametrize("columns", [1, 5, 6, 7, 8, 9, 14, 15, 100])
 def test_the_values_of_a_row_are_found(columns: int, first_bit: int) -> None:
-    """Each where it stands, NULL as −1; no cut of the row is taken for a whole one."""
+    """Each value at its offset, NULL as −1; a row that is cut anywhere is not accepted."""
     for seed in range(5):
         values, widths = any_row(random.Random(seed), columns)
         raw = row(values, widths, first_bit)
@@ -68,8 +68,8 @@ def test_the_values_of_a_row_are_found(columns: int, first_bit: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 8, 9, 40])
-def test_columns_that_a_row_lacks_are_passed_over(columns: int) -> None:
-    """The bitmap of NULLs has no bit of theirs, and no value stands for them."""
+def test_columns_that_a_row_lacks_are_skipped(columns: int) -> None:
+    """They have no bit in the bitmap of NULLs, and no value."""
     for seed in range(20):
         chance = random.Random(seed)
         values, widths = any_row(chance, columns)
@@ -90,19 +90,19 @@ def test_columns_that_a_row_lacks_are_passed_over(columns: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 250, 251, 65_535, 65_536, (1 << 24) - 1, 1 << 24, (1 << 63) - 1])
-def test_packed_numbers_have_as_many_bytes_as_they_need(number: int) -> None:
-    """From one to nine, with their size."""
+def test_length_encoded_numbers_are_read_with_their_size(number: int) -> None:
+    """From one to nine bytes."""
     raw = length(number, PACKED)
     assert packed(array(raw), 0) == (len(raw), number)
 
 
 @pytest.mark.parametrize("raw", [b"\xfb", b"\xff", b"\xfe" + b"\xff" * 8])
-def test_what_is_no_packed_number_is_negative(raw: bytes) -> None:
-    """The byte of a NULL, an unused one, and a number of 64 bits."""
+def test_an_invalid_length_encoded_number_is_negative(raw: bytes) -> None:
+    """The byte of a NULL, an unused byte, and a number of 64 bits."""
     assert packed(array(raw), 0)[1] < 0
 
 
-def test_the_rows_of_a_result_are_found_until_there_is_no_room() -> None:
+def test_the_rows_of_a_result_are_found_until_the_arrays_are_full() -> None:
     """Then from there on, up to the packet that ends them."""
     widths = np.array([4, PACKED])
     rows = [b"\0" + row([i.to_bytes(4, "little"), bytes(i)], [4, PACKED], 2) for i in range(5)]
@@ -116,8 +116,8 @@ def test_the_rows_of_a_result_are_found_until_there_is_no_room() -> None:
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\0" * 9])
-def test_a_row_with_bytes_after_it_is_malformed(more: bytes) -> None:
-    """A packet holds one row and nothing else."""
+def test_a_packet_with_bytes_after_its_row_is_malformed(more: bytes) -> None:
+    """A packet has exactly a row."""
     data = array(packets([b"\0" + row([b"abcd"], [4], 2) + more]))
     start, size = np.empty((1, 3), np.int32), np.empty((1, 3), np.int32)
     assert walk_result(data, 0, len(data) - SLACK, 1, np.array([4]), start, size, 0)[0] == Status.MALFORMED

@@ -1,4 +1,4 @@
-"""A window of the binlog: the row events and transactions that were followed, until they are read and given out."""
+"""Row events and transactions that were followed in the binlog, buffered until they are decoded to Arrow batches."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -10,27 +10,30 @@ import pyarrow.compute as pc
 from lakeingest.core.position import DomainGtid, FilePosition, Gtid, GtidSet
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.mysql.wire.follow import Row, Transaction
+from lakeingest.mysql.wire.follow import Prefix, Row, Transaction
 from lakeingest.mysql.wire.row_events import Halves, RowReader
 from lakeingest.rows import INSTANT, TRANSACTIONS, Part, change_schema
 
 _ROW_EVENTS = 16_384
 _TRANSACTIONS = 8_192
-_NO_NUMBERS = (1, 0)  # from the one up to the other
-_NONE_IS_GREATER = int(np.iinfo(np.int64).max)
+_NO_NUMBERS = (1, 0)  # an empty range: first number, last number
+_NUMBER_MAX = int(np.iinfo(np.int64).max)
 
 
-class Sources:
-    """What transactions are named after, by number: servers and tags, or domains; up to which each was read before."""
+class GtidPrefixes:
+    """What GTIDs have before their number (server and tag, or domain and server), each with a number of its own.
+
+    `table` (`follow.Prefix`) is for `follow`, which knows no tags: each GTID with a tag is left to `segment`.
+    """
 
     def __init__(self, skip: GtidSet) -> None:
         self._skip = dict(skip.members)
         self._names: list[tuple[str | None, str | None]] = []
         self._prefixes: list[str] = []
-        self.known = np.empty((0, 4), np.int64)  # for `follow`, which knows no tags
+        self.table = np.empty((0, len(Prefix)), np.int64)
 
     def number(self, gtid: Gtid | DomainGtid) -> int:
-        """The number of the GTID's server and tag, or of its domain and server."""
+        """The number of the GTID's prefix; a new prefix gets the next one."""
         prefix = str(gtid).removesuffix(str(gtid.number))
         if prefix not in self._prefixes:
             self._prefixes.append(prefix)
@@ -40,71 +43,72 @@ class Sources:
     def _add(self, gtid: Gtid | DomainGtid) -> None:
         if isinstance(gtid, DomainGtid):
             self._names.append((None, None))
-            self.known = np.vstack([self.known, [gtid.domain, gtid.server, *_NO_NUMBERS]])
+            self.table = np.vstack([self.table, [gtid.domain, gtid.server, *_NO_NUMBERS]])
         else:
             name = (gtid.uuid, gtid.tag)
             self._names.append(name)
             halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
             least, greatest = self._skip.get(name, (_NO_NUMBERS,))[-1]
             if gtid.tag:
-                halves, (least, greatest) = np.zeros(2, np.int64), (_NONE_IS_GREATER, _NONE_IS_GREATER)
-            self.known = np.vstack([self.known, [*halves, least, greatest]])
+                halves, (least, greatest) = np.zeros(2, np.int64), (_NUMBER_MAX, _NUMBER_MAX)
+            self.table = np.vstack([self.table, [*halves, least, greatest]])
 
-    def gtid(self, source: int, number: int) -> str | None:
-        """The text of a GTID, from the number of its source; None for −1."""
-        return None if source < 0 else f"{self._prefixes[source]}{number}"
+    def gtid(self, prefix: int, number: int) -> str | None:
+        """The text of a GTID, from the number of its prefix; None for −1."""
+        return None if prefix < 0 else f"{self._prefixes[prefix]}{number}"
 
     def columns(self, numbers: np.ndarray) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """The UUID and the tag of each number, null for −1 and of MariaDB's; and what GTIDs of it begin with."""
+        """The UUID, the tag and the text of each prefix; null for −1, UUID and tag also for MariaDB's."""
         chosen = pa.array(numbers, mask=numbers < 0)
         uuids, tags = ([name[part] for name in self._names] for part in (0, 1))
-        uuid_, tag, prefix = (pa.array(one, pa.string()).take(chosen) for one in (uuids, tags, self._prefixes))
+        uuid_, tag, prefix = (pa.array(texts, pa.string()).take(chosen) for texts in (uuids, tags, self._prefixes))
         return uuid_, tag, prefix
 
 
-class Window:
+class EventBuffer:
     """Row events (`follow.Row`) and transactions (`follow.Transaction`) of one binlog file, in order."""
 
     def __init__(self, segment: Segment, schemas: Iterable[TableSchema]) -> None:
         self._epoch = segment.epoch
         self._types = {schema.table: change_schema(schema) for schema in schemas}
-        self.sources = Sources(segment.skip)
+        self.prefixes = GtidPrefixes(segment.skip)
         self.reader = RowReader()
         self.rows = np.empty((_ROW_EVENTS, len(Row)), np.int64)
         self.transactions = np.empty((_TRANSACTIONS, len(Transaction)), np.int64)
-        self._halves = 0  # of the open transaction, given out before
+        self._halves = 0  # of the open transaction, returned before
 
     def parts(
         self, data: np.ndarray, rows: int, transactions: int, file: FilePosition, *, is_open: bool
     ) -> Iterator[Part]:
-        """Read so many row events and transactions: the batches of change rows, then that of complete transactions.
+        """Decode the buffered row events and transactions: the batches of change rows, then that of the transactions.
 
-        The last transaction `is_open` or complete; an open one is the first of the next window.
+        `rows` and `transactions` are their counts. With `is_open`, the last transaction is not complete: it stays in
+        the buffer as the first.
         """
         found = self.rows[:rows]
         halves = list(self.reader.read(data, found, file.file))
         first = self._ordinals(found, halves, transactions, is_open=is_open)
-        uuids, tags, prefixes = self.sources.columns(self.transactions[:transactions, Transaction.SOURCE])
+        uuids, tags, prefixes = self.prefixes.columns(self.transactions[:transactions, Transaction.PREFIX])
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
-        for one in halves:
-            yield self._changes(one, found, first, gtids, file.number)
-        complete = transactions - is_open
+        for table_halves in halves:
+            yield self._changes(table_halves, found, first, gtids, file.number)
+        complete = transactions - 1 if is_open else transactions
         if complete:
             yield None, self._log(uuids[:complete], tags[:complete], file.number)
         if is_open:
             self.transactions[0] = self.transactions[transactions - 1]
 
     def last(self, transactions: int) -> tuple[str | None, int]:
-        """The GTID and the commit time, in µs, of the last of so many transactions."""
-        source, number, _, committed_at = self.transactions[transactions - 1].tolist()
-        return self.sources.gtid(source, number), committed_at
+        """The GTID and the commit time, in µs, of the last transaction; `transactions` is their count."""
+        prefix, number, _, committed_at = self.transactions[transactions - 1].tolist()
+        return self.prefixes.gtid(prefix, number), committed_at
 
     def _ordinals(self, rows: np.ndarray, halves: list[Halves], transactions: int, *, is_open: bool) -> np.ndarray:
         """The ordinal of the first half of each row event within its transaction."""
         counts = np.zeros(len(rows), np.int64)
-        for one in halves:
-            counts += np.bincount(one.event, minlength=len(rows))
+        for table_halves in halves:
+            counts += np.bincount(table_halves.event, minlength=len(rows))
         before = np.cumsum(counts) - counts
         transaction = rows[:, Row.TRANSACTION]
         begins = before[np.searchsorted(transaction, transaction)]

@@ -1,7 +1,7 @@
-"""The events of one segment, as bytes, to change rows and transactions. Pure: it reads no socket.
+"""The events of a segment, as bytes, to change rows and transactions. Pure: it reads no socket.
 
-A transaction's row events wait until its end was seen, because the end is the place of all its rows; they
-wait as bytes, in memory up to a limit and then in a temporary file, so that a transaction of any size fits.
+A transaction's row events are buffered until its end, because the end is the place of all its rows. They are bytes, in
+memory up to a limit and then in a temporary file, so that a transaction of any size fits.
 """
 
 import tempfile
@@ -27,11 +27,11 @@ _LENGTH_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """The transaction that is being read; `passed_at` is where one of `skip` ends, in the same file."""
+    """The transaction that is being read; `skipped_to` is where a skipped transaction ends, in the same file."""
 
     begins: FilePosition
     beginning: events.Beginning
-    passed_at: int = 0
+    skipped_to: int = 0
 
 
 def decode(
@@ -44,12 +44,12 @@ def decode(
 ) -> Generator[Part, None, History]:
     """The parts of a segment, from the events that a server sends for a dump from `begin` on.
 
-    `begin` is the segment's start, or stands before it in the same file: what ends up to the start is
-    passed over. With `gtids`, a transaction without a GTID is refused. BinlogGone when the events end
-    before the stop. What is returned at the end was seen of the binlog at the stop.
+    `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
+    With `gtids`, a transaction without a GTID is refused. BinlogGone when the events end before the stop. Returns the
+    evidence of the binlog's history at the stop.
     """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
-        decoder = SegmentDecoder(segment, begin, schemas, spool, gtids=gtids)
+        decoder = ReferenceDecoder(segment, begin, schemas, spool, gtids=gtids)
         for raw in raw_events:
             yield from decoder.take(raw)
             if decoder.is_done:
@@ -58,8 +58,8 @@ def decode(
         raise BinlogGone(f"the source's binlog ends at {decoder.at}, before {segment.stop}; copy the tables again")
 
 
-class SegmentDecoder:
-    """Takes the events of a dump one by one, and gives out batches. See `decode`."""
+class ReferenceDecoder:
+    """Decodes the events of a dump, event by event, to batches. See `decode`."""
 
     def __init__(
         self,
@@ -74,25 +74,25 @@ class SegmentDecoder:
         self._file, self._number, self._pos = begin.file, begin.number, begin.pos
         self._start = (segment.start.number, segment.start.pos)
         self._stop = (segment.stop.number, segment.stop.pos)
-        self._checksums = True  # what we ask of the server; then each file says what it has
+        self._checksums = True  # as requested from the server; then as each file says
         self._state = State.OUTSIDE
         self._transaction: _Transaction | None = None
         self._began: int | None = None
         self._last: Committed | None = None
         self._last_event: LastEvent | None = None
-        self._watched: dict[int, bool] = {}  # by table id
+        self._is_copied: dict[int, bool] = {}  # by table id
         self._spool, self._has_rows = spool, False
         self._rows = RowDecoder(schemas)
         self._batches = ChangeBatches(schemas)
 
     @property
     def history(self) -> History:
-        """What was seen of the binlog at the stop, when it is done."""
+        """The evidence of the binlog's history at the stop; complete when the decoder `is_done`."""
         return History(self._began, self._last_event, self._last)
 
     @property
     def at(self) -> FilePosition:
-        """The end of the last event that was taken."""
+        """The end of the last event."""
         return FilePosition(self._file, self._pos)
 
     @property
@@ -107,7 +107,7 @@ class SegmentDecoder:
         return at == self._stop
 
     def take(self, raw: bytes) -> Iterator[Part]:
-        """Take the next event; the batches that it fills."""
+        """Decode the next event; yields the batches that it fills."""
         begins = self.at
         try:
             event = Event.parse(raw, checksums=self._checksums)
@@ -130,11 +130,11 @@ class SegmentDecoder:
             raise damaged(damage, begins) from damage
 
     def rest(self) -> Iterator[Part]:
-        """The batches that are not full."""
+        """The batches of all remaining rows."""
         yield from self._batches.rest()
 
     def _announced(self, event: Event) -> None:
-        """Take an event that the server made up for us: it stands in no file and moves no position."""
+        """Handle an event that the server made up: it is in no file and moves no position."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
@@ -145,19 +145,19 @@ class SegmentDecoder:
         number = file_number(file)
         if number != self._number + 1 or self._state is not State.OUTSIDE:
             raise BinlogGone(
-                f"after {self.at} the source goes on with {file}: its binlog has a gap; copy the tables again"
+                f"after {self.at} the source continues with {file}: its binlog has a gap; copy the tables again"
             )
         self._file, self._number, self._pos, self._began = file, number, pos, None
 
     def _advance(self, event: Event) -> None:
         end = self._pos + event.size
-        if end & 0xFFFFFFFF != event.end:  # it has four bytes, and a file may be longer
+        if end & 0xFFFFFFFF != event.end:  # four bytes only: a file may be longer
             raise Damaged(f"an event that should end at {end} says {event.end}")
         self._pos = end
 
     def _act(self, event: Event, begins: FilePosition) -> Iterator[Part]:
         if self._state is State.PASSING:
-            self._pass()
+            self._skip()
             return
         match None if event.type in events.REFUSED else events.ACTIONS.get(event.type):
             case None:
@@ -169,11 +169,11 @@ class SegmentDecoder:
             case Action.GTID:
                 self._begin(event, begins)
             case Action.TABLE:
-                watched = events.read_table_name(event) in self._schemas
-                self._watched[events.read_table_id(event)] = watched
-                self._keep(event, begins)
+                is_copied = events.read_table_name(event) in self._schemas
+                self._is_copied[events.read_table_id(event)] = is_copied
+                self._buffer(event, begins)
             case Action.ROWS:
-                self._keep(event, begins)
+                self._buffer(event, begins)
             case Action.QUERY:
                 sign = sign_of(event, self._schemas, begins, has_rows=self._has_rows)
                 yield from self._may_end(sign, event, begins)
@@ -196,43 +196,43 @@ class SegmentDecoder:
             self._transaction = _Transaction(begins, beginning, begins.pos + beginning.length)
             self._state = State.PASSING
 
-    def _pass(self) -> None:
-        ends = self._transaction.passed_at if self._transaction else 0
+    def _skip(self) -> None:
+        ends = self._transaction.skipped_to if self._transaction else 0
         if self._pos > ends:
-            raise Damaged(f"a transaction that should end at {ends} goes on to {self._pos}")
+            raise Damaged(f"a transaction that should end at {ends} continues to {self._pos}")
         if self._pos == ends:
             self._state, self._transaction = State.OUTSIDE, None
 
-    def _keep(self, event: Event, begins: FilePosition) -> None:
-        """Put an event of a watched table aside until the end of its transaction."""
+    def _buffer(self, event: Event, begins: FilePosition) -> None:
+        """Buffer an event of a copied table until the end of its transaction."""
         self._move(Sign.ROWS, event, begins)
         table_id = events.read_table_id(event)
-        if table_id not in self._watched:
-            raise Damaged(f"a row event of table id {table_id}, which no TABLE_MAP event named")
-        if self._watched[table_id]:
+        if table_id not in self._is_copied:
+            raise Damaged(f"a row event of table id {table_id}, without a TABLE_MAP event")
+        if self._is_copied[table_id]:
             self._spool.write(len(event.data).to_bytes(_LENGTH_BYTES, "little") + event.data)
             self._has_rows = True
 
     def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
-        """Follow a sign; where it ends the transaction, give out its rows and log it."""
+        """Move by a sign; where it ends the transaction, yield its rows and log it."""
         self._move(sign, event, begins)
         if self._state is not State.OUTSIDE or self._transaction is None:
             return
-        said = self._transaction.beginning
-        origin = Origin(said.gtid, self._segment.epoch, self._number, self._pos, said.committed_at)
+        beginning = self._transaction.beginning
+        origin = Origin(beginning.gtid, self._segment.epoch, self._number, self._pos, beginning.committed_at)
         if self._has_rows:
             yield from self._decode(origin, f"in the transaction at {self._transaction.begins}")
         yield from self._batches.end(origin)
-        begins, gtid = self._transaction.begins, None if said.gtid is None else str(said.gtid)
-        self._last = Committed(begins.file, begins.pos, gtid, said.committed_at)
+        begins, gtid = self._transaction.begins, None if beginning.gtid is None else str(beginning.gtid)
+        self._last = Committed(begins.file, begins.pos, gtid, beginning.committed_at)
         self._transaction = None
-        self._watched.clear()
+        self._is_copied.clear()
 
     def _decode(self, origin: Origin, where: str) -> Iterator[Part]:
         ordinal = 0
         self._spool.seek(0)
         while size := int.from_bytes(self._spool.read(_LENGTH_BYTES), "little"):
-            event = Event.kept(self._spool.read(size))
+            event = Event.from_data(self._spool.read(size))
             if event.type == Type.TABLE_MAP:
                 with concerning(events.read_table_name(event)):
                     self._rows.add_table(event, where)
@@ -242,7 +242,7 @@ class SegmentDecoder:
                 for kind, values in halves:
                     yield from self._batches.add(table, origin, ordinal, kind, values)
                     ordinal += 1
-            yield from self._batches.weigh(table, size)
+            yield from self._batches.count_bytes(table, size)
         self._rows.forget()
         self._spool.seek(0)
         self._spool.truncate()

@@ -1,0 +1,123 @@
+"""The commands that make a signal: read rows again, pause, resume, cancel, maintain."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from lakeingest import console
+from lakeingest.cli_options import (
+    PIPELINE,
+    AsJson,
+    ConfigFile,
+    Names,
+    Overrides,
+    loaded_config,
+    not_built,
+    print_result,
+)
+from lakeingest.errors import UsageError
+
+if TYPE_CHECKING:
+    from lakeingest.config import Config
+
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Only make the signal; do not wait until it is carried out.")]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table")]
+signals = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@signals.command()
+def resnapshot(
+    table: Table,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="SQL", help="Read the rows that this condition holds for; finds no deletes."),
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option("--keys", metavar="FILE", help="Read the keys of a file: one a line, in JSON.")
+    ] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="K", help="Read from this key on, in JSON.")] = None,
+    stop: Annotated[str | None, typer.Option("--to", metavar="K", help="Read up to this key, without it.")] = None,
+    gap: Annotated[bool, typer.Option("--gap", callback=not_built, hidden=True)] = False,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Read rows of a table again, all or some, beside a run or without one; readers never see a hole."""
+    from lakeingest.commands import resnapshot as stage
+
+    loaded = loaded_config(config, overrides)
+    given: dict[str, Any] = {"where": where}
+    given |= {name: stage.key_of(one) for name, one in (("start", start), ("stop", stop)) if one is not None}
+    if keys is not None:
+        try:
+            given["keys"] = stage.keys_of(keys.read_text().splitlines())
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{keys} cannot be read: {error}") from error
+    _ask(loaded, "resnapshot", [table], no_wait=no_wait, as_json=as_json, scope=stage.scope_of(loaded, table, **given))
+
+
+@signals.command()
+def pause(
+    tables: Names = None,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Keep tables where they are until `resume`: nothing is read, merged or published; the others go on."""
+    _ask(loaded_config(config, overrides), "pause", tables, no_wait=no_wait, as_json=as_json)
+
+
+@signals.command()
+def resume(
+    tables: Names = None,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Let paused tables go on, with the run that is at work or the next one."""
+    _ask(loaded_config(config, overrides), "resume", tables, no_wait=no_wait, as_json=as_json)
+
+
+@signals.command()
+def cancel(
+    tables: Names = None,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Cancel the re-snapshots of tables that have not ended; what was merged already stays."""
+    _ask(loaded_config(config, overrides), "cancel", tables, no_wait=no_wait, as_json=as_json)
+
+
+@signals.command()
+def maintain(
+    tables: Names = None,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Put small files together, remove old snapshots and what killed tasks left; the rows stay the same."""
+    _ask(loaded_config(config, overrides), "maintain", tables, no_wait=no_wait, as_json=as_json)
+
+
+def _ask(
+    config: "Config", action: str, tables: list[str] | None, *, no_wait: bool, as_json: bool, scope: Any = None
+) -> None:
+    """Make the signal, say on stderr how far it comes, and print what it came to."""
+    from lakeingest.commands.signal import ask
+
+    def tell(document: object) -> None:
+        sys.stderr.write(f"{document}\n")
+
+    with console.observer(Console(stderr=True)) as draw:
+        results = ask(config, action, tables or (), scope=scope, wait=not no_wait, tell=tell, observe=draw)
+    print_result(results, as_json, console.signal_lines(results))
+    results.raise_failure()

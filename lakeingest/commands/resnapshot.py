@@ -1,0 +1,88 @@
+"""What a re-snapshot is to read again, as people write it: keys in JSON, a condition in SQL."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pymysql
+
+from lakeingest.commands.signal import chosen_tables
+from lakeingest.config import Config
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.signals import WHOLE, Scope
+from lakeingest.errors import UsageError
+from lakeingest.mysql.connection import connect, query, table_name
+from lakeingest.mysql.key_values import bound_of, parse_key
+from lakeingest.mysql.schema_reader import read_schema
+
+
+def scope_of(
+    config: Config,
+    table: str,
+    *,
+    where: str | None = None,
+    keys: Sequence[Any] | None = None,
+    start: Any = None,
+    stop: Any = None,
+) -> Scope:
+    """The whole table; or the rows that `where` holds for, the listed keys, or the keys in [start, stop).
+
+    A key is a value of the table's key column, or a list of values in the order of its key columns. UsageError where
+    more than one is given, and where the server or the key's columns refuse what is given.
+    """
+    ranged = start is not None or stop is not None
+    if sum((where is not None, keys is not None, ranged)) > 1:
+        raise UsageError("one of a condition, keys and a range, not several")
+    if where is None and keys is None and not ranged:
+        return WHOLE
+    [chosen] = chosen_tables(config, [table])
+    with connect(config.source) as connection:
+        schema = read_schema(connection, chosen, config.tables.of(chosen).choices)
+        if where is not None:
+            _assert_accepted(connection, schema, where)
+            return Scope(where=where)
+    if keys is not None:
+        if not keys:
+            raise UsageError("no keys are listed")
+        return Scope(keys=tuple(_bound(schema, key) for key in keys))
+    lower, upper = (None if one is None else _bound(schema, one) for one in (start, stop))
+    try:
+        return Scope(range=KeyRange(lower, upper))
+    except ValueError as error:
+        raise UsageError(f"no range of keys: {error}") from error
+
+
+def keys_of(lines: Sequence[str]) -> list[Any]:
+    """The keys of a file, one in each line that is not empty."""
+    return [key_of(line) for line in lines if line.strip()]
+
+
+def key_of(text: str) -> Any:
+    """A key as it is written on the command line: JSON, or a bare word."""
+    try:
+        return json.loads(text, parse_float=str)
+    except ValueError:
+        return text.strip()
+
+
+def _bound(schema: TableSchema, key: Any) -> Key:
+    values = key if isinstance(key, list | tuple) else [key]
+    return bound_of(schema, parse_key(schema, json.dumps(list(values), default=_text)))
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _assert_accepted(connection: pymysql.Connection, schema: TableSchema, where: str) -> None:
+    """UsageError unless the server can ask for the rows of the table that the condition holds for."""
+    if not where.strip():
+        raise UsageError("the condition is empty")
+    try:
+        query(connection, f"SELECT 1 FROM {table_name(schema.table)} WHERE ({where}) LIMIT 0")
+    except (pymysql.err.ProgrammingError, pymysql.err.OperationalError, pymysql.err.NotSupportedError) as error:
+        code, *text = error.args
+        if isinstance(error, pymysql.err.OperationalError) and code in range(2000, 3000):  # the connection's own
+            raise
+        raise UsageError(f"{schema.table}: the server refuses the condition: {' '.join(map(str, text))}") from error

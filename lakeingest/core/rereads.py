@@ -1,0 +1,79 @@
+"""Rows that are read again: patches, which wait for the next merge, and how far a re-snapshot has come.
+
+A range of an ordered table is replaced (`Splits.replace_range`). All other rows enter the next merge as a patch: listed
+keys, those of a predicate, a range in a format that cannot replace one, keys whose order only the server knows.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.position import Low, Place, low_from_json, low_to_json
+from lakeingest.core.splits import key_from_json, range_from_json
+from lakeingest.errors import StateUnreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Rows of one read view, and keys that it has no row of; files under `name` hold them until they are merged.
+
+    The rows are `+I` of what the view has, and `-D` of each wanted key that it has no row of. Wanted are the listed
+    keys; of a range or a predicate those that the view has and those that the target has. Of a predicate the target's
+    keys are read first, and the view is asked for `(predicate) OR key IN (those keys)`: a row that has changed so that
+    it no longer matches must not be taken for deleted.
+
+    Every wanted key is in `within`; it is unbounded where nobody here can tell. All changes after `low` of the keys
+    in it are applied again, whatever mark their split has: to the last change of a key that makes no difference.
+    """
+
+    name: str
+    within: KeyRange
+    low: Low
+    high: Place
+
+    def __post_init__(self) -> None:
+        if not self.within.ordered:
+            raise ValueError(f"only the server knows which keys are in {self.within}: a patch is within all keys there")
+        if isinstance(self.low, Place) and self.high < self.low:
+            raise ValueError(f"a window ends before it begins: {self}")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        bounds = {"lower": self.within.lower, "upper": self.within.upper}
+        return {"name": self.name, **bounds, "low": low_to_json(self.low), "high": str(self.high)}
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
+        try:
+            within, low = range_from_json(doc), low_from_json(doc["low"])
+            return cls(str(doc["name"]), within, low, Place.parse(doc["high"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateUnreadable(f"not a patch: {doc!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """A re-snapshot on staging: the signals that it answers, and the key before which all is read again.
+
+    `up_to` is None where nothing is read yet, or where its rows come all at once.
+    """
+
+    signals: tuple[int, ...]
+    up_to: Key | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        return {"signals": list(self.signals), "up_to": self.up_to}
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        up_to = None if doc["up_to"] is None else key_from_json(doc["up_to"])
+        return cls(tuple(int(number) for number in doc["signals"]), up_to)
+
+
+def united(answered: Collection[int], more: Collection[int], settled: Collection[int]) -> tuple[int, ...]:
+    """The signals that are answered now, ascending, without those whose documents say already that they are done."""
+    return tuple(sorted({*answered, *more} - set(settled)))

@@ -1,0 +1,336 @@
+"""Signals: what people ask of a running pipeline, and what the owner of the lease does next about it.
+
+Each has a number, the next integer, which orders it. It is durable, and may be carried out again without harm: after a
+crash all is decided anew, from the signals and from the progress of the tables.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Self
+
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.progress import Progress
+from lakeingest.core.rereads import Reread
+from lakeingest.core.schema import TableId
+from lakeingest.core.splits import key_from_json, range_from_json
+from lakeingest.errors import StateUnreadable
+
+FORMAT = 1  # of the JSON form; a reader refuses a newer one
+
+
+class Action(enum.StrEnum):
+    """What is asked for."""
+
+    RESNAPSHOT = "resnapshot"
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    MAINTAIN = "maintain"
+
+
+class State(enum.StrEnum):
+    """How far a signal has come. A re-snapshot is DONE when readers see its rows, not when they are on staging."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Event(enum.StrEnum):
+    """What has just happened to a signal."""
+
+    BEGIN = "begin"
+    FINISH = "finish"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+# Each event may happen again, since a crash can come before it is known that it has happened.
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (State.PENDING, Event.BEGIN): State.RUNNING,
+    (State.PENDING, Event.FINISH): State.DONE,  # it has nothing to run, or another signal has answered it
+    (State.PENDING, Event.FAIL): State.FAILED,
+    (State.PENDING, Event.CANCEL): State.CANCELLED,
+    (State.RUNNING, Event.BEGIN): State.RUNNING,
+    (State.RUNNING, Event.FINISH): State.DONE,
+    (State.RUNNING, Event.FAIL): State.FAILED,
+    (State.RUNNING, Event.CANCEL): State.CANCELLED,
+    (State.DONE, Event.FINISH): State.DONE,
+    (State.FAILED, Event.FAIL): State.FAILED,
+    (State.CANCELLED, Event.CANCEL): State.CANCELLED,
+}
+OPEN = frozenset({State.PENDING, State.RUNNING})
+
+
+class IllegalEvent(ValueError):
+    """An event that the signal's state does not allow; nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is to be read again of a table: all keys of a range, listed keys, or the rows that a condition holds for.
+
+    The unbounded range is the whole table. Listed keys are sorted, and none is there twice.
+    """
+
+    range: KeyRange | None = None
+    keys: tuple[Key, ...] | None = None
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(part is not None for part in (self.range, self.keys, self.where)) != 1:
+            raise ValueError(f"a range, keys or a condition: {self}")
+        if self.where is not None and not self.where.strip():
+            raise ValueError("the condition is empty")
+        if self.keys is not None:
+            if not self.keys:
+                raise ValueError("no keys are listed")
+            object.__setattr__(self, "keys", tuple(sorted(set(self.keys), key=_sortable)))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the whole table."""
+        return self.range == KeyRange()
+
+    def covers(self, other: Self) -> bool:
+        """Whether it is known here that reading this reads the other."""
+        if self.whole or self == other:
+            return True
+        if self.keys is not None:
+            return other.keys is not None and set(other.keys) <= set(self.keys)
+        if self.range is None or not self.range.ordered:
+            return False
+        if other.range is not None:
+            return self.range.covers(other.range)
+        return other.keys is not None and all(_is_ordered(key) and key in self.range for key in other.keys)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        if self.range is not None:
+            return {"lower": self.range.lower, "upper": self.range.upper}
+        return {"where": self.where} if self.keys is None else {"keys": [list(key) for key in self.keys]}
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        if "keys" in doc:
+            return cls(keys=tuple(key_from_json(key) for key in doc["keys"]))
+        return cls(where=str(doc["where"])) if "where" in doc else cls(range=range_from_json(doc))
+
+
+WHOLE = Scope(range=KeyRange())
+
+
+def _is_ordered(key: Key) -> bool:
+    return not any(isinstance(part, str) for part in key)
+
+
+def _sortable(key: Key) -> tuple[tuple[str, int | str], ...]:
+    return tuple((type(part).__name__, part) for part in key)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One signal: who asked for what, and when, and how far it has come.
+
+    A re-snapshot has one table and a scope. No table means all tables, also those that come later. A `cancel` has the
+    `number` of the signal that it is for, in `cancels`. `why` it failed stands beside that it failed.
+    """
+
+    number: int
+    action: Action
+    who: str
+    when: datetime
+    tables: tuple[TableId, ...] = ()
+    scope: Scope | None = None
+    cancels: int | None = None
+    state: State = State.PENDING
+    why: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.number < 1:
+            raise ValueError(f"signals are counted from 1: {self.number}")
+        if self.when.tzinfo is None:
+            raise ValueError(f"a time without its zone: {self.when}")
+        if (self.action is Action.RESNAPSHOT) != (self.scope is not None) or (self.scope and len(self.tables) != 1):
+            raise ValueError(f"a re-snapshot has one table and a scope, and nothing else has a scope: {self}")
+        if (self.action is Action.CANCEL) != (self.cancels is not None):
+            raise ValueError(f"a cancel names a signal, and nothing else does: {self}")
+        if (self.state is State.FAILED) != (self.why is not None):
+            raise ValueError(f"a failed signal says why, and no other does: {self}")
+
+    def concerns(self, table: TableId) -> bool:
+        """Whether it is for this table."""
+        return not self.tables or table in self.tables
+
+    def after(self, event: Event, why: str | None = None) -> Self:
+        """The signal after the event; IllegalEvent where its state does not allow that."""
+        following = TRANSITIONS.get((self.state, event))
+        if following is None:
+            raise IllegalEvent(f"signal {self.number}: no {event} when {self.state}")
+        return replace(self, state=following, why=why if following is State.FAILED else None)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        return {
+            "format": FORMAT,
+            "number": self.number,
+            "action": self.action.value,
+            "who": self.who,
+            "when": self.when.isoformat(),
+            "tables": [str(table) for table in self.tables],
+            "scope": None if self.scope is None else self.scope.to_json(),
+            "cancels": self.cancels,
+            "state": self.state.value,
+            "why": self.why,
+        }
+
+    @classmethod
+    def from_json(cls, doc: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
+        try:
+            if doc["format"] != FORMAT:
+                raise StateUnreadable(f"a signal of format {doc['format']}, this version reads {FORMAT}")
+            return cls(
+                number=int(doc["number"]),
+                action=Action(doc["action"]),
+                who=str(doc["who"]),
+                when=datetime.fromisoformat(doc["when"]),
+                tables=tuple(TableId.parse(table) for table in doc["tables"]),
+                scope=None if doc["scope"] is None else Scope.from_json(doc["scope"]),
+                cancels=None if doc["cancels"] is None else int(doc["cancels"]),
+                state=State(doc["state"]),
+                why=None if doc["why"] is None else str(doc["why"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateUnreadable(f"not a signal: {doc!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The re-snapshot that a table runs next: `signals` are all that it answers, the first one is `scope`'s.
+
+    `up_to` is the key before which an earlier run of it has read already; None: from the start. It is to be asked for
+    once, before the first row is read: a signal that comes later is not answered by rows that were read before it.
+    """
+
+    signals: tuple[int, ...]
+    scope: Scope
+    up_to: Key | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agenda:
+    """What the owner of the lease does next.
+
+    First the documents of `cancelled` signals become CANCELLED, then those of `finished` ones DONE, then those of
+    `failed` FAILED, with the reason. `paused` tables do nothing else: no merge, no publish, no read. `next` has the
+    re-snapshot that each other table runs, with the document of its first signal RUNNING before the first row is read.
+    `waiting` has, by table, every signal that reading the whole table from now on would answer: a copy that is started
+    over takes them all. A table whose copy has chunks to read runs none of them before. `superseded` has by number the
+    earlier signal that will answer it. `maintain` is to be run in order.
+    """
+
+    cancelled: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
+    failed: Mapping[int, str] = field(default_factory=dict)
+    paused: frozenset[TableId] = frozenset()
+    next: Mapping[TableId, Request] = field(default_factory=dict)
+    waiting: Mapping[TableId, tuple[int, ...]] = field(default_factory=dict)
+    superseded: Mapping[int, int] = field(default_factory=dict)
+    maintain: tuple[Signal, ...] = ()
+
+
+def agenda(
+    signals: Iterable[Signal],
+    tables: Iterable[TableId],
+    staged: Mapping[TableId, Progress],
+    shown: Mapping[TableId, Progress],
+) -> Agenda:
+    """What to do next about these signals, of the tables that are copied now.
+
+    `staged` is the progress of each table's newest commit, `shown` that which readers see; a table that was never
+    published is not in it.
+    """
+    ordered, known = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
+    cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
+    over = {signal.number: signal.cancels for signal in cancels}
+    read = {number for progress in staged.values() for number in progress.answered}
+    published = {number for progress in shown.values() for number in progress.answered}
+    by_cancel = {
+        signal.number
+        for signal in ordered
+        if signal.state in OPEN and signal.number in over.values() and signal.number not in read | published | set(over)
+    }
+    alive = [signal for signal in ordered if signal.number not in by_cancel]
+    wanted = [signal for signal in alive if signal.action is Action.RESNAPSHOT and signal.state in OPEN]
+    failed = {
+        signal.number: f"{signal.tables[0]} is not copied"
+        for signal in wanted
+        if signal.tables[0] not in known and signal.number not in published
+    }
+    instant = {signal.number for signal in alive if signal.action in _INSTANT and signal.state in OPEN}
+    paused = frozenset(table for table in known if _is_paused(alive, table))
+    following: dict[TableId, Request] = {}
+    waiting: dict[TableId, tuple[int, ...]] = {}
+    superseded: dict[int, int] = {}
+    for table in sorted(known, key=str):
+        unread = [signal for signal in wanted if table in signal.tables and signal.number not in read | published]
+        if not unread:
+            continue
+        waiting[table] = tuple(signal.number for signal in unread)
+        progress = staged.get(table)
+        if progress is None or not progress.splits.complete:
+            continue
+        request = _next(unread, progress.reread)
+        superseded |= dict.fromkeys(request.signals[1:], request.signals[0])
+        if table not in paused:
+            following[table] = request
+    return Agenda(
+        cancelled=tuple(sorted(by_cancel)),
+        finished=tuple(sorted(instant | {signal.number for signal in wanted if signal.number in published})),
+        failed=failed,
+        paused=paused,
+        next=following,
+        waiting=waiting,
+        superseded=superseded,
+        maintain=tuple(signal for signal in alive if signal.action is Action.MAINTAIN and signal.state in OPEN),
+    )
+
+
+_INSTANT = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL})
+
+
+def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
+    """Whether the last one of the table's `pause` and `resume` that was not cancelled is a `pause`."""
+    void = {State.FAILED, State.CANCELLED}
+    turns = [
+        signal.action
+        for signal in signals
+        if signal.action in {Action.PAUSE, Action.RESUME} and signal.state not in void and signal.concerns(table)
+    ]
+    return bool(turns) and turns[-1] is Action.PAUSE
+
+
+def _next(unread: Sequence[Signal], running: Reread | None) -> Request:
+    """The re-snapshot that a table goes on with, else the first that was asked for, and those that it answers too.
+
+    One that has begun answers none that came since, in case rows of its scope were read before that. Where the signal
+    that it was begun for is cancelled, the others begin anew: their scopes are others.
+    """
+    scopes = {signal.number: signal.scope for signal in unread if signal.scope is not None}
+    if running is not None and running.signals[0] in scopes:
+        return Request(
+            tuple(number for number in running.signals if number in scopes),
+            scopes[running.signals[0]],
+            running.up_to,
+        )
+    first = next((signal for signal in unread if signal.state is State.RUNNING), unread[0])
+    pending = [signal.number for signal in unread if signal is not first and signal.state is State.PENDING]
+    scope = scopes[first.number]
+    also = [number for number in pending if first.state is State.PENDING and scope.covers(scopes[number])]
+    return Request((first.number, *also), scope)

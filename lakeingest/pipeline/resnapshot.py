@@ -1,0 +1,332 @@
+"""Re-snapshot: rows of a table that has a copy are read again, wave by wave, while the log goes on.
+
+A wave is read in the background, each chunk under its own watermarks, and written to patches. A commit on staging names
+them; the next merge collapses them with the binlog up to a stop at or after every high watermark, so that each of their
+keys gets its row as of low, and then every later change. Then all splits stand at one stop, and the table is published:
+readers see no hole, no row twice, and no step back in time. (DBLog, section 4.3, dumps on demand; DESIGN of the merge:
+`core.rereads`.)
+"""
+
+import enum
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakeingest.config import Source
+from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Cost
+from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.position import FilePosition, Low, Place, latest
+from lakeingest.core.rereads import Patch
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.signals import Request
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, SplitUnstable, of_table
+from lakeingest.lake.target import Bounds, KeyReader
+from lakeingest.mysql.chunk_reader import Cap, RowsRead, read_rows
+from lakeingest.mysql.key_values import key_table, values_of
+from lakeingest.mysql.keyed_rows import conditions_of
+from lakeingest.pipeline.binlog_ingest import spool_to_now
+from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.bootstrap import read_up_to
+from lakeingest.pipeline.catch_up import merge_and_publish
+from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.events import RowsReread
+from lakeingest.pipeline.planner import Planner
+from lakeingest.pipeline.table_run import TableRun
+from lakeingest.spark.background_job import BackgroundJob
+from lakeingest.spark.scatter import scatter
+from lakeingest.spool.patch_files import PatchFolder, absent
+
+KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
+READ_TRIES = 3  # of a chunk, while its table is being altered
+
+
+class Step(enum.Enum):
+    """What a step of a re-snapshot has done."""
+
+    READING = "reading"  # a wave is read in the background
+    MERGED = "merged"  # a wave is merged and published, and the next one is read
+    DONE = "done"  # the last wave is published
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one task reads again: rows that meet the conditions, of keys within a range, and maybe listed keys."""
+
+    conditions: tuple[str, ...]
+    within: KeyRange
+    listed: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """Patches that one task has written, all of one read view."""
+
+    names: tuple[str, ...]
+    within: KeyRange
+    low: Low
+    high: FilePosition
+    cost: Cost
+    nulled: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """The task of one executor: read rows in one view, write them to a patch; and one of listed keys without a row."""
+
+    source: Source
+    schema: TableSchema
+    chunk: Chunk
+    signal: int
+    server_uuid: str
+    epoch: int
+    cap: Cap
+    patches: PatchFolder
+
+    def run(self) -> Patched:
+        """The patches are durable when this returns, and nothing refers to them."""
+        began = time.monotonic()
+        with of_table():
+            read = self._read()
+        names = [self.patches.write_rows(self.signal, read.rows)]
+        if self.chunk.listed:
+            missing = _without(key_table(self.schema, self.chunk.listed), read.rows, self.schema.key)
+            if missing.num_rows:
+                names.append(self.patches.write_absent(self.signal, missing))
+        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
+        return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, read.nulled)
+
+    def _read(self) -> RowsRead:
+        asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
+        for _ in range(READ_TRIES - 1):
+            with suppress(SplitUnstable):
+                return read_rows(*asked, cap=self.cap)
+        return read_rows(*asked, cap=self.cap)
+
+
+@dataclass(frozen=True, slots=True)
+class FindAbsent:
+    """The task of one executor: of the keys of a part of the copy, those that patches have no row of.
+
+    `files` has by range the files of the patches.
+    """
+
+    reader: KeyReader
+    files: tuple[tuple[KeyRange, tuple[str, ...]], ...]
+    key: tuple[str, ...]
+    types: pa.Schema
+
+    def run(self) -> list[pa.Table]:
+        """The keys of each range, with the types of the source."""
+        keys = self.reader.read().select(list(self.key)).cast(self.types)
+        return [absent(keys, self.key, files, within).cast(self.types) for within, files in self.files]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A wave that is read in the background.
+
+    `since` is the place where the spool ended before its first low watermark was read. `is_last`: nothing of the
+    request is left to read.
+    """
+
+    request: Request
+    planner: Planner | None
+    chunks: tuple[Chunk, ...]
+    since: Place
+    is_last: bool
+    job: BackgroundJob[list[Patched]]
+    began: float
+
+
+def step(
+    edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, settled: Collection[int], *, wait: bool
+) -> Step:
+    """One step of the re-snapshot that `request` asks for, of a table that is level and published.
+
+    Begins to read a wave in the background where none is read yet. Once it is read, or with `wait`, the next wave is
+    begun, and this one is merged and published. `settled` are the signals whose documents say that they are done.
+    """
+    reading = table.reading
+    if reading is not None and reading.request.signals != request.signals:
+        cancel(table)
+        reading = None
+    if reading is None:
+        lower = request.up_to
+        reading = table.reading = _begin(edges, binlog, table, request, None, lower)
+    if not wait and not reading.job.is_done:
+        return Step.READING
+    table.reading = None
+    try:
+        patched = reading.job.result()
+    except (ChunkTooSlow, ChunkTooLarge) as error:
+        if reading.planner is None or not reading.planner.can_shrink:
+            raise ChunkTooSlow(f"{table.id}: {error}") from error
+        reading.planner.shrink()
+        table.reading = _begin(edges, binlog, table, request, reading.planner, reading.chunks[0].within.lower)
+        return Step.READING
+    if not reading.is_last:
+        assert reading.planner is not None  # noqa: S101 - keys are read in one wave
+        reading.planner.learn([part.cost for part in patched])
+        upper = reading.chunks[-1].within.upper
+        table.reading = _begin(edges, binlog, table, request, reading.planner, upper)
+    try:
+        _commit(edges, binlog, table, reading, patched, settled)
+        spool_to_now(edges, binlog)
+        merge_and_publish(edges, binlog.spool, table)
+    except BaseException:
+        cancel(table)
+        raise
+    if not reading.is_last:
+        return Step.MERGED
+    for signal in request.signals:
+        _patches(edges, table).remove(signal)
+    return Step.DONE
+
+
+def cancel(table: TableRun) -> None:
+    """Drop what is read for the table in the background; its files are removed with those of its signal."""
+    if table.reading is not None:
+        table.reading.job.cancel()
+        table.reading = None
+
+
+def _patches(edges: Edges, table: TableRun) -> PatchFolder:
+    return PatchFolder.of(edges.config.state, table.schema)
+
+
+def _begin(
+    edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, planner: Planner | None, lower: Key | None
+) -> Reading:
+    """Begin to read the next wave, from the key `lower` on."""
+    schema, scope = table.schema, request.scope
+    if scope.keys is None:
+        keys = scope.range or EVERY_KEY
+        if planner is None:
+            planner = Planner(edges.connection, schema, table.options, edges.executors.at_once, keys)
+        planned = [chunk.range for chunk in planner.next_wave(lower)][: edges.executors.at_once]
+        also = () if scope.where is None else (f"({scope.where})",)
+        chunks = [_chunk(schema, part, also) for part in planned]
+        is_last = planned[-1].upper == keys.upper
+    else:
+        groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
+        chunks = [_listed(schema, [values_of(schema, key) for key in group]) for group in groups]
+        is_last = True
+    cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
+    position, patches = binlog.spool.position, _patches(edges, table)
+    source, signal = edges.config.source, request.signals[0]
+    tasks = [
+        ReadAgain(source, schema, chunk, signal, position.server_uuid, position.epoch, cap, patches) for chunk in chunks
+    ]
+    workers = edges.executors.for_tasks(small=len(tasks) == 1)
+    at_once = edges.executors.at_once
+
+    def read() -> list[Patched]:
+        return scatter(workers, ReadAgain.run, tasks, at_once)
+
+    job = BackgroundJob(workers, read)
+    return Reading(request, planner, tuple(chunks), position.place, is_last, job, time.monotonic())
+
+
+def _chunk(schema: TableSchema, part: KeyRange, also: Sequence[str]) -> Chunk:
+    """The rows of a planned chunk."""
+    condition = " AND ".join([part.predicate(schema.key), *also])
+    return Chunk((condition,), part if schema.ordered else EVERY_KEY)
+
+
+def _listed(schema: TableSchema, keys: Sequence[dict[str, Any]]) -> Chunk:
+    """The rows of listed keys."""
+    return Chunk(tuple(conditions_of(schema, keys)), EVERY_KEY, tuple(keys))
+
+
+def _commit(
+    edges: Edges,
+    binlog: BinlogRun,
+    table: TableRun,
+    reading: Reading,
+    patched: Sequence[Patched],
+    settled: Collection[int],
+) -> None:
+    """Let a commit on staging name the patches of a wave, and those of keys that the source has no longer."""
+    epoch = binlog.spool.position.epoch
+    patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
+    if reading.request.scope.range is not None:
+        patches += _absent(edges, table, reading, patched, epoch)
+    marks = read_up_to(edges.config.source, binlog, latest(part.high for part in patched))
+    progress = table.progress
+    for number, patch in enumerate(patches, 1):
+        progress = progress.patch_added(
+            patch,
+            reading.since,
+            signals=reading.request.signals,
+            up_to=reading.chunks[-1].within.upper,
+            last=reading.is_last and number == len(patches),
+            settled=settled,
+            nulled=sum(part.nulled for part in patched) if number == 1 else 0,
+            read_to=marks,
+        )
+    binlog.add_boundaries(part.high for part in patched)
+    edges.lease.assert_held()
+    table.advance(edges.target.mark(table.staged, progress), sound=True)
+    rows, seconds = sum(part.cost.rows for part in patched), time.monotonic() - reading.began
+    edges.observe(RowsReread(table.id, len(patched), rows, seconds, reading.is_last))
+
+
+def _absent(edges: Edges, table: TableRun, reading: Reading, patched: Sequence[Patched], epoch: int) -> list[Patch]:
+    """Patches of the keys that the copy has in the range, and the source has no row of.
+
+    Where only the server knows the order of the keys, it is asked for every key that no chunk has, after the last
+    chunk; the rows that it has are read again, too.
+    """
+    schema, folder, signal = table.schema, _patches(edges, table), reading.request.signals[0]
+    if schema.ordered:
+        files = [(part.within, tuple(map(folder.file, part.names))) for part in patched]
+        bounds = _bounds(KeyRange(reading.chunks[0].within.lower, reading.chunks[-1].within.upper))
+        return [
+            Patch(folder.write_absent(signal, keys), part.within, part.low, part.high.place(epoch))
+            for part, keys in zip(patched, _keys_without_row(edges, table, files, bounds), strict=True)
+            if keys.num_rows
+        ]
+    if not reading.is_last:
+        return []
+    [keys] = _keys_without_row(edges, table, [(EVERY_KEY, tuple(folder.of_signal(signal)))], None)
+    looked_up = _read_keys(edges, table, signal, keys.to_pylist(), epoch)
+    return [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for part in looked_up for name in part.names]
+
+
+def _keys_without_row(
+    edges: Edges, table: TableRun, files: Sequence[tuple[KeyRange, tuple[str, ...]]], bounds: Bounds | None
+) -> list[pa.Table]:
+    """By range, the keys that the copy has and the files have no row of."""
+    key, types, executors = table.schema.key, key_table(table.schema, ()).schema, edges.executors
+    readers = edges.target.keys(table.staged, executors.open, key, bounds)
+    tasks = [FindAbsent(reader, tuple(files), key, types) for reader in readers]
+    found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindAbsent.run, tasks, executors.at_once)
+    return [pa.concat_tables([types.empty_table(), *(part[number] for part in found)]) for number in range(len(files))]
+
+
+def _read_keys(edges: Edges, table: TableRun, signal: int, keys: Sequence[dict[str, Any]], epoch: int) -> list[Patched]:
+    """Read the rows of these keys, and wait for it."""
+    source, server, patches = edges.config.source, table.progress.server_uuid, _patches(edges, table)
+    groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
+    tasks = [
+        ReadAgain(source, table.schema, _listed(table.schema, group), signal, server, epoch, Cap(), patches)
+        for group in groups
+    ]
+    executors = edges.executors
+    return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
+
+
+def _bounds(keys: KeyRange) -> Bounds | None:
+    """The least and the greatest first value of the keys in a range; None without bound on a side."""
+    if keys.lower is None or keys.upper is None:
+        return None
+    return keys.lower[0], keys.upper[0]
+
+
+def _without(keys: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Of the keys those that no row has."""
+    return keys.join(rows.select(list(key)), keys=list(key), join_type="left anti", use_threads=False)

@@ -1,0 +1,30 @@
+"""Signals that take no work on a table, where nobody runs: they take the lease, and neither source nor Spark."""
+
+from lakeingest.config import Config
+from lakeingest.core.signals import Action, Event, agenda
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.preflight import copies
+from lakeingest.state.lease import held
+from lakeingest.state.signals import SignalFolder
+
+
+def settle(config: Config) -> None:
+    """Carry out each `pause`, `resume` and `cancel`, and write down what has come of other signals.
+
+    LeaseHeld while a run is at work, which does that itself.
+    """
+    with held(config.state) as lease:
+        folder = SignalFolder(config.state)
+        documents = {one.signal.number: one for one in folder.read()}
+        signals = [one.signal for one in documents.values()]
+        asked = {table for one in signals if one.action is Action.RESNAPSHOT for table in one.tables}
+        there = copies(open_target(config), asked).staged
+        staged = {table: one.progress for table, one in there.items()}
+        shown = {table: one.progress for table, one in there.items() if one.visible}
+        known = config.tables.select({table for one in signals for table in one.tables})
+        found = agenda(signals, known, staged, shown)
+        for numbers, event in ((found.cancelled, Event.CANCEL), (found.finished, Event.FINISH)):
+            for number in numbers:
+                lease.assert_held()
+                folder.move(documents[number], event)
+        folder.trim()

@@ -1,0 +1,24 @@
+"""The signals within one run: their documents, and what the run has begun of them."""
+
+from dataclasses import dataclass, field
+
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.core.signals import Request
+from lakeingest.state.signals import SignalDocument, SignalFolder
+
+
+@dataclass(slots=True)
+class SignalRun:
+    """The signals of a run, which holds the lease.
+
+    `documents` are those that were read last, by number. `shown` is the progress of each table that readers see, as far
+    as this run has seen it. `begun` are the re-snapshots that are being read, with the signals that each answers.
+    `tries` counts by signal how often an error interrupted it that may pass by itself.
+    """
+
+    folder: SignalFolder
+    documents: dict[int, SignalDocument] = field(default_factory=dict, init=False)
+    shown: dict[TableId, Progress] = field(default_factory=dict, init=False)
+    begun: dict[TableId, Request] = field(default_factory=dict, init=False)
+    tries: dict[int, int] = field(default_factory=dict, init=False)

@@ -1,0 +1,151 @@
+"""Patches: rows that were read again, as change rows in files of their own until a merge has taken them.
+
+patches/<database>.<table>/<name>.parquet   the rows of a patch: `+I` what the read view has, `-D` keys that it has not
+
+The files of a re-snapshot begin with the number of its signal. They stay until it has ended, so that it knows which
+keys it has read.
+"""
+
+import datetime as dt
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote as encode
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeingest.core.change import RowKind
+from lakeingest.core.keys import EVERY_KEY, KeyRange
+from lakeingest.core.schema import TableSchema
+from lakeingest.disk import make_folder, sync
+from lakeingest.errors import StateUnreadable
+from lakeingest.rows import INSTANT, change_schema, table_schema
+from lakeingest.spool.collapse import within
+from lakeingest.spool.errors import spool_errors
+
+_GROUP_ROWS = 100_000
+_NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # the rows of a read view have no commit time
+
+
+@dataclass(frozen=True, slots=True)
+class PatchFolder:
+    """The patches of one table; pickled to write them on executors."""
+
+    path: Path
+    schema: TableSchema
+
+    @classmethod
+    def of(cls, state: Path, schema: TableSchema) -> "PatchFolder":
+        """The patches of the table in a state folder."""
+        return cls(state / "patches" / encode(str(schema.table), safe=" "), schema)
+
+    def write_rows(self, signal: int, rows: pa.Table) -> str:
+        """Write a patch of rows that a read view has; its name. It is durable then."""
+        return self._write(signal, self._changes(rows, RowKind.INSERT))
+
+    def write_absent(self, signal: int, keys: pa.Table) -> str:
+        """Write a patch of keys that a read view has no row of; its name. It is durable then."""
+        fields = table_schema(self.schema)
+        columns = [
+            keys[field.name].cast(field.type) if field.name in self.schema.key else _empty(field, keys.num_rows)
+            for field in fields
+        ]
+        return self._write(signal, self._changes(pa.table(columns, schema=fields), RowKind.DELETE))
+
+    def file(self, name: str) -> str:
+        """The path of a patch; StateUnreadable where it is lost."""
+        path = self.path / f"{name}.parquet"
+        try:
+            pq.read_metadata(path)
+        except (OSError, pa.ArrowException) as error:
+            raise StateUnreadable(
+                f"{self.schema.table}: {path}, which holds rows that were read again, is gone or damaged: {error};"
+                " restore it, or drop the table to copy it again"
+            ) from error
+        return str(path)
+
+    def rows(self, names: Iterable[str]) -> int:
+        """How many rows these patches have."""
+        return sum(int(pq.read_metadata(self.file(name)).num_rows) for name in names)
+
+    def of_signal(self, signal: int) -> list[str]:
+        """The files of all patches of a signal."""
+        return sorted(map(str, self.path.glob(f"{signal:06d}-*.parquet")))
+
+    def remove(self, signal: int) -> None:
+        """Remove the patches of a signal that has ended."""
+        with spool_errors(self.path):
+            for path in self.path.glob(f"{signal:06d}-*"):
+                path.unlink(missing_ok=True)
+
+    def drop(self) -> None:
+        """Remove all patches of the table."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _write(self, signal: int, changes: pa.Table) -> str:
+        name = f"{signal:06d}-{uuid.uuid4().hex}"
+        path, bounds = self.path / f"{name}.parquet", list(self.schema.key)
+        with spool_errors(self.path):
+            make_folder(self.path)
+            pq.write_table(
+                changes,
+                path,
+                row_group_size=_GROUP_ROWS,
+                compression="lz4",
+                use_dictionary=False,
+                write_statistics=bounds,
+            )
+            sync(path)
+            sync(path.parent)
+        return name
+
+    def _changes(self, rows: pa.Table, kind: RowKind) -> pa.Table:
+        """Rows as change rows. Their place is that of the patch's low watermark, which the merge knows."""
+        count = rows.num_rows
+        zeros = np.zeros(count, np.int64)
+        columns = [
+            pa.array(np.full(count, kind.value, np.int8)),
+            pa.array(zeros.astype(np.int32)),
+            *[pa.array(zeros)] * 3,
+            pa.array([_NEVER], INSTANT).take(pa.array(zeros)),
+            pa.nulls(count, pa.string()),
+        ]
+        fields = change_schema(self.schema)
+        return pa.table([*columns, *(rows[name] for name in self.schema.names)], schema=fields)
+
+
+def absent(keys: pa.Table, key: Sequence[str], files: Iterable[str], bounds: KeyRange = EVERY_KEY) -> pa.Table:
+    """Of these keys those in the range that no row of the files has."""
+    left = keys.filter(pa.array(np.broadcast_to(within(keys, key, bounds), keys.num_rows)))
+    for file in files:
+        if not left.num_rows:
+            break
+        ends = pc.min_max(left[key[0]]).as_py()
+        found = _read(Path(file), key)
+        near = pc.and_(pc.greater_equal(found[key[0]], ends["min"]), pc.less_equal(found[key[0]], ends["max"]))
+        left = left.join(found.filter(near), keys=list(key), join_type="left anti", use_threads=False)
+    return left
+
+
+def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read(columns)
+    except (OSError, pa.ArrowException) as error:
+        raise StateUnreadable(f"{path}, which holds rows that were read again, cannot be read: {error}") from error
+
+
+def _empty(field: pa.Field, count: int) -> pa.Array:
+    """Values without meaning."""
+    if field.nullable:
+        return pa.nulls(count, field.type)
+    if pa.types.is_list(field.type):
+        return pa.array([[]] * count, field.type)
+    if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
+        return pa.array([""] * count).cast(field.type)
+    return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(bytes(field.type.bit_width // 8 * count + 1))])

@@ -1,0 +1,167 @@
+"""Signals as documents of the state folder: what people ask of a pipeline, and how far each has come.
+
+signals/000001.json   a signal: made by whoever asks, with the next integer; only the owner of the lease replaces it
+audit.jsonl           who asked for what and when, and each change of a signal's state; lines are only added
+
+A line of the audit comes before the change that it tells of, so a change that a crash prevented may be told twice.
+"""
+
+import getpass
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from lakeingest.core.signals import OPEN, Action, Event, Signal
+from lakeingest.errors import StateUnreadable
+from lakeingest.state import store
+
+FOLDER, AUDIT = "signals", "audit.jsonl"
+KEPT = 500  # the newest numbers, whose documents stay after they have ended
+
+
+@dataclass(frozen=True, slots=True)
+class SignalDocument:
+    """A signal, what the owner of the lease says of its progress, and what it came to, as a JSON value."""
+
+    signal: Signal
+    note: str = ""
+    result: Any = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is to be done about it any more."""
+        return self.signal.state not in OPEN
+
+    def __str__(self) -> str:
+        one = self.signal
+        tables = ", ".join(map(str, one.tables)) or "all tables"
+        asked = f"cancel of signal {one.cancels}" if one.cancels else f"{one.action} of {tables}"
+        why, note = (f": {one.why}" if one.why else ""), (f" ({self.note})" if self.note else "")
+        return f"signal {one.number}, {asked}: {one.state}{why}{note}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that `from_json` reads back."""
+        return self.signal.to_json() | {"note": self.note, "result": self.result}
+
+    @classmethod
+    def from_json(cls, doc: Any) -> Self:
+        """The inverse of `to_json`; StateUnreadable for anything else."""
+        signal = Signal.from_json(doc)
+        return cls(signal, str(doc.get("note", "")), doc.get("result"))
+
+
+class SignalFolder:
+    """The signals under a state folder. A document is not read again once its signal has ended."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder, self._audit = state / FOLDER, state / AUDIT
+        self._ended: dict[int, SignalDocument] = {}
+
+    def read(self) -> list[SignalDocument]:
+        """All documents, in the order of their numbers. StateUnreadable names one that cannot be read."""
+        numbers = self._numbers()
+        self._ended = {number: self._ended[number] for number in numbers if number in self._ended}
+        return [document for number in numbers if (document := self._read(number)) is not None]
+
+    def one(self, number: int) -> SignalDocument | None:
+        """The document of one signal; None where it is no longer stored."""
+        return self._read(number)
+
+    def add(self, make: Callable[[int], Signal], least: int = 1) -> SignalDocument:
+        """Make a document with the next number, which is `least` or greater. It is durable when this returns.
+
+        Two processes at once get two numbers: the document of a number is made once.
+        """
+        store.make_folder(self._folder)
+        while True:
+            number = max([least - 1, *self._numbers()]) + 1
+            document = SignalDocument(make(number))
+            if store.create(self._path(number), document.to_json()):
+                self._tell(document.signal, "asked", document.signal.who)
+                return document
+
+    def move(
+        self, document: SignalDocument, event: Event, *, why: str | None = None, note: str = "", result: Any = None
+    ) -> SignalDocument:
+        """Replace the document by the one after the event. Only the owner of the lease may do that."""
+        moved = SignalDocument(document.signal.after(event, why), note, result)
+        if moved.signal.state is not document.signal.state:
+            self._tell(moved.signal, event.value, this_process())
+        if moved != document:
+            store.replace(self._path(moved.signal.number), moved.to_json())
+        return moved
+
+    def note(self, document: SignalDocument, note: str) -> None:
+        """Say how far the signal has come, or what it waits for. Only the owner of the lease may do that."""
+        if document.note != note:
+            store.replace(self._path(document.signal.number), replace(document, note=note).to_json())
+
+    def trim(self) -> None:
+        """Remove old documents of signals that have ended; the audit keeps what they were.
+
+        The newest number stays, so that no number is given twice, and so does each `pause` and `resume` that decides
+        whether some table is paused.
+        """
+        documents = self.read()
+        decisive = {one.signal.number for one in _decisive(documents)}
+        for document in documents[:-KEPT]:
+            number = document.signal.number
+            if document.ended and number not in decisive:
+                store.delete(self._path(number))
+
+    def _numbers(self) -> list[int]:
+        with store.storage_errors(self._folder, "read"):
+            try:
+                names = [path.name for path in self._folder.iterdir()]
+            except FileNotFoundError:
+                return []
+        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+    def _read(self, number: int) -> SignalDocument | None:
+        if number in self._ended:
+            return self._ended[number]
+        path = self._path(number)
+        try:
+            document = SignalDocument.from_json(store.read(path))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, StateUnreadable) as error:
+            raise StateUnreadable(f"{path} cannot be read: {error}; remove it, and ask for the signal again") from error
+        if document.ended:
+            self._ended[number] = document
+        return document
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:06d}.json"
+
+    def _tell(self, signal: Signal, event: str, by: str) -> None:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        store.append(self._audit, {"at": at, "by": by, "event": event, **signal.to_json()})
+
+
+def this_process() -> str:
+    """Who asks, or carries out: user, host and process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have a user without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} pid {os.getpid()}"
+
+
+def _decisive(documents: list[SignalDocument]) -> list[SignalDocument]:
+    """The signals that decide for some table whether it is paused: no later one is for all of their tables."""
+    found: list[SignalDocument] = []
+    settled: set[Any] = set()
+    for document in reversed(documents):
+        if document.signal.action not in {Action.PAUSE, Action.RESUME}:
+            continue
+        if not document.signal.tables:  # it is for all tables, so nothing before it counts
+            return [*found, document]
+        if not settled.issuperset(document.signal.tables):
+            found.append(document)
+            settled.update(document.signal.tables)
+    return found

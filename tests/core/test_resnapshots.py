@@ -1,0 +1,209 @@
+"""Re-snapshots are taken in any order with everything else, and each shortcut is found out."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import Place, Position
+from lakeingest.core.progress import Phase, Progress, needed_by
+from lakeingest.core.rereads import Patch
+from lakeingest.core.signals import Agenda, Request, Scope, agenda
+from lakeingest.core.splits import Split, Splits
+from lakeingest.errors import SpoolGap
+from tests.core.rereading import KEYS, Patching, Rereading, RereadingCollated, RereadingPlaces
+from tests.core.test_interleavings import statements
+from tests.core.world import ORDERS, SERVER, Read, Row
+
+WALKS = 10
+TRIES = 400  # walks within which a shortcut is found out
+SOUND = (Rereading, Patching, RereadingCollated, RereadingPlaces)
+
+
+def walked(kind: type[Rereading], seed: int) -> Rereading:
+    """A world after one random walk; at first it goes to a publish, which re-snapshots are about."""
+    chance = Random(seed)
+    rows, gtids = dict.fromkeys(chance.sample(KEYS, 5), 0), chance.random() < 0.6
+    world = kind(rows, gtids=gtids)
+    arguments: dict[str, Callable[[], list[Any]]] = {
+        "transaction": lambda: [statements(chance), chance.randrange(4)],
+        **dict.fromkeys(["forward", "read", "plan_merge", "restart"], lambda: [chance.randrange(4)]),
+        "ask": lambda: [chance.randrange(4), chance.choice(KEYS)],
+        "damage": lambda: [chance.randrange(3), chance.choice(KEYS), chance.randrange(3)],
+    }
+    names = {*world.CALM, "transaction", "forget"}
+    weight: dict[str, float] = {step: chance.choice([2, 6, 16]) for step in sorted(names)}
+    weight |= {"crash": 1, "compact": 1, "restart": 0.2, "ask": 0.1, "damage": 8.0}
+    for _ in range(180):
+        possible = world.possible()
+        if not possible:
+            break
+        (step,) = chance.choices(possible, [weight[step] for step in possible])
+        getattr(world, step)(*arguments.get(step, list)())
+    world.finish()
+    return world
+
+
+@pytest.mark.parametrize("kind", SOUND)
+def test_re_snapshots_survive_the_walks_that_the_shortcuts_do_not(kind: type[Rereading]) -> None:
+    """And the walks get around: most have a re-snapshot, and readers see more than one state of the table."""
+    worlds = [walked(kind, seed) for seed in range(WALKS)]
+    assert sum(len(world.signals) for world in worlds) > 2 * WALKS
+    assert sum(world.publishes for world in worlds) > WALKS
+
+
+class Appends(Rereading):
+    """The rows of the range stay beside those of the chunk."""
+
+    def without(self, ranges: Sequence[KeyRange]) -> tuple[Row, ...]:  # noqa: ARG002 - nothing is taken out
+        """Everything."""
+        return self.lake.rows
+
+
+class DeletesAndAppendsInTwoCommits(Rereading):
+    """Between the two, what is staged is a table with a hole, at its old position."""
+
+    def commit_range(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
+        """The delete is a commit without the append; where it ends, the table may be published."""
+        if self.state.phase is Phase.PUBLISHED:
+            self.store(self.without([read.keys for read in self.reads]), replace(self.state, phase=Phase.AUDITED))
+            self.compare(self.source.tables[self.source.places.index(self.place)])
+        super().commit_range(request, since, rows)
+
+
+class KeepsTheMarkOfTheRange(Rereading):
+    """What the view had of the time after the mark is published at a stop before it."""
+
+    def commit_range(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
+        """The splits are those of before."""
+        before = self.state.splits
+        super().commit_range(request, since, rows)
+        self.store(self.lake.rows, replace(self.state, splits=before))
+
+
+class GivesTheNeighboursTheNewMark(Rereading):
+    """They lack what came between their stop and the chunk's low."""
+
+    def commit_range(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
+        """The whole table has the marks of the last chunk."""
+        last = self.reread_splits()[-1]
+        super().commit_range(request, since, rows)
+        self.store(self.lake.rows, replace(self.state, splits=Splits((replace(last, range=KeyRange()),))))
+
+
+class PublishesAForcedCopyByItsOldSplits(Rereading):
+    """Its rows lack what nobody spooled."""
+
+    def over(self, new: Progress, waiting: tuple[int, ...], rows: int) -> Progress:
+        """The splits stay valid, from where the new spool begins."""
+        if self.state.stop is None:
+            return super().over(new, waiting, rows)
+        end = self.spooled[1]
+        gtids = self.source.gtid_set(end) if self.source.gtids else None
+        position = Position(SERVER, 0, self.source.ends[end], gtids)
+        splits = Splits((Split(KeyRange(), merged_at=position.place),))
+        return replace(
+            new, phase=Phase.LEVEL, splits=splits, position=position, rows=len(self.lake.rows), uncounted=True
+        )
+
+    def start_over(self, keep: int) -> None:  # noqa: ARG002 - the rows stay
+        """No row is read again."""
+        super().start_over(1)
+
+
+class ForgetsWhatRunningReadsNeed(Rereading):
+    """Their lows count only once they are committed."""
+
+    def needed(self) -> Place:
+        """What the commits need."""
+        return needed_by(self.state, self.shown)
+
+
+class ForgetsWhatWasReadAgain(Rereading):
+    """The table stood at a place once, so it needs nothing from before."""
+
+    def needed(self) -> Place:
+        """The last position, whatever was read since."""
+        return max(self.place, self.shown.needed_from) if self.state.position else super().needed()
+
+
+class IsDoneOnStaging(Rereading):
+    """Staging may be dropped, and with it what the signal has brought."""
+
+    def agenda(self) -> Agenda:
+        """As if readers saw what is staged."""
+        return agenda(self.signals.values(), [ORDERS], {ORDERS: self.state}, {ORDERS: self.state})
+
+    def commit_reread(self) -> None:
+        """The signals are done with the commit."""
+        super().commit_reread()
+        self.finish_signals()
+
+
+class KeepsItsProgressBesideTheCommits(Rereading):
+    """It survives the commits that it tells of."""
+
+    def begin(self) -> None:
+        """What was read in commits that are gone counts as well."""
+        answered = set(self.beside)
+        super().begin()
+        if self.progress:
+            answered |= set(self.progress.answered)
+            self.progress = replace(self.progress, answered=tuple(sorted(answered)))
+            self.lake.commit(self.lake.rows, self.progress)
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """What the run before this one knew."""
+        progress: Progress | None = getattr(self, "progress", None)
+        return progress.answered if progress else ()
+
+
+class EntersAtHigh(Patching):
+    """The view may lack what is before its high watermark."""
+
+    def patch(self, scope: Scope) -> Patch:
+        """Its low is its high."""
+        patch = super().patch(scope)
+        return replace(patch, low=patch.high)
+
+
+class LeavesWhatTheSourceLacks(Patching):
+    """A key that the source has not stays."""
+
+    def commit_patch(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
+        """Only what the view has."""
+        self.listed = frozenset()
+        super().commit_patch(request, since, rows)
+
+
+class TakesARowThatNoLongerMatchesForDeleted(Patching):
+    """It has another value in the source, and is gone from the target."""
+
+    def wants(self, row: Row, read: Read) -> bool:
+        """Only what matches in the view."""
+        if self.request is None or self.request.scope.where is None:
+            return super().wants(row, read)
+        return self.has(self.request.scope, row)
+
+
+MUTANTS = [kind for sound in SOUND for kind in sound.__subclasses__() if kind.__module__ == __name__]
+REFUSED = (ForgetsWhatRunningReadsNeed, ForgetsWhatWasReadAgain)
+
+
+@pytest.mark.parametrize("mutant", REFUSED)
+def test_a_spool_that_lacks_what_was_read_again_is_refused(mutant: type[Rereading]) -> None:
+    """Before a wrong table can be shown."""
+    with pytest.raises(SpoolGap, match="the spool begins "):
+        deque(walked(mutant, seed) for seed in range(TRIES))
+
+
+@pytest.mark.parametrize("mutant", [kind for kind in MUTANTS if kind not in REFUSED])
+def test_a_shortcut_of_re_snapshots_shows_readers_a_wrong_table(mutant: type[Rereading]) -> None:
+    """One of the walks publishes rows that the source did not have there, or leaves what is damaged."""
+    with pytest.raises(AssertionError, match=r"not the table|by the books|a signal is open"):
+        deque(walked(mutant, seed) for seed in range(TRIES))

@@ -1,0 +1,154 @@
+"""Re-snapshot: rows that the binlog has not told of are read again, while the log goes on."""
+
+from collections.abc import Callable
+
+import pytest
+
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.schema import TableId
+from lakeingest.core.signals import WHOLE, Request, Scope
+from lakeingest.pipeline.catch_up import catch_up
+from lakeingest.pipeline.edge_errors import translate_errors
+from lakeingest.pipeline.opening import opened
+from lakeingest.pipeline.resnapshot import Step, step
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+
+def read_again(pipe: Pipe, table: str, scope: Scope, signal: int = 1, between: Callable[[], None] | None = None) -> int:
+    """Read a part of the table again, in as many waves as it takes; `between` runs while each wave is read."""
+    name, waves = TableId(pipe.database, table), 0
+    with (
+        opened(pipe.config, [str(name)], pipe.events.append, pipe.spark) as run,
+        translate_errors(pipe.config.source, run.edges.target),
+    ):
+        catch_up(run)
+        one = run.tables[name]
+        while True:
+            reread = one.progress.reread
+            request = Request((signal,), scope, None if reread is None else reread.up_to)
+            step(run.edges, run.binlog, one, request, (), wait=False)
+            if between is not None:
+                between()
+            waves += 1
+            if step(run.edges, run.binlog, one, request, (), wait=True) is Step.DONE:
+                assert one.progress.answered == (signal,)
+                return waves
+
+
+def unlogged(pipe: Pipe, *statements: str) -> None:
+    """Change the source without a word in its binlog."""
+    pipe.sql("SET SESSION sql_log_bin = 0", *statements, "SET SESSION sql_log_bin = 1")
+
+
+def filled(pipe: Pipe, key: str = "id INT", value: str = "n") -> None:
+    """A table of 600 rows that is copied and differs from its source then: changed, deleted, new rows."""
+    pipe.sql(
+        f"CREATE TABLE t ({key} PRIMARY KEY, v VARCHAR(40), w INT)",
+        "INSERT INTO t WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n + 1 FROM s WHERE n < 600)"
+        f" SELECT {value}, n, n FROM s",
+    )
+    pipe.run("t")
+
+
+@pytest.mark.formats
+def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
+    """Changes that the binlog lacks are found, all of them, beside changes that it has."""
+    filled(pipe)
+    unlogged(
+        pipe,
+        "UPDATE t SET v = 'x' WHERE id % 50 = 0",
+        "DELETE FROM t WHERE id % 60 = 1",
+        "INSERT INTO t VALUES (0, 'new', 0), (700, 'new', 0)",
+    )
+    pipe.run("t")
+    assert not pipe.verify("t")["t"].equal
+    turn = iter(range(1, 1000))
+
+    def write() -> None:
+        n = next(turn)
+        pipe.sql(
+            f"UPDATE t SET w = {n} WHERE id < 300",
+            f"INSERT INTO t VALUES ({1000 + n}, 'later', 1)",
+            f"DELETE FROM t WHERE id = {n * 7}",
+        )
+
+    waves = read_again(pipe, "t", WHOLE, between=write)
+    assert waves >= 1
+    pipe.run("t")
+    pipe.assert_equal("t")
+
+
+@pytest.mark.formats
+def test_a_range_is_read_again_and_nothing_else(pipe: Pipe) -> None:
+    """`[100, 200)`: rows outside of it stay as they are."""
+    filled(pipe)
+    unlogged(pipe, "UPDATE t SET v = 'x' WHERE id IN (99, 100, 199, 200)", "DELETE FROM t WHERE id IN (98, 150, 250)")
+    read_again(pipe, "t", Scope(range=KeyRange((100,), (200,))))
+    rows = {row[0]: row[1] for row in pipe.rows("t")}
+    assert [rows[n] for n in (99, 100, 199, 200)] == ["99", "x", "x", "200"]
+    assert [n in rows for n in (98, 150, 250)] == [True, False, True]
+
+
+@pytest.mark.formats
+def test_listed_keys_are_read_again(pipe: Pipe) -> None:
+    """Those without a row are deleted, those that the copy lacks inserted."""
+    filled(pipe)
+    unlogged(
+        pipe,
+        "UPDATE t SET v = 'x' WHERE id IN (5, 6)",
+        "DELETE FROM t WHERE id IN (7, 8)",
+        "INSERT INTO t VALUES (900, 'n', 1), (901, 'n', 1)",
+    )
+    read_again(pipe, "t", Scope(keys=((5,), (7,), (900,), (12345,))))
+    rows = {row[0]: row[1] for row in pipe.rows("t")}
+    assert [rows[5], rows[6], 7 in rows, 8 in rows, rows.get(900), 901 in rows, 12345 in rows] == [
+        "x",
+        "6",
+        False,
+        True,
+        "n",
+        False,
+        False,
+    ]
+
+
+def test_rows_that_meet_a_condition_are_read_again(pipe: Pipe) -> None:
+    """A condition finds rows that the source has; what it has no longer stays."""
+    filled(pipe)
+    unlogged(pipe, "UPDATE t SET v = 'x' WHERE id IN (5, 6)", "DELETE FROM t WHERE id = 7")
+    read_again(pipe, "t", Scope(where="w = 5 OR w = 7"))
+    rows = {row[0]: row[1] for row in pipe.rows("t")}
+    assert [rows[5], rows[6], 7 in rows] == ["x", "6", True]
+
+
+@pytest.mark.parametrize("scope", ["whole", "range"])
+def test_keys_whose_order_only_the_server_knows_are_read_again(pipe: Pipe, scope: str) -> None:
+    """Blind to case and marks: the range is the server's, and so are the keys in it."""
+    filled(pipe, "id VARCHAR(20) COLLATE utf8mb4_0900_ai_ci", "CONCAT(IF(n % 2, 'k', 'K'), n)")
+    unlogged(
+        pipe,
+        "UPDATE t SET v = 'x' WHERE w % 50 = 0",
+        "DELETE FROM t WHERE w % 60 = 1",
+        "UPDATE t SET id = 'É1' WHERE w = 17",
+        "INSERT INTO t VALUES ('a', 'new', 0)",
+    )
+    if scope == "whole":
+        read_again(
+            pipe,
+            "t",
+            WHOLE,
+            between=lambda: pipe.sql("UPDATE t SET id = UPPER(id) WHERE w < 100", "DELETE FROM t WHERE w = 3"),
+        )
+    else:
+        bounds = KeyRange(("_utf8mb4 x'6B31'",), ("_utf8mb4 x'6B33'",))
+        read_again(pipe, "t", Scope(range=bounds))
+        rows = {row[0]: row[1] for row in pipe.rows("t")}
+        assert rows["K150"] == "x"
+        assert rows["K50"] == "50"
+        assert "k181" not in rows
+        assert "k17" not in rows
+        read_again(pipe, "t", WHOLE, 2)
+    pipe.run("t")
+    pipe.assert_equal("t")

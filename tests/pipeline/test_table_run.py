@@ -1,0 +1,79 @@
+"""The state of a table within a run: which commits are sound, and from where the table needs the spool."""
+
+import pytest
+
+from lakeingest.config.tables import TableOptions
+from lakeingest.core.position import Place
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.lake.target import Staged
+from lakeingest.pipeline.table_run import TableRun, Watch
+
+TABLE = TableId("shop", "orders")
+SCHEMA = TableSchema(TABLE, (Column("id", Kind.INT64, "bigint"),), ("id",))
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def staged(version: int, published: int | None = None, since: int = 4) -> Staged:
+    """A commit of the table; its next merge needs the changes after byte `since` of the first binlog file."""
+    progress = Progress(TABLE, SCHEMA.fingerprint, UUID, 1, Place(1, 1, since)).created()
+    return Staged(progress, version, published)
+
+
+@pytest.fixture
+def table() -> TableRun:
+    """A table that has no copy yet."""
+    return TableRun(TABLE, TableOptions(), SCHEMA, requested=True, watch=Watch.JOINING)
+
+
+def test_a_table_is_sound_while_each_commit_adds_sound_rows(table: TableRun) -> None:
+    """From the empty copy on; a commit whose rows were not checked ends that, and later commits do not repair it."""
+    found = []
+    for version, sound in enumerate((True, True, False, True), 1):
+        table.advance(staged(version), sound=sound)
+        found.append(table.sound)
+    assert found == [True, True, False, False]
+
+
+def test_what_readers_see_is_sound(table: TableRun) -> None:
+    """It has passed a gate; an unpublished commit that a run loads has not, as far as this run knows."""
+    found = []
+    for published in (2, 3):
+        table.advance(staged(3, published))
+        found.append(table.sound)
+    assert found == [False, True]
+
+
+def test_a_commit_that_is_loaded_again_is_as_sound_as_before(table: TableRun) -> None:
+    """A new session of Spark changes no rows; another commit may have other rows."""
+    table.advance(staged(1), sound=True)
+    found = []
+    for version in (1, 2):
+        table.advance(staged(version))
+        found.append(table.sound)
+    assert found == [True, False]
+
+
+def test_an_unpublished_table_needs_the_spool_from_its_staged_commit_on(table: TableRun) -> None:
+    """Without a copy it is not known from where."""
+    assert table.needed_from is None
+    table.advance(staged(1, since=100))
+    assert table.needed_from == Place(1, 1, 100)
+
+
+def test_a_published_table_needs_the_spool_from_what_readers_see_on(table: TableRun) -> None:
+    """Staging is built on that again after a compaction; it is not known before the run has seen such a commit."""
+    table.advance(staged(2, published=1, since=200))
+    assert table.needed_from is None
+    table.advance(staged(2, published=2, since=200))
+    table.advance(staged(3, published=2, since=300))
+    assert table.needed_from == Place(1, 1, 200)
+
+
+def test_a_stage_cannot_use_a_table_without_a_copy_or_a_definition(table: TableRun) -> None:
+    """It is a mistake in the program, and fails at once."""
+    with pytest.raises(RuntimeError, match=r"shop\.orders has no copy"):
+        _ = table.staged
+    table.definition = None
+    with pytest.raises(RuntimeError, match=r"shop\.orders has no definition"):
+        _ = table.schema
