@@ -89,7 +89,7 @@ class KeyReader(Protocol):
     """Reads keys of a commit's rows, on an executor; pickled to get there."""
 
     def read(self) -> pa.Table:
-        """The key columns of the rows, with the types of the format."""
+        """The key columns of the rows, or whatever columns were asked for, with the types of the format."""
 
 
 class Target(Protocol):

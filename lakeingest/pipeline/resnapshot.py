@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeingest.config import Source
+from lakeingest.core.change import DELETED
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Cost
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
 from lakeingest.core.position import FilePosition, Low, Place, latest
@@ -34,13 +36,16 @@ from lakeingest.pipeline.bootstrap import read_up_to
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import RowsReread
+from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.table_run import TableRun
+from lakeingest.rows import table_schema
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.patch_files import PatchFolder, absent
 
 KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
+_NUMBER = "_lakeingest_number"
 READ_TRIES = 3  # of a chunk, while its table is being altered
 
 
@@ -92,7 +97,7 @@ class ReadAgain:
         with of_table():
             read = self._read()
         names = [self.patches.write_rows(self.signal, read.rows)]
-        if self.chunk.listed:
+        if self.chunk.listed and not self.schema.keeps_deleted:  # else the copy's values are needed
             missing = _without(key_table(self.schema, self.chunk.listed), read.rows, self.schema.key)
             if missing.num_rows:
                 names.append(self.patches.write_absent(self.signal, missing))
@@ -123,6 +128,24 @@ class FindAbsent:
         """The keys of each range, with the types of the source."""
         keys = self.reader.read().select(list(self.key)).cast(self.types)
         return [absent(keys, self.key, files, within).cast(self.types) for within, files in self.files]
+
+
+@dataclass(frozen=True, slots=True)
+class FindPresent:
+    """The task of one executor: of a part of the copy the rows that have these keys, and are not marked as deleted."""
+
+    reader: KeyReader
+    keys: pa.Table
+    schema: TableSchema
+
+    def run(self) -> pa.Table:
+        """The rows, with the types of the source."""
+        rows = self.reader.read()
+        rows = rows.filter(pc.invert(rows[DELETED])).select(list(self.schema.names)).cast(table_schema(self.schema))
+        key = list(self.schema.key)
+        numbered = rows.select(key).append_column(_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
+        found = numbered.join(self.keys.select(key), keys=key, join_type="left semi", use_threads=False)
+        return rows.take(found[_NUMBER].sort())
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +274,13 @@ def _commit(
     settled: Collection[int],
 ) -> None:
     """Let a commit on staging name the patches of a wave, and those of keys that the source has no longer."""
-    epoch = binlog.spool.position.epoch
+    if table.schema.keeps_deleted:  # a row that the log deletes is marked by this merge, with its last values
+        spool_to_now(edges, binlog)
+        merge(edges, binlog.spool, table)
+    epoch, signal = binlog.spool.position.epoch, reading.request.signals[0]
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
+    for chunk, part in zip(reading.chunks, patched, strict=True):
+        patches += _absent_of_list(edges, table, signal, chunk, part, epoch)
     if reading.request.scope.range is not None:
         patches += _absent(edges, table, reading, patched, epoch)
     marks = read_up_to(edges.config.source, binlog, latest(part.high for part in patched))
@@ -286,15 +314,49 @@ def _absent(edges: Edges, table: TableRun, reading: Reading, patched: Sequence[P
         files = [(part.within, tuple(map(folder.file, part.names))) for part in patched]
         bounds = _bounds(KeyRange(reading.chunks[0].within.lower, reading.chunks[-1].within.upper))
         return [
-            Patch(folder.write_absent(signal, keys), part.within, part.low, part.high.place(epoch))
+            patch
             for part, keys in zip(patched, _keys_without_row(edges, table, files, bounds), strict=True)
-            if keys.num_rows
+            for patch in _patch_of_absent(edges, table, signal, keys, part, epoch)
         ]
     if not reading.is_last:
         return []
     [keys] = _keys_without_row(edges, table, [(EVERY_KEY, tuple(folder.of_signal(signal)))], None)
-    looked_up = _read_keys(edges, table, signal, keys.to_pylist(), epoch)
-    return [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for part in looked_up for name in part.names]
+    patches: list[Patch] = []
+    for chunk, part in _read_keys(edges, table, signal, keys.to_pylist(), epoch):
+        patches += [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for name in part.names]
+        patches += _absent_of_list(edges, table, signal, chunk, part, epoch)
+    return patches
+
+
+def _absent_of_list(edges: Edges, table: TableRun, signal: int, chunk: Chunk, part: Patched, epoch: int) -> list[Patch]:
+    """If deleted rows stay in the copy, a patch of its rows with listed keys that the source has no row of."""
+    if not (chunk.listed and table.schema.keeps_deleted):
+        return []
+    files = map(_patches(edges, table).file, part.names)
+    keys = absent(key_table(table.schema, chunk.listed), table.schema.key, files)
+    return _patch_of_absent(edges, table, signal, keys, part, epoch)
+
+
+def _patch_of_absent(
+    edges: Edges, table: TableRun, signal: int, keys: pa.Table, part: Patched, epoch: int
+) -> list[Patch]:
+    """A patch of keys that the source has no row of; of those that the copy has, if deleted rows stay in it."""
+    rows = _rows_to_mark(edges, table, keys) if table.schema.keeps_deleted and keys.num_rows else keys
+    if not rows.num_rows:
+        return []
+    return [Patch(_patches(edges, table).write_absent(signal, rows), part.within, part.low, part.high.place(epoch))]
+
+
+def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
+    """The rows that the copy has of these keys, and that are not marked as deleted."""
+    schema, executors = table.schema, edges.executors
+    names = [*schema.key, *(name for name in schema.names if name not in schema.key), DELETED]
+    ends = pc.min_max(keys[schema.key[0]]).as_py()
+    bounds = (ends["min"], ends["max"]) if schema.ordered else None
+    readers = edges.target.keys(table.staged, executors.open, names, bounds)
+    tasks = [FindPresent(reader, keys, schema) for reader in readers]
+    found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
+    return pa.concat_tables([table_schema(schema).empty_table(), *found])
 
 
 def _keys_without_row(
@@ -308,7 +370,9 @@ def _keys_without_row(
     return [pa.concat_tables([types.empty_table(), *(part[number] for part in found)]) for number in range(len(files))]
 
 
-def _read_keys(edges: Edges, table: TableRun, signal: int, keys: Sequence[dict[str, Any]], epoch: int) -> list[Patched]:
+def _read_keys(
+    edges: Edges, table: TableRun, signal: int, keys: Sequence[dict[str, Any]], epoch: int
+) -> list[tuple[Chunk, Patched]]:
     """Read the rows of these keys, and wait for it."""
     source, server, patches = edges.config.source, table.progress.server_uuid, _patches(edges, table)
     groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
@@ -317,7 +381,8 @@ def _read_keys(edges: Edges, table: TableRun, signal: int, keys: Sequence[dict[s
         for group in groups
     ]
     executors = edges.executors
-    return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
+    found = scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
+    return [(task.chunk, part) for task, part in zip(tasks, found, strict=True)]
 
 
 def _bounds(keys: KeyRange) -> Bounds | None:
