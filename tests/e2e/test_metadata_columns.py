@@ -135,6 +135,7 @@ class Killed(Exception):
     """The end of a run in between."""
 
 
+@pytest.mark.long("runs five times, and is broken off three times")
 def test_a_run_that_ends_in_between_loses_no_deleted_row(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest
 
 ON_EACH = pytest.mark.parametrize("shop", ["GTIDs", "no GTIDs", "MariaDB"], indirect=True)
 
-COUNT = 200
+COUNT = 100
 ROWS = ", ".join(f"({n}, {n})" for n in range(COUNT))
 
 
@@ -66,6 +66,7 @@ def at(pipe: Pipe, kind: type[Event], table: str) -> list[int]:
     return [n for n, event in enumerate(pipe.events) if isinstance(event, kind) and event.table.name == table]  # type: ignore[union-attr]
 
 
+@pytest.mark.long("copies a table beside a writer, and publishes another one all the while")
 @ON_EACH
 def test_a_new_table_is_copied_and_followed_and_the_others_go_on(shop: Pipe) -> None:
     """Both are written to all the while; the old one is published between the waves of the new one."""
@@ -86,7 +87,7 @@ def test_a_new_table_is_copied_and_followed_and_the_others_go_on(shop: Pipe) -> 
     result = follow_while(shop, work)
     assert {one.table.name: one.published for one in result.tables} == {"new": True, "old": True}
     waves, published = at(shop, WaveCommitted, "new"), at(shop, Published, "old")
-    assert len(waves) > 3
+    assert len(waves) >= 3
     assert any(waves[0] < one < waves[-1] for one in published)
     shop.assert_equal()
 
@@ -123,7 +124,7 @@ def test_a_new_table_whose_copy_was_broken_off_is_gone_on_with(shop: Pipe) -> No
     def watch(event: Event) -> None:
         shop.events.append(event)
         if isinstance(event, WaveCommitted) and event.wave == 2:
-            shop.sql("DELETE FROM new WHERE id < 5", "UPDATE new SET v = 0 WHERE id > 190")
+            shop.sql("DELETE FROM new WHERE id < 5", "UPDATE new SET v = 0 WHERE id > 90")
             ended.append("now")
 
     def after_the_first(event: Event) -> None:
