@@ -89,12 +89,17 @@ class Pipeline:
 
         return status(self.config, tables)
 
-    def verify(self, *tables: str) -> "Verifications":
-        """Compare source and target chunk by chunk; differences are in the result. Nobody may write to the source."""
+    def verify(self, *tables: str, repair: bool = False) -> "Verifications":
+        """Compare source and target chunk by chunk; differences are in the result. Nobody may write to the source.
+
+        With `repair` the rows that differ are read again, and the result is that of the comparison after that.
+        """
+        from lakeingest.commands import repair as repairing
         from lakeingest.commands.verify import verify
 
         with self._session() as session:
-            return verify(self.config, tables, session)
+            compare = repairing.repair if repair else verify
+            return compare(self.config, tables, session)
 
     def resnapshot(
         self,

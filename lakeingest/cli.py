@@ -200,7 +200,9 @@ def run(
 @app.command()
 def verify(
     tables: Names = None,
-    repair: Annotated[bool, typer.Option("--repair", callback=not_built, help="Not built yet.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Read the rows that differ again, then compare once more.")
+    ] = False,
     sample: Annotated[float | None, typer.Option("--sample", callback=not_built, help="Not built yet.")] = None,
     max_seconds: Annotated[
         float | None, typer.Option("--max-seconds", callback=not_built, help="Not built yet.")
@@ -210,9 +212,11 @@ def verify(
     overrides: Overrides = None,
 ) -> None:
     """Prove source = target, chunk by chunk; exit 1 on a difference. Nobody may write to the source meanwhile."""
+    from lakeingest.commands import repair as repairing
     from lakeingest.commands import verify as stage
 
-    results = stage.verify(loaded_config(config, overrides), tables or ())
+    compare = repairing.repair if repair else stage.verify
+    results = compare(loaded_config(config, overrides), tables or ())
     print_result(results, as_json, console.verification_lines(results))
     unequal = [str(result.table) for result in results if not result.equal]
     if unequal:

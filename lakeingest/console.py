@@ -289,6 +289,7 @@ def submission_lines(result: "Submission") -> Iterator[str]:
 def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
     """The result of a verification: a line for each table, and a line for each of the first keys that differ."""
     for result in results:
+        yield from _differences(result.table, result.repaired, ", repaired")
         if result.equal:
             yield f"{result.table}: source = target, {result.source.rows:,} rows, checksum {result.source}"
             continue
@@ -296,11 +297,15 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
             f"{result.table}: source ≠ target: {result.source.rows:,} rows, checksum {result.source} in the source,"
             f" {result.target.rows:,} rows, checksum {result.target} in the target"
         )
-        for difference in result.differences[:KEYS_SHOWN]:
-            key = ", ".join(map(str, difference.key))
-            yield f"{result.table}: key {key} {difference.where}"
-        if len(result.differences) > KEYS_SHOWN:
-            yield f"{result.table}: and {len(result.differences) - KEYS_SHOWN} more keys; --json names all"
+        yield from _differences(result.table, result.differences)
+
+
+def _differences(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:
+    """A line for each of the first keys that differ, or differed."""
+    for difference in differences[:KEYS_SHOWN]:
+        yield f"{table}: key {', '.join(map(str, difference.key))} {difference.where}{ending}"
+    if len(differences) > KEYS_SHOWN:
+        yield f"{table}: and {len(differences) - KEYS_SHOWN} more keys{ending}; --json names all"
 
 
 def print_page(text: str) -> None:

@@ -13,7 +13,6 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Signal, State, agenda
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import clock
-from lakeingest.mysql.continuity import file_began
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.spool.spool import Spool
 from lakeingest.state.signals import SignalDocument, SignalFolder
@@ -81,6 +80,8 @@ class Retention:
 
     def left(self, config: Config, position: Position) -> int | None:
         """For how many seconds the binlog after a position is still there; a file is dropped so long after its end."""
+        from lakeingest.mysql.continuity import file_began  # numba: it takes a second to import
+
         if position.at.file not in self.files:
             return 0
         if self.seconds is None:

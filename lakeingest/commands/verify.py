@@ -42,6 +42,7 @@ class TableVerification:
     chunks: int
     differences: tuple[Difference, ...]
     seconds: float
+    repaired: tuple[Difference, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -59,15 +60,26 @@ class Verifications(Report, tuple[TableVerification, ...]):
         """Whether source = target for all of them."""
         return all(result.equal for result in self)
 
-    headers = ("table", "result", "source rows", "target rows", "keys that differ", "checksum", "chunks", "seconds")
+    headers = (
+        "table",
+        "result",
+        "source rows",
+        "target rows",
+        "keys that differ",
+        "repaired",
+        "checksum",
+        "chunks",
+        "seconds",
+    )
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row for each table. The keys that differ are in its `differences`."""
         for verified in self:
-            rows, differing = (verified.source.rows, verified.target.rows), len(verified.differences)
+            rows = verified.source.rows, verified.target.rows
+            keys = len(verified.differences), len(verified.repaired)
             checksum = str(verified.source) if verified.equal else f"{verified.source} ≠ {verified.target}"
             result = "source = target" if verified.equal else "source ≠ target"
-            yield str(verified.table), result, *rows, differing, checksum, verified.chunks, verified.seconds
+            yield str(verified.table), result, *rows, *keys, checksum, verified.chunks, verified.seconds
 
 
 def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:

@@ -55,6 +55,14 @@ def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
     }
 
 
+def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]:
+    """The values of a key, by column, of the canonical texts that checksums are made of (`mysql.checksum`)."""
+    return {
+        column.name: _value(schema, column, int(text) if column.kind is Kind.BOOLEAN else text)
+        for column, text in zip(schema.key_columns, texts, strict=True)
+    }
+
+
 def _written(column: Column, part: int | str) -> Any:
     """A literal as people write it."""
     text = str(part)

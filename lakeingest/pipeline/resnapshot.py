@@ -152,13 +152,13 @@ class FindPresent:
 class Reading:
     """A wave that is read in the background.
 
-    `since` is the place where the spool ended before its first low watermark was read. `is_last`: nothing of the
-    request is left to read.
+    `keys` is the range of its chunks. `since` is the place where the spool ended before its first low watermark was
+    read. `is_last`: nothing of the request is left to read.
     """
 
     request: Request
     planner: Planner | None
-    chunks: tuple[Chunk, ...]
+    keys: KeyRange
     since: Place
     is_last: bool
     job: BackgroundJob[list[Patched]]
@@ -189,13 +189,12 @@ def step(
         if reading.planner is None or not reading.planner.can_shrink:
             raise ChunkTooSlow(f"{table.id}: {error}") from error
         reading.planner.shrink()
-        table.reading = _begin(edges, binlog, table, request, reading.planner, reading.chunks[0].within.lower)
+        table.reading = _begin(edges, binlog, table, request, reading.planner, reading.keys.lower)
         return Step.READING
     if not reading.is_last:
         assert reading.planner is not None  # noqa: S101 - keys are read in one wave
         reading.planner.learn([part.cost for part in patched])
-        upper = reading.chunks[-1].within.upper
-        table.reading = _begin(edges, binlog, table, request, reading.planner, upper)
+        table.reading = _begin(edges, binlog, table, request, reading.planner, reading.keys.upper)
     try:
         _commit(edges, binlog, table, reading, patched, settled)
         spool_to_now(edges, binlog)
@@ -233,11 +232,12 @@ def _begin(
         planned = [chunk.range for chunk in planner.next_wave(lower)][: edges.executors.at_once]
         also = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk(schema, part, also) for part in planned]
+        wave = KeyRange(planned[0].lower, planned[-1].upper)
         is_last = planned[-1].upper == keys.upper
     else:
         groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
         chunks = [_listed(schema, [values_of(schema, key) for key in group]) for group in groups]
-        is_last = True
+        wave, is_last = EVERY_KEY, True
     cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
     position, patches = binlog.spool.position, _patches(edges, table)
     source, signal = edges.config.source, request.signals[0]
@@ -251,7 +251,7 @@ def _begin(
         return scatter(workers, ReadAgain.run, tasks, at_once)
 
     job = BackgroundJob(workers, read)
-    return Reading(request, planner, tuple(chunks), position.place, is_last, job, time.monotonic())
+    return Reading(request, planner, wave, position.place, is_last, job, time.monotonic())
 
 
 def _chunk(schema: TableSchema, part: KeyRange, also: Sequence[str]) -> Chunk:
@@ -290,7 +290,7 @@ def _commit(
             patch,
             reading.since,
             signals=reading.request.signals,
-            up_to=reading.chunks[-1].within.upper,
+            up_to=reading.keys.upper,
             last=reading.is_last and number == len(patches),
             settled=settled,
             nulled=sum(part.nulled for part in patched) if number == 1 else 0,
@@ -312,7 +312,7 @@ def _absent(edges: Edges, table: TableRun, reading: Reading, patched: Sequence[P
     schema, folder, signal = table.schema, _patches(edges, table), reading.request.signals[0]
     if schema.ordered:
         files = [(part.within, tuple(map(folder.file, part.names))) for part in patched]
-        bounds = _bounds(KeyRange(reading.chunks[0].within.lower, reading.chunks[-1].within.upper))
+        bounds = _bounds(reading.keys)
         return [
             patch
             for part, keys in zip(patched, _keys_without_row(edges, table, files, bounds), strict=True)
