@@ -68,7 +68,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """Patches that one task has written, all of one read view."""
+    """Patches that one task has written, all of one read view.
+
+    `to_mark` are listed keys whose rows stay in the copy, marked as deleted, if the view has no row of them.
+    """
 
     names: tuple[str, ...]
     within: KeyRange
@@ -76,6 +79,7 @@ class Patched:
     high: FilePosition
     cost: Cost
     nulled: int
+    to_mark: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +101,13 @@ class ReadAgain:
         with of_table():
             read = self._read()
         names = [self.patches.write_rows(self.signal, read.rows)]
-        if self.chunk.listed and not self.schema.keeps_deleted:  # else the copy's values are needed
+        if self.chunk.listed and not self.schema.keeps_deleted:
             missing = _without(key_table(self.schema, self.chunk.listed), read.rows, self.schema.key)
             if missing.num_rows:
                 names.append(self.patches.write_absent(self.signal, missing))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
-        return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, read.nulled)
+        to_mark = self.chunk.listed if self.schema.keeps_deleted else ()
+        return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, read.nulled, to_mark)
 
     def _read(self) -> RowsRead:
         asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
@@ -279,8 +284,8 @@ def _commit(
         merge(edges, binlog.spool, table)
     epoch, signal = binlog.spool.position.epoch, reading.request.signals[0]
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
-    for chunk, part in zip(reading.chunks, patched, strict=True):
-        patches += _absent_of_list(edges, table, signal, chunk, part, epoch)
+    for part in patched:
+        patches += _absent_of_list(edges, table, signal, part, epoch)
     if reading.request.scope.range is not None:
         patches += _absent(edges, table, reading, patched, epoch)
     marks = read_up_to(edges.config.source, binlog, latest(part.high for part in patched))
@@ -322,18 +327,18 @@ def _absent(edges: Edges, table: TableRun, reading: Reading, patched: Sequence[P
         return []
     [keys] = _keys_without_row(edges, table, [(EVERY_KEY, tuple(folder.of_signal(signal)))], None)
     patches: list[Patch] = []
-    for chunk, part in _read_keys(edges, table, signal, keys.to_pylist(), epoch):
+    for part in _read_keys(edges, table, signal, keys.to_pylist(), epoch):
         patches += [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for name in part.names]
-        patches += _absent_of_list(edges, table, signal, chunk, part, epoch)
+        patches += _absent_of_list(edges, table, signal, part, epoch)
     return patches
 
 
-def _absent_of_list(edges: Edges, table: TableRun, signal: int, chunk: Chunk, part: Patched, epoch: int) -> list[Patch]:
-    """If deleted rows stay in the copy, a patch of its rows with listed keys that the source has no row of."""
-    if not (chunk.listed and table.schema.keeps_deleted):
+def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
+    """A patch of the copy's rows with keys that were asked for, and that the source has no row of."""
+    if not part.to_mark:
         return []
     files = map(_patches(edges, table).file, part.names)
-    keys = absent(key_table(table.schema, chunk.listed), table.schema.key, files)
+    keys = absent(key_table(table.schema, part.to_mark), table.schema.key, files)
     return _patch_of_absent(edges, table, signal, keys, part, epoch)
 
 
@@ -370,9 +375,7 @@ def _keys_without_row(
     return [pa.concat_tables([types.empty_table(), *(part[number] for part in found)]) for number in range(len(files))]
 
 
-def _read_keys(
-    edges: Edges, table: TableRun, signal: int, keys: Sequence[dict[str, Any]], epoch: int
-) -> list[tuple[Chunk, Patched]]:
+def _read_keys(edges: Edges, table: TableRun, signal: int, keys: Sequence[dict[str, Any]], epoch: int) -> list[Patched]:
     """Read the rows of these keys, and wait for it."""
     source, server, patches = edges.config.source, table.progress.server_uuid, _patches(edges, table)
     groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
@@ -381,8 +384,7 @@ def _read_keys(
         for group in groups
     ]
     executors = edges.executors
-    found = scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
-    return [(task.chunk, part) for task, part in zip(tasks, found, strict=True)]
+    return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
 
 
 def _bounds(keys: KeyRange) -> Bounds | None:
