@@ -190,6 +190,22 @@ class Spool:
             store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
             self._segments[number] = wider
 
+    def reach_back(self, opened: Position, read: Manifest) -> None:
+        """Begin the spool earlier, at `opened`, with what was read from there up to its start for tables that join.
+
+        The other tables are not watched in that part: they need nothing that is so old.
+        """
+        if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
+            raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")
+        number = min(self._segments) - 1 if self._segments else self._last + 1
+        with store.storage_errors(self.folder):
+            sync(self.folder / "data")
+        # a manifest that ends where the spool begins is passed over, until the spool begins earlier
+        store.replace(self.folder / "segments" / f"{number:06d}.json", read.to_json())
+        store.replace(self.folder / "opened.json", opened.to_json())
+        self._opened, self._last = opened, max(self._last, number)
+        self._segments = {number: read, **self._segments}
+
     def log(self) -> TransactionLog:
         """All spooled transactions that have GTIDs; they are read only when they are needed."""
         epoch = self._opened.epoch
