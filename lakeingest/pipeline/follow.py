@@ -20,6 +20,7 @@ from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.boundaries import check_boundaries
 from lakeingest.pipeline.catch_up import merge_and_publish, trim_spool
+from lakeingest.pipeline.copying import copy_missing, incomplete
 from lakeingest.pipeline.copying_beside import CopyingBeside
 from lakeingest.pipeline.discovery import Discovery
 from lakeingest.pipeline.edge_errors import translate_errors
@@ -40,9 +41,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What goes on beside the tables that have caught up: new tables are found (None: they are not), and copied."""
+    """What goes on beside the tables that have caught up: new tables are found, and missing chunks are copied."""
 
-    discovery: Discovery | None
+    discovery: Discovery
     copying: CopyingBeside
 
 
@@ -66,14 +67,12 @@ def follow(run: OpenRun, stopping: Callable[[], bool]) -> None:
 
 def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
     """Serve every signal that this run can serve, with a round after each wave, until `stopping` says so."""
-    beside = Beside(None, CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
     run.signals.folder.trim()
     try:
         while not stopping() and serve(run, wait=True):
-            _round(run, stopping, worked_at, beside)
+            _round(run, stopping, worked_at, None)
     finally:
-        beside.copying.cancel()
         drop(run)
 
 
@@ -136,17 +135,21 @@ def _load_again(edges: Edges, table: TableRun) -> None:
     table.advance(staged)
 
 
-def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside) -> bool:
-    """One round; what is read beside it is dropped where the source or Spark is lost."""
+def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None) -> bool:
+    """One round; what is read beside it is dropped where the source or Spark is lost.
+
+    Without `beside` the round itself copies the missing chunks of tables that were paused, and no new table is found.
+    """
     try:
         return _spool_and_publish(run, stopping, worked_at, beside)
     except (SourceAway, SparkLost):
-        beside.copying.cancel()
+        if beside is not None:
+            beside.copying.cancel()
         raise
 
 
 def _spool_and_publish(
-    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside
+    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
 ) -> bool:
     """Spool what is new, merge and publish the tables that are due; False when no table was due.
 
@@ -155,12 +158,17 @@ def _spool_and_publish(
     """
     edges, binlog = run.edges, run.binlog
     look(run)
-    if beside.discovery is not None:
+    if beside is not None:
         beside.discovery.look()
+    elif incomplete(run) and not copy_missing(run, stopping):
+        return True
     if written_position(edges.connection) != binlog.spool.position.at:
         spool_to_now(edges, binlog)
     due = _due(run, worked_at)
-    retried = [table for table in _worth_a_retry(run) if worked_at[table.id] < time.monotonic() - RETRY_SECONDS]
+    now = time.monotonic()
+    retried = [
+        table for table in _worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS
+    ]  # a new table may have stopped before it was due
     for table in (*due, *retried):
         with working_on(edges, table):
             if table.stop is None or _begin_again(edges, table):
@@ -169,7 +177,7 @@ def _spool_and_publish(
         worked_at[table.id] = time.monotonic()
         if stopping():
             break
-    committed = not stopping() and beside.copying.step(run.going_on)
+    committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
     if due or retried or committed:
         trim_spool(run)
     return bool(due or retried or committed)
