@@ -30,7 +30,6 @@ NOT_BUILT = [
     "quarantine list",
     "doctor",
     "wait --until 2026-01-01T00:00:00Z",
-    "verify --repair",
     "verify --sample 0.5",
     "verify --sample 0",
     "verify --max-seconds 5",

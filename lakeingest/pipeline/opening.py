@@ -192,8 +192,8 @@ def _spool(
     if chosen.spool is not None:
         return chosen.spool
     begins = chosen.begins or _opening(config, connection)
-    if None in loaded.values() and _has_low_at_file_start(connection, begins):
-        begins = _file_start(begins)
+    if None in loaded.values() and has_low_at_file_start(connection, begins):
+        begins = start_of_file(begins)
     return Spool.open(config.state / "spool", begins)
 
 
@@ -213,8 +213,8 @@ def watched_from(
     It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
     watermark of a joining table is the start of the source's current file.
     """
-    position, start = spool.position, _file_start(spool.position)
-    if not joining or position == start or not _has_low_at_file_start(connection, position):
+    position, start = spool.position, start_of_file(spool.position)
+    if not joining or position == start or not has_low_at_file_start(connection, position):
         return Joined(position.place)
     left, stopped, begins = dict(joining), dict[TableId, LakeIngestError](), start
 
@@ -233,13 +233,13 @@ def watched_from(
     return Joined(start.place, stopped)
 
 
-def _has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
+def has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
     """Whether a low watermark that is read after now may be before the position."""
     without_gtids = position.gtids is None and not is_exact(connection)
     return without_gtids and not is_before(position.at, file_start(written_position(connection).file))
 
 
-def _file_start(position: Position) -> Position:
+def start_of_file(position: Position) -> Position:
     """The start of the position's file, as a position; it has no GTIDs."""
     history = None if position.history is None else History(position.history.began)
     return replace(position, at=file_start(position.at.file), history=history)

@@ -36,6 +36,7 @@ from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import RowsReread
 from lakeingest.pipeline.merge import merge
+from lakeingest.pipeline.opening import has_low_at_file_start, start_of_file
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, FindPresent, Patched, ReadAgain
 from lakeingest.pipeline.table_run import TableRun
@@ -43,6 +44,7 @@ from lakeingest.rows import table_schema
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.patch_files import PatchFolder, absent
+from lakeingest.spool.spool import Spool
 
 KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
 
@@ -131,7 +133,7 @@ def _begin(
     edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, planner: Planner | None, lower: Key | None
 ) -> Reading:
     """Begin to read the next wave, from the key `lower` on."""
-    schema, scope = table.schema, request.scope
+    schema, scope, since = table.schema, request.scope, _cover_lows(edges, binlog, table)
     if scope.keys is None:
         keys = scope.range or EVERY_KEY
         if planner is None:
@@ -158,7 +160,24 @@ def _begin(
         return scatter(workers, ReadAgain.run, tasks, at_once)
 
     job = BackgroundJob(workers, read)
-    return Reading(request, planner, wave, position.place, is_last, job, time.monotonic())
+    return Reading(request, planner, wave, since, is_last, job, time.monotonic())
+
+
+def _cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
+    """The place from which on the spool has every change of the table that low watermarks after now may lack.
+
+    Without GTIDs a low watermark is the start of the source's current file. The spool is read again from there on, for
+    all tables, if it begins later, or has only tables from there on that joined.
+    """
+    position = binlog.spool.position
+    if not has_low_at_file_start(edges.connection, position):
+        return position.place
+    start = start_of_file(position)
+    if start.place <= binlog.spool.start and start.place < binlog.spool.watched_from(table.id):
+        edges.lease.assert_held()
+        binlog.spool = Spool.open(binlog.spool.folder, start)
+        spool_to_now(edges, binlog)
+    return start.place
 
 
 def _chunk(schema: TableSchema, part: KeyRange, also: Sequence[str]) -> Chunk:

@@ -238,6 +238,15 @@ class Spool:
                 found.append(self._whole_file(*file))
         return found
 
+    def watched_from(self, table: TableId) -> Place:
+        """The place from which on every segment has watched the table; the start of an empty spool."""
+        since = self.start if not self._segments else self.position.place
+        for segment in reversed(self._segments.values()):
+            if table not in segment.tables:
+                break
+            since = segment.start.place(self._opened.epoch)
+        return max(since, self.start)
+
     def backlog(self, table: TableId, after: Place) -> int:
         """How many change rows of the table are spooled in segments that end after `after`."""
         files = (segment.tables.get(table) for segment in self._between(after, self.position.place))

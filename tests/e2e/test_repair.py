@@ -2,6 +2,8 @@
 
 import json
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -43,8 +45,11 @@ def copied(pipe: Pipe, columns: str, key: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", KEYS)
-def test_fifty_differences_are_found_and_repaired_and_nothing_else(pipe: Pipe, kind: str) -> None:
+def test_fifty_differences_are_found_and_repaired_and_nothing_else(
+    pipe_on: Callable[..., Pipe], mysql_server: LocalServer, kind: str
+) -> None:
     """Changed, deleted and new rows, for each kind of key; a second repair has nothing to do."""
+    pipe = pipe_on(mysql_server)
     columns, key = KEYS[kind]
     copied(pipe, columns, key)
     chosen = random.Random(1).sample(range(1, ROWS + 1), 50)
@@ -68,9 +73,9 @@ def test_fifty_differences_are_found_and_repaired_and_nothing_else(pipe: Pipe, k
     assert (again.equal, again.repaired) == (True, ())
 
 
-def test_the_command_repairs_and_says_what(mysql_server: LocalServer, tmp_path: "pytest.TempPathFactory") -> None:
+def test_the_command_repairs_and_says_what(mysql_server: LocalServer, tmp_path: Path) -> None:
     """Exit 0 once source = target; without --repair a difference is exit 1, and nothing is changed."""
-    job = Job(tmp_path / "job", mysql_server, "repair_job").write()  # type: ignore[operator]
+    job = Job(tmp_path / "job", mysql_server, "repair_job").write()
     job.sql(f"CREATE TABLE {job.database}.t (id INT PRIMARY KEY, v INT)")
     job.sql(f"INSERT INTO {job.database}.t VALUES (1, 1), (2, 2), (3, 3)")
     assert job.run()[0] == 0

@@ -7,6 +7,7 @@ import pytest
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import WHOLE, Request, Scope
+from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.opening import opened
@@ -14,6 +15,14 @@ from lakeingest.pipeline.resnapshot import Step, step
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+ROWS = 300
+
+
+@pytest.fixture
+def pipe(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> Pipe:
+    """A pipeline whose tables are read again in a few waves."""
+    return pipe_on(mysql_server, chunk_rows=50)
 
 
 def read_again(pipe: Pipe, table: str, scope: Scope, signal: int = 1, between: Callable[[], None] | None = None) -> int:
@@ -43,10 +52,10 @@ def unlogged(pipe: Pipe, *statements: str) -> None:
 
 
 def filled(pipe: Pipe, key: str = "id INT", value: str = "n") -> None:
-    """A table of 600 rows that is copied and differs from its source then: changed, deleted, new rows."""
+    """A table of 300 rows that is copied and differs from its source then: changed, deleted, new rows."""
     pipe.sql(
         f"CREATE TABLE t ({key} PRIMARY KEY, v VARCHAR(40), w INT)",
-        "INSERT INTO t WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n + 1 FROM s WHERE n < 600)"
+        "INSERT INTO t WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n + 1 FROM s WHERE n < {ROWS})"
         f" SELECT {value}, n, n FROM s",
     )
     pipe.run("t")
@@ -60,7 +69,7 @@ def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
         pipe,
         "UPDATE t SET v = 'x' WHERE id % 50 = 0",
         "DELETE FROM t WHERE id % 60 = 1",
-        "INSERT INTO t VALUES (0, 'new', 0), (700, 'new', 0)",
+        "INSERT INTO t VALUES (0, 'new', 0), (400, 'new', 0)",
     )
     pipe.run("t")
     assert not pipe.verify("t")["t"].equal
@@ -69,7 +78,7 @@ def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
     def write() -> None:
         n = next(turn)
         pipe.sql(
-            f"UPDATE t SET w = {n} WHERE id < 300",
+            f"UPDATE t SET w = {n} WHERE id < 200",
             f"INSERT INTO t VALUES ({1000 + n}, 'later', 1)",
             f"DELETE FROM t WHERE id = {n * 7}",
         )
@@ -150,5 +159,19 @@ def test_keys_whose_order_only_the_server_knows_are_read_again(pipe: Pipe, scope
         assert "k181" not in rows
         assert "k17" not in rows
         read_again(pipe, "t", WHOLE, 2)
+    pipe.run("t")
+    pipe.assert_equal("t")
+
+
+def test_without_gtids_rows_are_read_again(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """A low watermark is the start of a binlog file then, and the spool is read again from there on."""
+    pipe = pipe_on(mysql_server_with(gtid_mode="OFF", enforce_gtid_consistency="OFF"), chunk_rows=50)
+    filled(pipe)
+    pipe.sql("UPDATE t SET w = -1 WHERE id < 50")
+    pipe.run("t")
+    unlogged(pipe, "UPDATE t SET v = 'x' WHERE id % 50 = 0", "DELETE FROM t WHERE id % 60 = 1")
+    read_again(pipe, "t", WHOLE, between=lambda: pipe.sql("UPDATE t SET w = w + 1 WHERE id > 100"))
     pipe.run("t")
     pipe.assert_equal("t")
