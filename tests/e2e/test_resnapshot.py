@@ -55,7 +55,7 @@ def filled(pipe: Pipe, key: str = "id INT", value: str = "n") -> None:
     """A table of 300 rows that is copied and differs from its source then: changed, deleted, new rows."""
     pipe.sql(
         f"CREATE TABLE t ({key} PRIMARY KEY, v VARCHAR(40), w INT)",
-        "INSERT INTO t WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n + 1 FROM s WHERE n < {ROWS})"
+        f"INSERT INTO t WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n + 1 FROM s WHERE n < {ROWS})"
         f" SELECT {value}, n, n FROM s",
     )
     pipe.run("t")
