@@ -8,7 +8,15 @@ from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import Place
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
-from lakeingest.rows import change_schema, lake_schema, with_change_metadata, with_read_metadata
+from lakeingest.rows import (
+    change_schema,
+    lake_schema,
+    source_names,
+    source_rows,
+    table_schema,
+    with_change_metadata,
+    with_read_metadata,
+)
 
 SCHEMA = TableSchema(
     TableId("shop", "orders"),
@@ -65,3 +73,14 @@ def test_a_table_without_metadata_columns_has_rows_as_before() -> None:
     ids = pa.table({"id": pa.array([1, 2], pa.int32())})
     assert with_read_metadata(ids, plain, PLACES[0]) is ids
     assert lake_schema(plain).names == ["id"]
+
+
+def test_rows_of_a_copy_become_rows_of_the_table() -> None:
+    """Without metadata columns, and without those that are marked; those of a plain copy stay as they are."""
+    rows = pa.table({"_lakeingest_deleted": [True, False], "id": pa.array([1, 2], pa.int32())})
+    assert source_names(SCHEMA) == ("id", "_lakeingest_deleted")
+    assert source_rows(rows, SCHEMA).to_pydict() == {"id": [2]}
+    plain = TableSchema(SCHEMA.table, SCHEMA.columns, SCHEMA.key)
+    assert source_names(plain) == ("id",)
+    assert source_rows(rows.select(["id"]), plain).to_pydict() == {"id": [1, 2]}
+    assert source_rows(rows.select(["id"]), plain).schema == table_schema(plain)

@@ -17,6 +17,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import GateFailed, SchemaChanged
 from lakeingest.pipeline.events import Event, Merged, WaveCommitted
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_changelog import lines, replayed, source
 from tests.e2e.test_resnapshot import read_again, unlogged
 from tests.shown import shown
 
@@ -270,3 +271,16 @@ def test_rows_that_are_read_again_leave_deleted_rows_as_they_are(
     unlogged(pipe, "DELETE FROM t WHERE n = 8", "DELETE FROM t WHERE n = 9")
     read_again(pipe, "t", Scope(keys=tuple((n if key == "INT" else str(n),) for n in (1, 8, 7, 12345))))
     assert deleted() == gone | {8: ("8", 8, "d")}
+
+
+@pytest.mark.formats
+def test_a_changelog_has_no_row_that_is_marked_as_deleted(soft: Pipe) -> None:
+    """Replayed into an empty table it gives the source's."""
+    soft.run()
+    soft.sql(*CHANGES)
+    soft.run()
+    assert sum(row["_lakeingest_deleted"] for row in copied(soft).values()) == 3
+    assert replayed(lines(soft)) == source(soft)
+    soft.sql("DELETE FROM t WHERE id = 10", "INSERT INTO t VALUES (2, 'back', 2)")
+    soft.run()
+    assert replayed(lines(soft)) == source(soft)
