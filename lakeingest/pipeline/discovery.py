@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline import signals
 from lakeingest.pipeline.joining import join
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import joinable
@@ -33,6 +34,7 @@ class Discovery:
             listed = run.edges.config.tables.select(list_tables(run.edges.connection))
             if new := [table for table in listed if self._is_new(table, now)]:
                 self._admit(new)
+                signals.look(run)  # a new table may be paused
                 self._tried_at |= dict.fromkeys(new, now)
         if any(table.watch is Watch.JOINING for table in run.tables.values()):
             join(run)
