@@ -130,9 +130,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     if the lake has no copy. With `offline` the source is not asked.
     """
     target, source = open_target(config), _Source() if offline else _asked(config)
-    copies_there = copied(target, config.target)
-    included = config.tables.select(copies_there)
-    excluded = {table for table in copies_there if table not in included and has_reports(config.state, table)}
+    all_copies = copied(target, config.target)
+    included = config.tables.select(all_copies)
+    excluded = {table for table in all_copies if table not in included and has_reports(config.state, table)}
     with_copy = [table for table in included if _is_ours(target, table)]
     if source.error is not None and not with_copy:
         raise source.error

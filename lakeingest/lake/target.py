@@ -80,8 +80,8 @@ class Merger(Protocol):
     def write(self, rows: pa.Table) -> bytes:
         """Write new rows; with `keeps_deletes` they have `core.change.DELETED`.
 
-        Where the table has that column, deleted rows stay: it is a column like the others, and no change takes a row
-        away.
+        Where the table has that column, deleted rows stay: it is a column like the others, and no change removes a
+        row.
         """
 
 

@@ -54,7 +54,7 @@ class Discovery:
         for table in new:
             schema = found.schemas.get(table)
             error: LakeIngestError | None = found.refused.get(table)
-            if table in found.there:
+            if table in found.copied:
                 error = SchemaChanged(
                     f"{table}: the source has this table again, and its copy is from before; the next run goes on with"
                     " the copy, or says why it must be made again"

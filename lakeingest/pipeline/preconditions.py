@@ -79,7 +79,7 @@ class Joinable:
 
     schemas: Mapping[TableId, TableSchema]
     refused: Mapping[TableId, PreflightFailed]
-    there: Collection[TableId]
+    copied: Collection[TableId]
 
 
 def joinable(config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> Joinable:
@@ -87,14 +87,14 @@ def joinable(config: Config, connection: pymysql.Connection, tables: Sequence[Ta
     preflight = Preflight.of(config, connection, tables)
     if preflight.held.unopened is not None:
         raise preflight.held.unopened
-    there = preflight.held.staged.keys()
-    refused = _refused(preflight.of_tables(tables), there)
-    left = [table for table in tables if table not in refused and table not in there]
-    schemas = preflight.of_tables(left).of_source_and_lake([], there)[1] if left else {}
+    copied = preflight.held.staged.keys()
+    refused = _refused(preflight.of_tables(tables), copied)
+    left = [table for table in tables if table not in refused and table not in copied]
+    schemas = preflight.of_tables(left).of_source_and_lake([], copied)[1] if left else {}
     for table in left:
         if table not in schemas:
             refused[table] = PreflightFailed(f"{table} is not ready: its definition changed in between")
-    return Joinable(schemas, refused, there)
+    return Joinable(schemas, refused, copied)
 
 
 def _lacks(server: conditions.Server) -> bool:

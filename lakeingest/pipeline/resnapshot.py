@@ -166,8 +166,8 @@ def _begin(
 def _cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     """The place from which on the spool has every change of the table that low watermarks after now may lack.
 
-    Without GTIDs a low watermark is the start of the source's current file. The spool is read again from there on, for
-    all tables, if it begins later, or has only tables from there on that joined.
+    Without GTIDs a low watermark is the start of the source's current file. The spool is opened again at that
+    start, for all tables, if it begins later, or if the table is not watched from that start on.
     """
     position = binlog.spool.position
     if not has_low_at_file_start(edges.connection, position):
