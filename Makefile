@@ -27,7 +27,7 @@ demo: .venv/package.stamp ## copy a busy MySQL into a lake and prove it (TARGET=
 	.venv/bin/lakeingest demo --target $(TARGET) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
 
 test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones, with the branch coverage of lakeingest/core
-	.venv/bin/python -m pytest -n 2 --cov --durations 25 --take quick --minutes 45
+	.venv/bin/python -m pytest -n 2 --cov --durations 25 --take quick --minutes 60
 
 test-all: .venv/package.stamp .venv/dev.stamp ## run every test
 	.venv/bin/python -m pytest -n 2 --cov --durations 25
