@@ -61,7 +61,7 @@ def filled(pipe: Pipe, key: str = "id INT", value: str = "n") -> None:
     pipe.run("t")
 
 
-@pytest.mark.formats
+@pytest.mark.any_format
 def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
     """Changes that the binlog lacks are found, all of them, beside changes that it has."""
     filled(pipe)
