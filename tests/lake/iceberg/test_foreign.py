@@ -57,7 +57,9 @@ def test_a_copy_of_a_newer_format_is_refused_by_name(lake: Lake) -> None:
     """Someone altered it to what cannot be written, nor be taken back."""
     lake.published((1, "a"))
     lake.spark.sql(f"ALTER TABLE {CATALOG}.{lake.table} SET TBLPROPERTIES ('format-version' = '3')")
-    with pytest.raises(UnsupportedTable, match=f"{lake.table}: someone altered its copy to version 3 of Iceberg's format"):
+    with pytest.raises(
+        UnsupportedTable, match=f"{lake.table}: someone altered its copy to version 3 of Iceberg's format"
+    ):
         lake.open().recover(lake.table)
 
 
