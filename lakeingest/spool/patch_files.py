@@ -7,7 +7,6 @@ keys it has read.
 """
 
 import datetime as dt
-import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -82,10 +81,6 @@ class PatchFolder:
         with spool_errors(self.path):
             for path in self.path.glob(f"{signal:06d}-*"):
                 path.unlink(missing_ok=True)
-
-    def drop(self) -> None:
-        """Remove all patches of the table."""
-        shutil.rmtree(self.path, ignore_errors=True)
 
     def _write(self, signal: int, changes: pa.Table) -> str:
         name = f"{signal:06d}-{uuid.uuid4().hex}"
