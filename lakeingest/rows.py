@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeingest.core import change
+from lakeingest.core.change import RowKind
+from lakeingest.core.position import Place
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 
 BATCH_ROWS = 4_096
@@ -76,6 +79,23 @@ def table_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([pa.field(column.name, arrow_type(column), column.nullable) for column in schema.columns])
 
 
+def lake_schema(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of the rows of a table's copy: the table's columns, then its metadata columns."""
+    return pa.schema([pa.field(column.name, arrow_type(column), column.nullable) for column in schema.lake_columns])
+
+
+def source_names(schema: TableSchema) -> tuple[str, ...]:
+    """The columns of the copy that `source_rows` needs."""
+    return (*schema.names, change.DELETED) if schema.keeps_deleted else schema.names
+
+
+def source_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Rows of the copy as rows of the table: without metadata columns, and without rows that are marked as deleted."""
+    if schema.keeps_deleted:
+        rows = rows.filter(pc.invert(rows[change.DELETED]))
+    return rows.select(list(schema.names)).cast(table_schema(schema))
+
+
 def change_schema(schema: TableSchema) -> pa.Schema:
     """The Arrow schema of a table's change rows: their kind and origin (core.change), then the table's columns."""
     return pa.schema([*_ORIGIN, *table_schema(schema)])
@@ -100,3 +120,51 @@ def laid_over(
         stays = [not deleted for deleted in wanted[change.DELETED].to_pylist()]
         left = wanted.filter(pa.array(stays, pa.bool_())).select(list(schema.names)).cast(table_schema(schema))
         yield from left.to_batches(BATCH_ROWS)
+
+
+READ_OP = "r"  # of a row that was read from the table
+_OPS = pa.array([{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind])  # by their kind
+_DELETES = pa.array([kind.is_delete for kind in RowKind])
+_WIDTHS = 6, 10, 20  # digits of the parts of a place in its text
+
+
+def with_read_metadata(rows: pa.Table, schema: TableSchema, place: Place) -> pa.Table:
+    """Rows that were read from the table, with the metadata columns of their copy; the table stood at `place`."""
+    values = {change.OP: READ_OP, change.DELETED: False, change.POSITION: str(place), change.COMMITTED_AT: None}
+    for field in list(lake_schema(schema))[len(schema.columns) :]:
+        rows = rows.append_column(field, pa.repeat(pa.scalar(values[field.name], field.type), rows.num_rows))
+    return rows
+
+
+def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table, stop: Place) -> pa.Table:
+    """Rows of changes with these metadata columns, made of the origin columns in `changes`.
+
+    Rows of epoch 0 were read again from the table: what is known of their place is that it is not after `stop`.
+    """
+    reread = pc.equal(changes[change.EPOCH], 0)
+    kinds = changes[change.KIND].cast(pa.int32())
+    for name in names:
+        column: pa.ChunkedArray
+        match name:
+            case change.OP:
+                column = _OPS.take(kinds.combine_chunks())
+                column = pc.if_else(pc.and_(reread, pc.equal(kinds, RowKind.INSERT.value)), READ_OP, column)
+            case change.DELETED:
+                column = _DELETES.take(kinds.combine_chunks())
+            case change.POSITION:
+                column = pc.if_else(reread, str(stop), _places(changes))
+            case change.COMMITTED_AT:
+                column = pc.if_else(reread, pa.scalar(None, INSTANT), changes[change.COMMITTED_AT])
+            case _:
+                raise ValueError(f"{name} is not a metadata column")
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def _places(changes: pa.Table) -> pa.ChunkedArray:
+    """The place of each change, as `core.position.Place` writes it."""
+    parts = [
+        pc.utf8_lpad(changes[name].cast(pa.string()), width, "0")
+        for name, width in zip(change.PLACE, _WIDTHS, strict=True)
+    ]
+    return pc.binary_join_element_wise(*parts, ".")

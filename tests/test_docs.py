@@ -133,7 +133,7 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
     named = {
         key for line in part.splitlines() if line.startswith("- ") for key in re.findall(r"`([a-z_.-]+)[`:]", line)
     }
-    options = ("chunk_key", "partition_by", "columns", "deletes", "metadata")
+    options = ("chunk_key", "partition_by", "columns")
     given: dict[str, Any] = {
         "tables.startup": {"tables": {"include": ["shop.*"], "startup": "latest"}},
         **{key: {"tables": {"include": ["shop.*"], "options": {"*.*": {key: "x"}}}} for key in options},

@@ -7,11 +7,9 @@ import pyarrow as pa
 from lakeingest.commands.change_lines import OPS, positions
 from lakeingest.commands.changelog import Changed, Changelog, Part
 from lakeingest.core import change
-from lakeingest.core.change import RowKind
+from lakeingest.core.change import OP, POSITION, RowKind
 from lakeingest.core.schema import TableSchema
 from lakeingest.rows import INSTANT, table_schema
-
-OP, POSITION = "_lakeingest_op", "_lakeingest_position"
 
 
 def batches(changelog: Changelog, parts: Iterator[Part]) -> Iterator[pa.RecordBatch]:

@@ -144,7 +144,7 @@ def _plan(
                 assert_unchanged(staged, schema)
             planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
-            types = zip(schema.columns, target.types(schema), strict=True)
+            types = zip(schema.lake_columns, target.types(schema), strict=True)
             columns = tuple(ColumnPlan(column.name, column.source_type, lake_type) for column, lake_type in types)
             copy = _copy(config, connection, schema, planner, staged)
     except Retryable:

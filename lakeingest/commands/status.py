@@ -19,6 +19,7 @@ from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.preflight.tables import cascading
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.publish import GATE
+from lakeingest.quality.reports import has_reports
 from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, read_stopped
 
@@ -29,9 +30,10 @@ class TableStatus:
 
     `nulled` counts values of copied or changed rows that are NULL only because the user chose so. `gate` is the result
     of the gate at the last publish. `stopped` is why the last attempt failed, None if it did not. `in_source` is None
-    when the source cannot be asked. `cascades` counts the foreign keys whose changes the copy lacks, because the user
-    chose so. `signals` are those of the table that have not ended. `paused` says since when and by whom it is paused,
-    None if it is not.
+    when the source was not asked for it. `cascades` counts the foreign keys whose changes the copy lacks, because the
+    user chose so. `signals` are those of the table that have not ended. `paused` says since when and by whom it is
+    paused, None if it is not. With `keeps_deleted` the rows are also those that are marked as deleted. Not `included`:
+    the pipeline has copied the table, and tables.include and exclude no longer choose it.
     """
 
     table: TableId
@@ -48,6 +50,8 @@ class TableStatus:
     cascades: int = 0
     signals: tuple[OpenSignal, ...] = ()
     paused: Paused | None = None
+    keeps_deleted: bool = False
+    included: bool = True
 
     @property
     def last_gate(self) -> str | None:
@@ -72,7 +76,9 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             state = table.state if table.stopped is None else f"{table.state}, {table.stopped.error}"
             if table.paused is not None:
                 state += ", paused"
-            if table.in_source is False:
+            if not table.included:
+                state += ", no longer included"
+            elif table.in_source is False:
                 state += ", gone from the source"
             yield (
                 str(table.table),
@@ -92,14 +98,24 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
         notes += dict.fromkeys(str(signal) for table in self for signal in table.signals)
         notes += [
+            f"{table.table}: no longer included; {table.target} is not changed, and the spool holds nothing of it"
+            for table in self
+            if not table.included
+        ]
+        notes += [
             f"{table.table}: the source no longer has it, or the user may not see it; {table.target} is not changed"
             for table in self
-            if table.in_source is False
+            if table.in_source is False and table.included
         ]
         notes += [
             f"{table.table}: changes by {table.cascades} foreign keys are missing, as tables.options says (cascades)"
             for table in self
             if table.cascades
+        ]
+        notes += [
+            f"{table.table}: deleted rows stay in the copy and count as rows, as tables.options says (deletes)"
+            for table in self
+            if table.keeps_deleted
         ]
         notes += [self.last_run] if self.last_run else []
         if self.source_error is not None:
@@ -108,16 +124,19 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
 
 def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
-    """The state of the given tables, or of all that the config includes and all that have a copy.
+    """The state of the given tables, or of all that the config includes and all that this pipeline has copied.
 
     If the source cannot be asked, the states are from the lake alone, and `source_error` says why. That error is raised
     if the lake has no copy. With `offline` the source is not asked.
     """
     target, source = open_target(config), _Source() if offline else _asked(config)
-    with_copy = [table for table in config.tables.select(copied(target, config.target)) if _is_ours(target, table)]
+    all_copies = copied(target, config.target)
+    included = config.tables.select(all_copies)
+    excluded = {table for table in all_copies if table not in included and has_reports(config.state, table)}
+    with_copy = [table for table in included if _is_ours(target, table)]
     if source.error is not None and not with_copy:
         raise source.error
-    known = sorted({*with_copy, *source.tables})
+    known = sorted({*with_copy, *source.tables, *(table for table in excluded if _is_ours(target, table))})
     signals = Signals.read(config, source.retention)
     statuses = Statuses(
         replace(
@@ -125,8 +144,10 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             signals=signals.of(table),
             paused=signals.paused(config, table, one.position),
             stopped=read_stopped(config.state, table),
-            in_source=None if offline or source.error else table in source.tables,
+            in_source=None if offline or source.error or table in excluded else table in source.tables,
             cascades=source.cascades.get(table, 0),
+            keeps_deleted=config.tables.of(table).deletes == "soft",
+            included=table not in excluded,
         )
         for table in config.tables.choose(known, tables)
         for one in [_status(target, table, config.target.name(table), source)]

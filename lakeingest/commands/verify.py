@@ -23,6 +23,7 @@ from lakeingest.mysql.connection import connect, free_server_id, written_positio
 from lakeingest.mysql.continuity import still_there
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.comparison import Sides, compare
+from lakeingest.pipeline.live_rows import live
 from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.spark.session import open_session
 
@@ -82,7 +83,7 @@ class Verifications(Report, tuple[TableVerification, ...]):
 
 
 def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
-    """Compare the published rows of the given tables (none: all) with the source's.
+    """Compare the published rows of the given tables (none: all) with the source's; not those marked as deleted.
 
     Retryable when a table is not published yet; SourceMoved when a table was changed since its published position.
     """
@@ -120,7 +121,7 @@ def _verify_table(
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
     _assert_quiet(config.source, position, schema)
-    rows = target.read(schema.table, staged.version, spark)
+    rows = live(target.read(schema.table, staged.version, spark), schema)
     found = compare(Sides(config, connection, spark, schema, rows))
     _assert_quiet(config.source, position, schema)
     seconds = time.monotonic() - began

@@ -38,8 +38,6 @@ _NOT_BUILT = (
     "tables.options.*.chunk_key",
     "tables.options.*.partition_by",
     "tables.options.*.columns",
-    "tables.options.*.deletes",
-    "tables.options.*.metadata",
     "target.catalog.uri",
     "points",
     "throttle",

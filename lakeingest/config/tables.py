@@ -45,6 +45,8 @@ class TableOptions(BaseModel):
     key: tuple[str, ...] = ()  # columns that are unique, where no index says so
     types: Types = Types()
     cascades: Literal["refuse", "missing"] = "refuse"  # changes by foreign keys that the source does not log
+    deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
+    metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # columns beside the source's
 
     @property
     def choices(self) -> Choices:
@@ -58,6 +60,8 @@ class TableOptions(BaseModel):
             types.geometry,
             types.virtual,
             types.generated,
+            self.deletes,
+            self.metadata,
         )
 
 

@@ -55,3 +55,6 @@ ORIGIN = (KIND, *ORDER, COMMITTED_AT, GTID)
 REREAD = 2**63 - 1  # the ordinal of a row that was read again: it takes effect after every change that its low holds
 
 DELETED = "_lakeingest_deleted"  # the only such column of a collapsed change: whether its key is gone
+
+# Columns that a copy may have beside the source's, with DELETED and COMMITTED_AT
+OP, POSITION = "_lakeingest_op", "_lakeingest_position"

@@ -7,6 +7,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Self
 
+from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
+
 _TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
 
 
@@ -86,7 +88,8 @@ class Choices:
 
     `zero_dates`, and partial ones: error | null (counted) | string. `tinyint1`: int | boolean. `time`: text | micros.
     `geometry`: wkb | ewkb. `virtual`, of generated columns that are not stored, and `generated`, of all generated
-    columns: keep | skip.
+    columns: keep | skip. `deletes`: hard | soft (deleted rows stay, and are marked). `metadata`: op, position and
+    committed_at, in any order.
     """
 
     key: tuple[str, ...] = ()
@@ -96,6 +99,8 @@ class Choices:
     geometry: str = "wkb"
     virtual: str = "keep"
     generated: str = "keep"
+    deletes: str = "hard"
+    metadata: tuple[str, ...] = ()
 
 
 USUAL = Choices()
@@ -135,6 +140,14 @@ class Column:
         )
 
 
+_METADATA = (  # after the source's columns, where the user asks for them
+    Column(OP, Kind.STRING, "metadata", nullable=False),
+    Column(DELETED, Kind.BOOLEAN, "metadata", nullable=False),
+    Column(POSITION, Kind.STRING, "metadata", nullable=False),
+    Column(COMMITTED_AT, Kind.TIMESTAMP, "metadata"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """A table's columns in MySQL's order, and the names of its key columns in key order.
@@ -171,6 +184,24 @@ class TableSchema:
         return tuple(by_name[name] for name in self.key)
 
     @property
+    def keeps_deleted(self) -> bool:
+        """Whether deleted rows stay in the copy, marked in the column DELETED."""
+        return self.choices.deletes == "soft"
+
+    @property
+    def metadata(self) -> tuple[Column, ...]:
+        """The metadata columns of the copy, in their order."""
+        chosen = {f"_lakeingest_{name}" for name in self.choices.metadata} | (
+            {DELETED} if self.keeps_deleted else set()
+        )
+        return tuple(column for column in _METADATA if column.name in chosen)
+
+    @property
+    def lake_columns(self) -> tuple[Column, ...]:
+        """The columns of the copy: the source's, then the metadata columns."""
+        return (*self.columns, *self.metadata)
+
+    @property
     def declared(self) -> bool:
         """Whether the user declared the key, and no index of the server keeps it unique."""
         return bool(self.choices.key)
@@ -192,5 +223,8 @@ class TableSchema:
         for column in columns:
             if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
                 del column["choice"]
-        text = json.dumps([str(self.table), columns, self.key])
+        mapped: list[object] = [str(self.table), columns, self.key]
+        if self.metadata:
+            mapped.append([column.name for column in self.metadata])
+        text = json.dumps(mapped)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

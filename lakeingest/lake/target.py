@@ -78,14 +78,18 @@ class Merger(Protocol):
         """Delete the rows that these changes replace; the changes have the key's columns and `core.change.DELETED`."""
 
     def write(self, rows: pa.Table) -> bytes:
-        """Write new rows; with `keeps_deletes` they have `core.change.DELETED`."""
+        """Write new rows; with `keeps_deletes` they have `core.change.DELETED`.
+
+        Where the table has that column, deleted rows stay: it is a column like the others, and no change removes a
+        row.
+        """
 
 
 class KeyReader(Protocol):
     """Reads keys of a commit's rows, on an executor; pickled to get there."""
 
     def read(self) -> pa.Table:
-        """The key columns of the rows, with the types of the format."""
+        """The key columns of the rows, or whatever columns were asked for, with the types of the format."""
 
 
 class Target(Protocol):

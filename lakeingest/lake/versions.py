@@ -34,5 +34,5 @@ class Versions(Protocol):
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
         """The rows of a version, published or not, with the columns that `rows.table_schema` says.
 
-        StateUnreadable when one of its files is gone.
+        Rows that are marked as deleted are left out. StateUnreadable when one of its files is gone.
         """

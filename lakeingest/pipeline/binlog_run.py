@@ -14,7 +14,7 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(slots=True)
 class BinlogRun:
-    """The spool of a run, which is replaced when tables join, and what the run has learned of the unread binlog.
+    """The spool of a run, which a re-snapshot may replace, and what the run has learned of the unread binlog.
 
     `tables` are all tables of the run, also those that are not watched.
     """

@@ -31,6 +31,7 @@ from lakeingest.pipeline.profile import Profile
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
+from lakeingest.rows import with_read_metadata
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.spool import Spool
@@ -78,9 +79,10 @@ class CopyChunk:
             read = self._read()
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
-            sound = is_sound(default_suite(self.schema, read.rows.num_rows), read.rows)
+            rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
+            sound = is_sound(default_suite(self.schema, rows.num_rows), rows)
         with profile.stage("chunks: write"):
-            files = self.writer.write(read.rows)
+            files = self.writer.write(rows)
         return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
 
     def _read(self) -> ChunkRead:
@@ -116,17 +118,17 @@ def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Cal
     edges.observe(Planned(table.id, planner.estimated_rows))
     wave: Wave | None = None
     if table.has_missing_chunks and not out_of_time():
-        wave = _begin(edges, binlog, table, planner, table.progress.splits.copied_up_to)
+        wave = begin_wave(edges, binlog, table, planner, table.progress.splits.copied_up_to)
     try:
         while wave is not None:
-            read, copied = wave, _end(edges, binlog, table, planner, wave)
+            read, copied = wave, end_wave(edges, binlog, table, planner, wave)
             if table.watch is Watch.UNWATCHED:  # the binlog holds a change of the table that cannot be replayed
                 return
             is_last = bool(copied) and read.keys.upper is None
             lower = read.keys.upper if copied else read.keys.lower
-            wave = None if is_last or out_of_time() else _begin(edges, binlog, table, planner, lower)
+            wave = None if is_last or out_of_time() else begin_wave(edges, binlog, table, planner, lower)
             if copied:
-                _commit(edges, binlog, table, read, copied)
+                commit_wave(edges, binlog, table, read, copied)
             if out_of_time():
                 break
     finally:
@@ -134,17 +136,20 @@ def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Cal
             wave.outcomes.cancel()
 
 
-def _begin(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, lower: Key | None) -> Wave:
-    """Start to read the next wave, from the key `lower` on."""
+def begin_wave(
+    edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, lower: Key | None, *, beside: bool = False
+) -> Wave:
+    """Start to read the next wave, from the key `lower` on; with `beside` without the binlog, which others read."""
     chunks, cap = planner.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if planner.can_shrink else None)
     position, writer = binlog.spool.position, edges.target.writer(table.id)
     copies = [
         CopyChunk(edges.config.source, table.schema, chunk, position.server_uuid, position.epoch, cap, writer)
         for chunk in chunks
     ]
-    executors, at_once = edges.executors, edges.executors.at_once
+    executors = edges.executors
+    at_once = executors.at_once_beside if beside else executors.at_once
     with of_pipeline():
-        segments = next_segments(edges, binlog, at_once)
+        segments = [] if beside else next_segments(edges, binlog, at_once)
     tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
     # a table of one chunk is read in this process; workers are running already for the last chunk of a larger table
     workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
@@ -155,7 +160,7 @@ def _begin(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, l
     return Wave(chunks, BackgroundJob(workers, read), time.monotonic())
 
 
-def _end(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wave: Wave) -> list[Copied]:
+def end_wave(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wave: Wave) -> list[Copied]:
     """Wait for a wave; its chunks, or none where a chunk was given up and the next try has smaller chunks."""
     try:
         outcomes = wave.outcomes.result()
@@ -166,14 +171,15 @@ def _end(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wav
         return []
     decoded = [outcome for outcome in outcomes if isinstance(outcome, Decoded)]
     copied = [outcome for outcome in outcomes if isinstance(outcome, Copied)]
-    with of_pipeline():
-        append_segments(edges, binlog, decoded, time.monotonic() - wave.began)
+    if decoded:
+        with of_pipeline():
+            append_segments(edges, binlog, decoded, time.monotonic() - wave.began)
     binlog.add_boundaries(chunk.high for chunk in copied)
     planner.learn([chunk.cost for chunk in copied])
     return copied
 
 
-def _commit(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, copied: list[Copied]) -> None:
+def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, copied: list[Copied]) -> None:
     """Make a wave part of staging, then run the gate on its rows.
 
     The gate before the publish, which follows the last wave, checks the rows of that wave.

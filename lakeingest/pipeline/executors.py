@@ -8,6 +8,7 @@ from lakeingest.spark.session import local_slots, open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CHUNK_CONNECTIONS = 2  # of the task that reads a chunk
 DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
 
 
@@ -16,19 +17,21 @@ def tasks_at_once(source: Source, slots: int | None = None) -> int:
 
     Each task uses two connections, and the driver uses two.
     """
-    return max(1, min(slots or local_slots(), (source.max_connections - DRIVER_CONNECTIONS) // 2))
+    return max(1, min(slots or local_slots(), (source.max_connections - DRIVER_CONNECTIONS) // CHUNK_CONNECTIONS))
 
 
 class Executors:
     """The Spark session of a run. It is started when it is first needed: small tasks run in this process.
 
-    A `borrowed` session belongs to the caller, and a run does not start it again.
+    A `borrowed` session belongs to the caller, and a run does not start it again. While they `are_shared`, chunks are
+    read beside the binlog, `at_once_beside` of them at a time.
     """
 
     def __init__(self, config: Config, session: "SparkSession | None" = None, *, borrowed: bool = False) -> None:
         self._config = config
         self.session = session
         self.borrowed = borrowed
+        self.are_shared = False
 
     def open(self) -> "SparkSession":
         """The session; it is started if none is running. Only the run's own thread may call this."""
@@ -50,9 +53,17 @@ class Executors:
         return tasks_at_once(self._config.source, self._slots)
 
     @property
+    def at_once_beside(self) -> int:
+        """How many chunks are read at a time beside the binlog."""
+        return max(1, self.at_once // 2)
+
+    @property
     def readers(self) -> int:
-        """How many segments of the binlog are read at a time; each reader uses a connection."""
-        return max(1, min(self._slots, self._config.source.max_connections - DRIVER_CONNECTIONS))
+        """How many segments of the binlog are read at a time; each reader uses one connection."""
+        connections = self._config.source.max_connections - DRIVER_CONNECTIONS
+        if self.are_shared:
+            connections -= CHUNK_CONNECTIONS * self.at_once_beside
+        return max(1, min(self._slots, connections))
 
     @property
     def _slots(self) -> int:

@@ -3,11 +3,13 @@
 A round reads the written position and, when it moved, spools the binlog up to it, which is the end of a transaction.
 Tables with change rows are merged and published. The position of a quiet table advances every few minutes; otherwise
 its lag, and the spool, would grow for ever. A table that failed its gate, or that another writer interfered with, is
-tried again every few minutes. A table that needs a person waits for the next run. Signals are served between rounds.
+tried again every few minutes. A table that needs a person waits for the next run. Tables that appear in the source join
+the run, and are copied beside the rounds. Signals are served between rounds.
 """
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 from lakeingest.core.schema import TableId
@@ -16,10 +18,11 @@ from lakeingest.mysql.connection import reopen, written_position
 from lakeingest.mysql.continuity import still_there
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
-from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.boundaries import check_boundaries
 from lakeingest.pipeline.catch_up import merge_and_publish, trim_spool
 from lakeingest.pipeline.copying import copy_missing, incomplete
+from lakeingest.pipeline.copying_beside import CopyingBeside
+from lakeingest.pipeline.discovery import Discovery
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import SourceLost
@@ -36,19 +39,29 @@ PAUSES_SECONDS = (0.5, 1, 2, 4, 8, 15, 30)  # between tries to reach a source th
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What goes on beside the tables that have caught up: new tables are found, and missing chunks are copied."""
+
+    discovery: Discovery
+    copying: CopyingBeside
+
+
 def follow(run: OpenRun, stopping: Callable[[], bool]) -> None:
     """Keep tables up to date that have caught up, until `stopping` says so; it is asked after each commit."""
+    beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
     run.signals.folder.trim()
 
     def work() -> bool:
-        return _round(run, stopping, worked_at) | (not stopping() and serve(run, wait=False))
+        return _round(run, stopping, worked_at, beside) | (not stopping() and serve(run, wait=False))
 
     try:
         while not stopping() and (run.going_on or run.paused or _worth_a_retry(run)):
             if not persistently(run, stopping, work):
                 _wait(POLL_SECONDS, stopping)
     finally:
+        beside.copying.cancel()
         drop(run)
 
 
@@ -58,7 +71,7 @@ def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
     run.signals.folder.trim()
     try:
         while not stopping() and serve(run, wait=True):
-            _round(run, stopping, worked_at)
+            _round(run, stopping, worked_at, None)
     finally:
         drop(run)
 
@@ -122,27 +135,52 @@ def _load_again(edges: Edges, table: TableRun) -> None:
     table.advance(staged)
 
 
-def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float]) -> bool:
-    """Spool what is new, merge and publish the tables that are due; False when no table was due."""
+def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None) -> bool:
+    """One round; what is read beside it is dropped where the source or Spark is lost.
+
+    Without `beside` the round itself copies the missing chunks of tables that were paused, and no new table is found.
+    """
+    try:
+        return _spool_and_publish(run, stopping, worked_at, beside)
+    except (SourceAway, SparkLost):
+        if beside is not None:
+            beside.copying.cancel()
+        raise
+
+
+def _spool_and_publish(
+    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
+) -> bool:
+    """Spool what is new, merge and publish the tables that are due; False when no table was due.
+
+    At the end a wave of a table that is copied is committed. Its high watermarks are behind the spool until the next
+    round, which may merge and publish it.
+    """
     edges, binlog = run.edges, run.binlog
     look(run)
-    if incomplete(run) and not copy_missing(run, stopping):  # tables that were paused while they were copied
+    if beside is not None:
+        beside.discovery.look()
+    elif incomplete(run) and not copy_missing(run, stopping):
         return True
     if written_position(edges.connection) != binlog.spool.position.at:
         spool_to_now(edges, binlog)
     due = _due(run, worked_at)
-    retried = [table for table in _worth_a_retry(run) if worked_at[table.id] < time.monotonic() - RETRY_SECONDS]
+    now = time.monotonic()
+    retried = [
+        table for table in _worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS
+    ]  # a new table may have stopped before it was due
     for table in (*due, *retried):
         with working_on(edges, table):
-            if table.stop is None or _begin_again(edges, binlog, table, stopping):
+            if table.stop is None or _begin_again(edges, table):
                 merge_and_publish(edges, binlog.spool, table)
                 resume(edges, table)
         worked_at[table.id] = time.monotonic()
         if stopping():
             break
-    if due or retried:
+    committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
+    if due or retried or committed:
         trim_spool(run)
-    return bool(due or retried)
+    return bool(due or retried or committed)
 
 
 def _worth_a_retry(run: OpenRun) -> list[TableRun]:
@@ -151,20 +189,27 @@ def _worth_a_retry(run: OpenRun) -> list[TableRun]:
     return [table for table, error in stops if not table.paused and isinstance(error, GateFailed | Retryable)]
 
 
-def _begin_again(edges: Edges, binlog: BinlogRun, table: TableRun, stopping: Callable[[], bool]) -> bool:
-    """Load a stopped table as a new run does, and copy its missing chunks; False when `stopping` came first."""
+def _begin_again(edges: Edges, table: TableRun) -> bool:
+    """Load a stopped table as a new run does; False when it has missing chunks, which are copied beside the rounds."""
     _load_again(edges, table)
-    bootstrap(edges, binlog, table, stopping)
+    if table.has_missing_chunks:
+        resume(edges, table)
     return not table.has_missing_chunks
 
 
 def _due(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
-    """The tables with change rows that are not merged, and the quiet table that has waited longest for its position."""
+    """The tables that nobody sees yet or with change rows that are not merged, and one quiet table.
+
+    That is the quiet table that has waited longest for its position. Tables with missing chunks are not due.
+    """
     spool, late = run.binlog.spool, time.monotonic() - QUIET_SECONDS
-    behind = [table for table in run.going_on if table.progress.needed_from < spool.position.place]
+    copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
+    unseen = [table for table in copied if table.staged.published is None]
+    behind = [table for table in copied if table not in unseen and table.progress.needed_from < spool.position.place]
     busy = [table for table in behind if spool.backlog(table.id, table.progress.needed_from)]
-    quiet = [table for table in behind if table not in busy and worked_at[table.id] < late]
-    return busy + sorted(quiet, key=lambda table: worked_at[table.id])[:1]
+    waiting = {table.id: worked_at.get(table.id, 0.0) for table in behind if table not in busy}
+    quiet = [table for table in behind if waiting.get(table.id, late) < late]
+    return unseen + busy + sorted(quiet, key=lambda table: waiting[table.id])[:1]
 
 
 def _wait(seconds: float, stopping: Callable[[], bool]) -> None:

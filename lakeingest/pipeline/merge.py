@@ -47,10 +47,14 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRows:
-    """The task of one executor: collapse the changes of a slice, and remove the rows that they replace."""
+    """The task of one executor: collapse the changes of a slice, and remove the rows that they replace.
+
+    With `keeps_deleted` a change that deletes its key replaces the row by its last values.
+    """
 
     files: tuple[str, ...]
     key: tuple[str, ...]
+    keeps_deleted: bool
     marks: tuple[Mark, ...]
     stop: Place
     slice: Slice
@@ -62,12 +66,13 @@ class ReplaceRows:
         profile = Profile()
         with profile.stage("merges: collapse"):
             found = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
-        stays = ~found.changes[DELETED].to_numpy() | self.merger.keeps_deletes
+        changes = _without_deletes(found.changes) if self.keeps_deleted else found.changes
+        stays = ~changes[DELETED].to_numpy() | self.merger.keeps_deletes
         numbers, starts = np.unique(found.files[stays], return_index=True)  # they ascend
         parts = np.split(found.rows[stays], starts[1:])
         new = dict(zip((self.files[number] for number in numbers), parts, strict=False))
         with profile.stage("merges: replace"):
-            written = self.merger.replace(found.changes)
+            written = self.merger.replace(changes)
         return Replaced(written, new, found.read, found.applied, profile)
 
 
@@ -86,14 +91,18 @@ class WriteRows:
 
     rows: "Sequence[tuple[str, np.ndarray]]"
     schema: TableSchema
+    stop: Place
     merger: Merger
 
     def run(self) -> WrittenRows:
         """Nothing refers to the written files before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
-            deleted = self.merger.keeps_deletes
-            rows = pa.concat_tables(take(file, numbers, deleted=deleted) for file, numbers in self.rows)
+            names = [column.name for column in self.schema.metadata]
+            deleted = self.merger.keeps_deletes and not self.schema.keeps_deleted  # else it is a metadata column
+            rows = pa.concat_tables(
+                take(file, numbers, self.stop, deleted=deleted, metadata=names) for file, numbers in self.rows
+            )
         with profile.stage("merges: look"):
             sound = is_sound(default_suite(self.schema, len(rows)), rows)
         with profile.stage("merges: write"):
@@ -122,7 +131,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
     slices = max(1, changes // SLICE_ROWS)
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges.executors, table.schema, plan, files, slices, merger)
-    written = _write_rows(edges.executors, table.schema, replaced, merger)
+    written = _write_rows(edges.executors, table.schema, replaced, plan.stop, merger)
 
     def after(effects: Effects) -> Progress:
         edges.lease.assert_held()
@@ -146,18 +155,23 @@ def _replace_rows(
     """Collapse the changes slice by slice, and remove the rows that they replace."""
     patches = tuple(place for _, place in plan.patches)
     tasks = [
-        ReplaceRows(tuple(files), schema.key, plan.marks, plan.stop, one, merger, patches)
+        ReplaceRows(tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop, one, merger, patches)
         for one in cut(files, schema.key[0], slices)
     ]
     return scatter(executors.for_tasks(small=len(tasks) == 1), ReplaceRows.run, tasks, executors.at_once)
 
 
 def _write_rows(
-    executors: Executors, schema: TableSchema, replaced: Sequence[Replaced], merger: Merger
+    executors: Executors, schema: TableSchema, replaced: Sequence[Replaced], stop: Place, merger: Merger
 ) -> list[WrittenRows]:
     """Write the new rows of all slices."""
-    tasks = [WriteRows(rows, schema, merger) for rows in _in_groups(replaced)]
+    tasks = [WriteRows(rows, schema, stop, merger) for rows in _in_groups(replaced)]
     return scatter(executors.for_tasks(small=len(tasks) <= 1), WriteRows.run, tasks, executors.at_once)
+
+
+def _without_deletes(changes: pa.Table) -> pa.Table:
+    """The changes where deleted rows stay: no key is gone."""
+    return changes.drop_columns(DELETED).append_column(DELETED, pa.repeat(pa.scalar(value=False), changes.num_rows))
 
 
 def _in_groups(replaced: Sequence[Replaced]) -> list[list[tuple[str, np.ndarray]]]:

@@ -1,6 +1,5 @@
 """An open run: what the stages that concern all tables work on. A stage of one table takes its `TableRun` instead."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
@@ -12,12 +11,16 @@ from lakeingest.pipeline.table_run import Stop, TableRun
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """The edges of a run, its tables by name, its binlog, its signals. The requested tables are the first tables."""
+    """The edges of a run, its tables by name, its binlog, its signals. The requested tables are the first tables.
+
+    `takes_new`: the run is for all included tables, so that others which appear in the source join it.
+    """
 
     edges: Edges
-    tables: Mapping[TableId, TableRun]
+    tables: dict[TableId, TableRun]
     binlog: BinlogRun
     signals: SignalRun
+    takes_new: bool
 
     @property
     def requested(self) -> tuple[TableRun, ...]:

@@ -45,6 +45,7 @@ from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
+from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import keep_definition
 from lakeingest.state.lease import held
@@ -81,7 +82,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, lease, executors, observe)
             runs = _table_runs(config, requested, schemas, loaded)
-            run = OpenRun(edges, runs, BinlogRun(spool, runs), SignalRun(SignalFolder(config.state)))
+            signals = SignalRun(SignalFolder(config.state))
+            run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)
@@ -197,9 +199,8 @@ def _spool(
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The spool, the place from which it watches joining tables, and the tables that it cannot watch."""
+    """The place from which the spool watches joining tables, and the tables that it cannot watch."""
 
-    spool: Spool
     start: Place
     stopped: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
 
@@ -207,20 +208,29 @@ class Joined:
 def watched_from(
     config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
 ) -> Joined:
-    """The place from which the spool watches joining tables.
+    """The place from which the spool watches joining tables; what it holds of the others stays.
 
     It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
     watermark of a joining table is the start of the source's current file.
     """
     position, start = spool.position, start_of_file(spool.position)
     if not joining or position == start or not has_low_at_file_start(connection, position):
-        return Joined(spool, position.place)
-    if start.place < spool.start:  # the spool must begin at the start of its file, for all tables
-        return Joined(Spool.open(spool.folder, start), start.place)
-    segment = Segment.after(start, position.at)
-    decoded = SpoolSegment(config.source, segment, joining, spool.folder, position.at.pos).run()
-    spool.widen(decoded.manifest)
-    return Joined(spool, start.place, decoded.stopped)
+        return Joined(position.place)
+    left, stopped, begins = dict(joining), dict[TableId, LakeIngestError](), start
+
+    def read(segment: Segment) -> Manifest:
+        decoded = SpoolSegment(config.source, segment, left, spool.folder, segment.stop.pos).run()
+        for table, error in decoded.stopped.items():
+            stopped[table] = error
+            del left[table]
+        return decoded.manifest
+
+    if start.place < spool.start:  # it begins in this file
+        begins = spool.opened
+        spool.reach_back(start, read(Segment.after(start, begins.at)))
+    if left and begins.at != position.at:
+        spool.widen(read(Segment.after(begins, position.at)))
+    return Joined(start.place, stopped)
 
 
 def has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:

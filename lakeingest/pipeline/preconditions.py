@@ -1,6 +1,6 @@
 """The preconditions of a run: all are checked, and all that are not met are named together, with their fixes."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -71,6 +71,30 @@ def require(
     if found and (shared or refused.keys() >= set(chosen) or _lacks(preflight.server)):
         raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in found)}")
     return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused
+
+
+@dataclass(frozen=True, slots=True)
+class Joinable:
+    """New tables: the definitions of those that can be copied, why others cannot, and those that have a copy."""
+
+    schemas: Mapping[TableId, TableSchema]
+    refused: Mapping[TableId, PreflightFailed]
+    copied: Collection[TableId]
+
+
+def joinable(config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> Joinable:
+    """Which of these tables, that no run knew before, can be copied; the preconditions are asked of each by itself."""
+    preflight = Preflight.of(config, connection, tables)
+    if preflight.held.unopened is not None:
+        raise preflight.held.unopened
+    copied = preflight.held.staged.keys()
+    refused = _refused(preflight.of_tables(tables), copied)
+    left = [table for table in tables if table not in refused and table not in copied]
+    schemas = preflight.of_tables(left).of_source_and_lake([], copied)[1] if left else {}
+    for table in left:
+        if table not in schemas:
+            refused[table] = PreflightFailed(f"{table} is not ready: its definition changed in between")
+    return Joinable(schemas, refused, copied)
 
 
 def _lacks(server: conditions.Server) -> bool:

@@ -10,22 +10,22 @@ readers see no hole, no row twice, and no step back in time. (DBLog, section 4.3
 import enum
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeingest.config import Source
-from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Cost
+from lakeingest.core.change import DELETED
+from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.position import FilePosition, Low, Place, latest
+from lakeingest.core.position import Place, latest
 from lakeingest.core.rereads import Patch
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Request
-from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, SplitUnstable, of_table
-from lakeingest.lake.target import Bounds, KeyReader
-from lakeingest.mysql.chunk_reader import Cap, RowsRead, read_rows
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
+from lakeingest.lake.target import Bounds
+from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.key_values import key_table, values_of
 from lakeingest.mysql.keyed_rows import conditions_of
@@ -35,16 +35,18 @@ from lakeingest.pipeline.bootstrap import read_up_to
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import RowsReread
+from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.opening import has_low_at_file_start, start_of_file
 from lakeingest.pipeline.planner import Planner
+from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, FindPresent, Patched, ReadAgain
 from lakeingest.pipeline.table_run import TableRun
+from lakeingest.rows import table_schema
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.patch_files import PatchFolder, absent
 from lakeingest.spool.spool import Spool
 
 KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
-READ_TRIES = 3  # of a chunk, while its table is being altered
 
 
 class Step(enum.Enum):
@@ -53,79 +55,6 @@ class Step(enum.Enum):
     READING = "reading"  # a wave is read in the background
     MERGED = "merged"  # a wave is merged and published, and the next one is read
     DONE = "done"  # the last wave is published
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """What one task reads again: rows that meet the conditions, of keys within a range, and maybe listed keys."""
-
-    conditions: tuple[str, ...]
-    within: KeyRange
-    listed: tuple[Mapping[str, Any], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Patched:
-    """Patches that one task has written, all of one read view."""
-
-    names: tuple[str, ...]
-    within: KeyRange
-    low: Low
-    high: FilePosition
-    cost: Cost
-    nulled: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAgain:
-    """The task of one executor: read rows in one view, write them to a patch; and one of listed keys without a row."""
-
-    source: Source
-    schema: TableSchema
-    chunk: Chunk
-    signal: int
-    server_uuid: str
-    epoch: int
-    cap: Cap
-    patches: PatchFolder
-
-    def run(self) -> Patched:
-        """The patches are durable when this returns, and nothing refers to them."""
-        began = time.monotonic()
-        with of_table():
-            read = self._read()
-        names = [self.patches.write_rows(self.signal, read.rows)]
-        if self.chunk.listed:
-            missing = _without(key_table(self.schema, self.chunk.listed), read.rows, self.schema.key)
-            if missing.num_rows:
-                names.append(self.patches.write_absent(self.signal, missing))
-        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
-        return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, read.nulled)
-
-    def _read(self) -> RowsRead:
-        asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
-        for _ in range(READ_TRIES - 1):
-            with suppress(SplitUnstable):
-                return read_rows(*asked, cap=self.cap)
-        return read_rows(*asked, cap=self.cap)
-
-
-@dataclass(frozen=True, slots=True)
-class FindAbsent:
-    """The task of one executor: of the keys of a part of the copy, those that patches have no row of.
-
-    `files` has by range the files of the patches.
-    """
-
-    reader: KeyReader
-    files: tuple[tuple[KeyRange, tuple[str, ...]], ...]
-    key: tuple[str, ...]
-    types: pa.Schema
-
-    def run(self) -> list[pa.Table]:
-        """The keys of each range, with the types of the source."""
-        keys = self.reader.read().select(list(self.key)).cast(self.types)
-        return [absent(keys, self.key, files, within).cast(self.types) for within, files in self.files]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +133,7 @@ def _begin(
     edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, planner: Planner | None, lower: Key | None
 ) -> Reading:
     """Begin to read the next wave, from the key `lower` on."""
-    schema, scope, since = table.schema, request.scope, _cover_lows(edges, binlog)
+    schema, scope, since = table.schema, request.scope, _cover_lows(edges, binlog, table)
     if scope.keys is None:
         keys = scope.range or EVERY_KEY
         if planner is None:
@@ -234,17 +163,17 @@ def _begin(
     return Reading(request, planner, wave, since, is_last, job, time.monotonic())
 
 
-def _cover_lows(edges: Edges, binlog: BinlogRun) -> Place:
-    """The place from which on the spool has every change that low watermarks may lack, which are read after now.
+def _cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
+    """The place from which on the spool has every change of the table that low watermarks after now may lack.
 
-    Without GTIDs a low watermark is the start of the source's current file. The spool is read again from there on, for
-    all tables, if it begins later.
+    Without GTIDs a low watermark is the start of the source's current file. The spool is opened again at that
+    start, for all tables, if it begins later, or if the table is not watched from that start on.
     """
     position = binlog.spool.position
     if not has_low_at_file_start(edges.connection, position):
         return position.place
     start = start_of_file(position)
-    if start.place < binlog.spool.start:
+    if start.place <= binlog.spool.start and start.place < binlog.spool.watched_from(table.id):
         edges.lease.assert_held()
         binlog.spool = Spool.open(binlog.spool.folder, start)
         spool_to_now(edges, binlog)
@@ -271,8 +200,13 @@ def _commit(
     settled: Collection[int],
 ) -> None:
     """Let a commit on staging name the patches of a wave, and those of keys that the source has no longer."""
-    epoch = binlog.spool.position.epoch
+    if table.schema.keeps_deleted:  # a row that the log deletes is marked by this merge, with its last values
+        spool_to_now(edges, binlog)
+        merge(edges, binlog.spool, table)
+    epoch, signal = binlog.spool.position.epoch, reading.request.signals[0]
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
+    for part in patched:
+        patches += _absent_of_list(edges, table, signal, part, epoch)
     if reading.request.scope.range is not None:
         patches += _absent(edges, table, reading, patched, epoch)
     marks = read_up_to(edges.config.source, binlog, latest(part.high for part in patched))
@@ -306,17 +240,51 @@ def _absent(edges: Edges, table: TableRun, reading: Reading, patched: Sequence[P
         files = [(part.within, tuple(map(folder.file, part.names))) for part in patched]
         bounds = _bounds(reading.keys)
         return [
-            Patch(folder.write_absent(signal, keys), part.within, part.low, part.high.place(epoch))
+            patch
             for part, keys in zip(patched, _keys_without_row(edges, table, files, bounds), strict=True)
-            if keys.num_rows
+            for patch in _patch_of_absent(edges, table, signal, keys, part, epoch)
         ]
     if not reading.is_last:
         return []
     [keys] = _keys_without_row(edges, table, [(EVERY_KEY, tuple(folder.of_signal(signal)))], None)
     scope = reading.request.scope.range or EVERY_KEY
     listed = keys.to_pylist() if scope == EVERY_KEY else keys_within(edges.connection, schema, keys.to_pylist(), scope)
-    looked_up = _read_keys(edges, table, signal, listed, epoch)
-    return [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for part in looked_up for name in part.names]
+    patches: list[Patch] = []
+    for part in _read_keys(edges, table, signal, listed, epoch):
+        patches += [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for name in part.names]
+        patches += _absent_of_list(edges, table, signal, part, epoch)
+    return patches
+
+
+def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
+    """A patch of the copy's rows with keys that were asked for, and that the source has no row of."""
+    if not part.to_mark:
+        return []
+    files = map(_patches(edges, table).file, part.names)
+    keys = absent(key_table(table.schema, part.to_mark), table.schema.key, files)
+    return _patch_of_absent(edges, table, signal, keys, part, epoch)
+
+
+def _patch_of_absent(
+    edges: Edges, table: TableRun, signal: int, keys: pa.Table, part: Patched, epoch: int
+) -> list[Patch]:
+    """A patch of keys that the source has no row of; of those that the copy has, if deleted rows stay in it."""
+    rows = _rows_to_mark(edges, table, keys) if table.schema.keeps_deleted and keys.num_rows else keys
+    if not rows.num_rows:
+        return []
+    return [Patch(_patches(edges, table).write_absent(signal, rows), part.within, part.low, part.high.place(epoch))]
+
+
+def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
+    """The rows that the copy has of these keys, and that are not marked as deleted."""
+    schema, executors = table.schema, edges.executors
+    names = [*schema.key, *(name for name in schema.names if name not in schema.key), DELETED]
+    ends = pc.min_max(keys[schema.key[0]]).as_py()
+    bounds = (ends["min"], ends["max"]) if schema.ordered else None
+    readers = edges.target.keys(table.staged, executors.open, names, bounds)
+    tasks = [FindPresent(reader, keys, schema) for reader in readers]
+    found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
+    return pa.concat_tables([table_schema(schema).empty_table(), *found])
 
 
 def _keys_without_row(
@@ -349,8 +317,3 @@ def _bounds(keys: KeyRange) -> Bounds | None:
     if keys.lower is None or keys.upper is None:
         return None
     return keys.lower[0], keys.upper[0]
-
-
-def _without(keys: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Of the keys those that no row has."""
-    return keys.join(rows.select(list(key)), keys=list(key), join_type="left anti", use_threads=False)

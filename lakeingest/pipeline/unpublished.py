@@ -49,7 +49,7 @@ def _changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark]) -> list[p
     found = collapsed(files, schema.key, marks, end, Slice())
     numbers, starts = np.unique(found.files, return_index=True)
     parts = np.split(found.rows, starts[1:])
-    return [take(files[number], rows, deleted=True) for number, rows in zip(numbers, parts, strict=False)]
+    return [take(files[number], rows, end, deleted=True) for number, rows in zip(numbers, parts, strict=False)]
 
 
 def _within(rows: Iterator[pa.RecordBatch], key: Sequence[str], ranges: Sequence[KeyRange]) -> Iterator[pa.RecordBatch]:

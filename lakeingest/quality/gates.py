@@ -101,6 +101,14 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
     return GateReport(outcomes, document)
 
 
+def joined(one: GateReport, other: GateReport) -> GateReport:
+    """The report of a gate whose suites were asked in two passes."""
+    results = [*one.document["results"], *other.document["results"]]
+    success = one.document["success"] and other.document["success"]
+    document = {**one.document, "results": results, "success": success}
+    return GateReport((*one.outcomes, *other.outcomes), document)
+
+
 def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
     """The document of an expectation with the name of its suite in it."""
     return {**document, "meta": {**(document.get("meta") or {}), _SUITE: suite}}

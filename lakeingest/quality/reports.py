@@ -13,9 +13,14 @@ from lakeingest.quality.page import page
 REPORTS_PER_TABLE = 50
 
 
+def has_reports(state: Path, table: TableId) -> bool:
+    """Whether the pipeline of this state folder has run a gate on the table."""
+    return _folder(state, table).is_dir()
+
+
 def save_report(state: Path, table: TableId, stage: str, rows: int, report: GateReport) -> Path:
     """Write the report and drop the oldest; the answer is the path of its page, with its document beside it."""
-    folder = state / "quality" / quote(str(table), safe=" ")
+    folder = _folder(state, table)
     now = datetime.now(UTC)
     path = folder / f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{stage.replace(' ', '-')}.html"
     try:
@@ -31,3 +36,7 @@ def save_report(state: Path, table: TableId, stage: str, rows: int, report: Gate
             " command again"
         ) from error
     return path
+
+
+def _folder(state: Path, table: TableId) -> Path:
+    return state / "quality" / quote(str(table), safe=" ")

@@ -44,7 +44,7 @@ def default_suite(schema: TableSchema, rows: int) -> Suite:
         unique = _expect("expect_column_values_to_be_unique", column=schema.key[0])
     else:
         unique = _expect("expect_compound_columns_to_be_unique", column_list=list(schema.key))
-    columns = [one for column in schema.columns for one in _of_column(column, required=column.name in schema.key)]
+    columns = [one for column in schema.lake_columns for one in _of_column(column, required=column.name in schema.key)]
     return Suite(SCHEMA, (_expect(ROW_COUNT, value=rows), unique, *columns))
 
 
@@ -159,10 +159,11 @@ def _checked(path: Path, number: int, written: Any) -> Document:
 
 
 def _unknown_columns(path: Path, suite: Suite, schema: TableSchema) -> Iterator[str]:
+    known = {column.name for column in schema.lake_columns}
     for number, document in enumerate(suite.expectations, 1):
         kwargs = document["kwargs"]
         asked = [name for key in COLUMN_KEYS if key in kwargs for name in _listed(kwargs[key])]
-        if unknown := [name for name in asked if name not in schema.names]:
+        if unknown := [name for name in asked if name not in known]:
             yield (
                 f"{path}: expectation {number}, {document['type']}: {schema.table} has no column"
                 f" {', '.join(map(str, unknown))}"

@@ -86,6 +86,12 @@ def clear(spool: Path) -> None:
         _remove(spool, listed(spool))
 
 
+def empty(spool: Path) -> None:
+    """Remove all segments, the oldest first. The changelog goes on under its name, with what the spool has."""
+    with store.storage_errors(spool / "archive"):
+        _remove(spool, listed(spool))
+
+
 def begin(spool: Path) -> None:
     """Give the changelog a new name: the spool and the archive are what belongs to it."""
     store.replace(spool / "archive" / "id.json", {"id": uuid.uuid4().hex[:8]})

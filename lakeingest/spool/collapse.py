@@ -22,6 +22,7 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.wave import Mark
 from lakeingest.errors import StateUnreadable, UnsupportedValue
+from lakeingest.rows import with_change_metadata
 
 _ORDER = "_lakeingest_order"
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
@@ -127,20 +128,25 @@ def bounds_of(files: Sequence[str], name: str) -> tuple[Any, Any] | None:
     return min(ends), max(ends)
 
 
-def take(file: str, rows: "np.ndarray", *, deleted: bool) -> pa.Table:
-    """The rows of a file with these ascending numbers; with `deleted` also whether each one deletes its key."""
+def take(file: str, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
+    """The rows of a file with these ascending numbers; with `deleted` also whether each one deletes its key.
+
+    They have the named `metadata` columns; in these, rows that were read again stand at `stop`.
+    """
     with _opened(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
+        origin = [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND]
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
         groups = np.searchsorted(starts, rows, side="right") - 1
         parts = [
-            opened.read_row_group(index, [*names, change.KIND]).take(pa.array(rows[groups == index] - starts[index]))
+            opened.read_row_group(index, [*names, *origin]).take(pa.array(rows[groups == index] - starts[index]))
             for index in np.unique(groups).tolist()
         ]
     table = pa.concat_tables(parts)
-    if deleted:
-        return table.select(names).append_column(DELETED, _deletes(table))
-    return table.select(names)
+    whole = table.select(names)
+    if metadata:
+        whole = with_change_metadata(whole, metadata, table, stop)
+    return whole.append_column(DELETED, _deletes(table)) if deleted else whole
 
 
 def _narrow(file: str, key: Sequence[str], start: int) -> pa.Table:

@@ -48,10 +48,13 @@ class PatchFolder:
         return self._write(signal, self._changes(rows, RowKind.INSERT))
 
     def write_absent(self, signal: int, keys: pa.Table) -> str:
-        """Write a patch of keys that a read view has no row of; its name. It is durable then."""
+        """Write a patch of keys that a read view has no row of; its name. It is durable then.
+
+        Columns that `keys` has beside the key are the last values of the rows.
+        """
         fields = table_schema(self.schema)
         columns = [
-            keys[field.name].cast(field.type) if field.name in self.schema.key else _empty(field, keys.num_rows)
+            keys[field.name].cast(field.type) if field.name in keys.column_names else _empty(field, keys.num_rows)
             for field in fields
         ]
         return self._write(signal, self._changes(pa.table(columns, schema=fields), RowKind.DELETE))

@@ -190,6 +190,26 @@ class Spool:
             store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
             self._segments[number] = wider
 
+    def reach_back(self, opened: Position, read: Manifest) -> None:
+        """Begin the spool earlier, at `opened`, with what was read from there up to its start for tables that join.
+
+        The other tables are not watched in that part: they need nothing that is so old. Their changelog begins after
+        it, so that the archive has nothing any more that a reader could reach.
+        """
+        if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
+            raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")
+        self._put_away(self._skipped)  # they would be part of the spool once it begins earlier
+        self._skipped = {}
+        archive.empty(self.folder)
+        number = min(self._segments) - 1 if self._segments else self._last + 1
+        with store.storage_errors(self.folder):
+            sync(self.folder / "data")
+        # a manifest that ends where the spool begins is passed over, until the spool begins earlier
+        store.replace(self.folder / "segments" / f"{number:06d}.json", read.to_json())
+        store.replace(self.folder / "opened.json", opened.to_json())
+        self._opened, self._last = opened, max(self._last, number)
+        self._segments = {number: read, **self._segments}
+
     def log(self) -> TransactionLog:
         """All spooled transactions that have GTIDs; they are read only when they are needed."""
         epoch = self._opened.epoch
@@ -221,6 +241,15 @@ class Spool:
             if file is not None:
                 found.append(self._whole_file(*file))
         return found
+
+    def watched_from(self, table: TableId) -> Place:
+        """The place from which on every segment has watched the table; the start of an empty spool."""
+        since = self.start if not self._segments else self.position.place
+        for segment in reversed(self._segments.values()):
+            if table not in segment.tables:
+                break
+            since = segment.start.place(self._opened.epoch)
+        return max(since, self.start)
 
     def backlog(self, table: TableId, after: Place) -> int:
         """How many change rows of the table are spooled in segments that end after `after`."""
@@ -267,8 +296,12 @@ class Spool:
         self._opened = opened
         dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
         self._skipped = {}
+        self._put_away(dropped, keep)
+
+    def _put_away(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
+        """Move segments that ended before the start of the spool to the archive, or remove them."""
         manifests = [(self.folder / "segments" / f"{number:06d}.json", one) for number, one in dropped.items()]
-        archive.keep(self.folder, opened.epoch, manifests, keep, time.time())
+        archive.keep(self.folder, self._opened.epoch, manifests, keep, time.time())
 
     def _transactions(self, segment: Manifest) -> Iterator[tuple[Gtid, Place]]:
         names = ["uuid", "tag", "number", "epoch", "file", "pos"]

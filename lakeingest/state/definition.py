@@ -42,7 +42,7 @@ class Definition:
                 TableId.parse(given["table"]),
                 tuple(Column(**column | {"kind": Kind(column["kind"])}) for column in given["columns"]),
                 tuple(given["key"]),
-                Choices(**given["choices"] | {"key": tuple(given["choices"]["key"])}),
+                _choices(given["choices"]),
                 tuple(given["skipped"]),
                 tuple(given["generated"]),
                 given["index"],
@@ -50,6 +50,11 @@ class Definition:
             return cls(schema, None if doc["first"] is None else Position.from_json(doc["first"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
+
+
+def _choices(given: Mapping[str, Any]) -> Choices:
+    """Documents of earlier versions lack the choices that are newer."""
+    return Choices(**{**given, "key": tuple(given["key"]), "metadata": tuple(given.get("metadata", ()))})
 
 
 def definition(state: Path, table: TableId) -> Definition | None:

@@ -103,14 +103,23 @@ def test_all_but_name_source_and_include_has_a_default(tmp_path: Path) -> None:
     assert short.source.port == 3306
 
 
+def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
+    """Patterns that match the table may choose one each; what is no such column is named."""
+    tables = parsed("tables/options={'*.*': {deletes: soft}, 'shop.*': {metadata: [position, op]}}").tables
+    choices = tables.of(TableId("shop", "orders")).choices
+    assert (choices.deletes, choices.metadata) == ("soft", ("position", "op"))
+    assert tables.of(TableId("crm", "orders")).choices.metadata == ()
+    for setting in ("deletes: gone", "metadata: [gtid]"):
+        with pytest.raises(ConfigError, match=setting.partition(":")[0]):
+            parsed(f"tables/options={{'*.*': {{{setting}}}}}")
+
+
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
         ("tables/options/shop.orders/chunk_key=id", r"tables\.options\.shop\.orders\.chunk_key"),
         ("tables/options/shop.orders/partition_by=['days(created_at)']", "partition_by"),
         ("tables/options/shop.orders/columns={exclude: [ssn], hash: [email]}", "columns"),
-        ("tables/options/shop.orders/deletes=hard", "deletes"),
-        ("tables/options/shop.orders/metadata=[op, position]", "metadata"),
         ("changelog={keep: 7d, table: true}", "changelog.table: True"),
         ("points={every: 1h, keep: 7d}", "points"),
         ("quality/on_failure=quarantine", "quality.on_failure: quarantine"),

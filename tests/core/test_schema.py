@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
 
 ORDERS = TableSchema(
     TableId("shop", "orders"),
@@ -87,3 +87,30 @@ def test_whatever_decides_how_a_row_is_mapped_changes_the_fingerprint(changed: T
     """A resume with another mapping is then seen; rebuilding the same schema changes nothing."""
     assert changed.fingerprint != ORDERS.fingerprint
     assert replace(ORDERS).fingerprint == ORDERS.fingerprint
+
+
+def test_metadata_columns_come_last_in_one_order_whatever_the_order_of_the_choice() -> None:
+    """Soft deletes bring a column of their own, which is never null."""
+    chosen = Choices(deletes="soft", metadata=("committed_at", "op", "position"))
+    schema = replace(ORDERS, choices=chosen)
+    added = [column.name for column in schema.lake_columns[len(ORDERS.columns) :]]
+    assert added == ["_lakeingest_op", "_lakeingest_deleted", "_lakeingest_position", "_lakeingest_committed_at"]
+    assert [column.nullable for column in schema.metadata] == [False, False, False, True]
+    assert (schema.keeps_deleted, schema.names) == (True, ORDERS.names)
+    assert [one.name for one in replace(ORDERS, choices=Choices(metadata=("op",))).metadata] == ["_lakeingest_op"]
+    assert (ORDERS.lake_columns, ORDERS.keeps_deleted) == (ORDERS.columns, False)
+
+
+def test_metadata_columns_change_the_fingerprint_and_their_order_in_the_choice_does_not() -> None:
+    """A copy without them keeps the fingerprint that it was made with."""
+    choices = [
+        Choices(),
+        Choices(deletes="soft"),
+        Choices(metadata=("op",)),
+        Choices(metadata=("op", "position")),
+        Choices(deletes="soft", metadata=("op", "position")),
+    ]
+    prints = [replace(ORDERS, choices=one).fingerprint for one in choices]
+    assert len(set(prints)) == len(prints)
+    assert prints[0] == ORDERS.fingerprint
+    assert replace(ORDERS, choices=Choices(metadata=("position", "op", "op"))).fingerprint == prints[3]

@@ -33,7 +33,7 @@ def pipe_on(
     """Call it with a server, and options for all tables: a pipeline on an empty database there."""
     opened: list[Pipe] = []
 
-    def make(server: LocalServer, **options: int) -> Pipe:
+    def make(server: LocalServer, **options: object) -> Pipe:
         name = f"e2e_{abs(hash(request.node.nodeid)) % 10**9}_{len(opened)}"
         config = lake_config.model_copy(
             update={

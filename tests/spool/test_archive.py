@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -313,3 +314,32 @@ def test_a_sweep_leaves_what_is_archived(spool: Spool) -> None:
     stray.write_bytes(b"x")
     assert spool.sweep(timedelta(seconds=-1)) == (1, 1)
     assert read(spool) == rows(range(3))
+
+
+def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_that_part(spool: Spool) -> None:
+    """Also when a run was killed while it archived; readers that were past that part go on, others are told."""
+    grow(spool, range(2))
+    spool.append([segment(spool, number) for number in range(2, 5)])
+    manifest = spool.folder / "segments" / "000003.json"
+    killed = manifest.read_text()
+    spool.forget(place(3), DAY)
+    manifest.write_text(killed)
+    loaded = Spool.load(spool.folder)
+    assert loaded is not None
+    name, new = held(loaded).name, TableId("shop", "new")
+    whole = replace(segment(loaded, 0, rows=0, new=True), stop=FilePosition("binlog.000007", 30))
+    loaded.reach_back(
+        Position(UUID, 1, FilePosition("binlog.000007", 0), GtidSet()),
+        replace(whole, tables={new: None}),
+    )
+    assert not archive.listed(spool.folder)
+    again = Spool.load(spool.folder)
+    assert again is not None
+    assert (again.start, again.watched_from(TABLE), again.watched_from(new)) == (place(0), place(3), place(5))
+    assert (held(again).name, held(again).covers(TABLE)) == (name, place(3))
+    assert read(again, ReadTo(place(3))) == rows(range(3, 5))
+    with pytest.raises(ChangelogGone):
+        read(again, ReadTo(place(2)))
+    again.append([segment(again, 5)])
+    again.forget(place(4), DAY)
+    assert read(again, ReadTo(place(3))) == rows(range(3, 6))

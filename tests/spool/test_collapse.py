@@ -97,7 +97,7 @@ def test_filter_and_collapse_are_those_of_the_core(tmp_path: Path, seed: int, ar
             mine = some.files == index
             if not mine.any():
                 continue
-            whole = take(file, some.rows[mine], deleted=True)
+            whole = take(file, some.rows[mine], plan.stop, deleted=True)
             assert whole.column_names == [*names, "v", change.DELETED]
             columns = [whole[name].to_pylist() for name in whole.column_names]
             for *values, v, deleted in zip(*columns, strict=True):

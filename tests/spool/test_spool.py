@@ -502,3 +502,42 @@ def test_a_full_disk_leaves_the_spool_as_it_was(spool: Spool) -> None:
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
+
+
+def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tmp_path: Path) -> None:
+    """Before segments that are there, and where there are none; loaded again it is the same, and it is forgotten."""
+    at = Position(UUID, 1, FilePosition("binlog.000007", 100), GtidSet())
+    start = Position(UUID, 1, FilePosition("binlog.000007", 4), GtidSet())
+    for name, later in (("empty", False), ("longer", True)):
+        spool = Spool.open(tmp_path / name, at)
+        if later:
+            spool.append([segment(spool.folder, 100, 200, range(0), orders=5)])
+        position = spool.position
+        spool.reach_back(start, segment(spool.folder, 4, 100, range(0), late=3))
+        if later:
+            spool.widen(segment(spool.folder, 100, 200, range(0), late=2))
+        for one in (spool, Spool.load(spool.folder)):
+            assert one is not None
+            assert (one.start, one.position) == (place(4), position)
+            assert [Path(file).name for file in one.files(LATE, place(4), position.place)] == (
+                ["4-100-late.parquet", "100-200-late.parquet"] if later else ["4-100-late.parquet"]
+            )
+            with pytest.raises(SpoolGap):
+                one.files(ORDERS, place(4), position.place)
+            if later:
+                assert len(one.files(ORDERS, place(100), position.place)) == 1
+        spool.append([segment(spool.folder, position.at.pos, 300, range(0), orders=1, late=1)])
+        spool.forget(place(100))
+        loaded = Spool.load(spool.folder)
+        assert loaded is not None
+        assert (loaded.start, loaded.position.place) == (place(100), place(300))
+
+
+def test_a_spool_reaches_back_only_to_an_earlier_place_without_a_gap(spool: Spool) -> None:
+    """What does not end at its start is no part of it."""
+    for begin, stop in ((2, 3), (4, 4)):
+        with pytest.raises(SpoolGap):
+            spool.reach_back(
+                Position(UUID, 1, FilePosition("binlog.000007", begin), GtidSet()),
+                segment(spool.folder, begin, stop, range(0), late=1),
+            )

@@ -14,7 +14,7 @@ SCHEMA = TableSchema(
     TableId("shop.eu", "orders/2"),
     (Column("id", Kind.INT32, "int", nullable=False), Column("price", Kind.DECIMAL, "decimal(9,2)", True, 9, 2)),
     ("id",),
-    Choices(key=("id",), zero_dates="null"),
+    Choices(key=("id",), zero_dates="null", metadata=("op", "position")),
     ("left out",),
     ("price",),
     "PRIMARY",

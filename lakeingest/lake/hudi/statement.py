@@ -1,4 +1,8 @@
-"""MERGE INTO, with which Hudi publishes: the statement, its effects, and how it runs."""
+"""MERGE INTO, with which Hudi publishes: the statement, its effects, and how it runs.
+
+Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others; else it
+says which changes remove the row.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,12 +19,19 @@ if TYPE_CHECKING:
 
 
 def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str]) -> str:
-    """The statement that upserts and deletes the rows of `changes`, which has these columns, in `target`.
+    """The statement that upserts and deletes the rows of `changes` in `target`, which has these columns.
 
     The clauses exclude one another: if two apply, Hudi drops the delete.
     """
-    columns = [quote(name) for name in names if name != DELETED]
+    columns = [quote(name) for name in names]
     on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
+    if DELETED in names:
+        return (
+            f"MERGE INTO {target} t USING {changes} c ON {on}"
+            f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
+            f" WHEN NOT MATCHED THEN INSERT ({', '.join(columns)})"
+            f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
+        )
     return (
         f"MERGE INTO {target} t USING {changes} c ON {on}"
         f" WHEN MATCHED AND c.{DELETED} THEN DELETE"
@@ -30,12 +41,20 @@ def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[st
     )
 
 
+def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
+    """The rows after the changes, as the statement will leave them."""
+    unchanged = rows.join(changes.select(*map(quote, key)), on=list(key), how="left_anti")
+    if DELETED not in rows.columns:
+        changes = changes.where(f"NOT {DELETED}").drop(DELETED)
+    return unchanged.unionByName(changes).select(*map(quote, rows.columns))
+
+
 def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -> Effects:
     """What the statement will do to the keys of the present rows, counted by a job before it."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     present_key = F.col("_lakeingest_there").isNotNull()
-    gone = F.col(DELETED)
+    gone = F.lit(False) if DELETED in present.columns else F.col(DELETED)
     row = (
         changes.select(*key, DELETED)
         .join(present.select(*key).withColumn("_lakeingest_there", F.lit(1)), on=list(key), how="left")
@@ -52,7 +71,8 @@ def merge_folder(folder: Path, changes: "DataFrame", key: Sequence[str], spark: 
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
     spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{folder.as_uri()}'")
     try:
-        spark.sql(merge_into(target, "lakeingest_changes", changes.columns, key))
+        names = changes.columns if DELETED in spark.table(target).columns else changes.drop(DELETED).columns
+        spark.sql(merge_into(target, "lakeingest_changes", names, key))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")
 

@@ -31,14 +31,14 @@ from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of
-from lakeingest.lake.hudi.statement import configured, effects_of, last_changes, merge_folder
+from lakeingest.lake.hudi.statement import changed, configured, effects_of, last_changes, merge_folder
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention, writes
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.hudi.writer import HudiKeys, HudiMerger, HudiWriter
 from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
-from lakeingest.rows import table_schema
+from lakeingest.rows import lake_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +114,7 @@ class HudiTarget:
         self.types(schema)
         if self._published(schema.table) is not None:
             raise stale(schema.table)
-        made = self._staging(schema.table).begin(progress, schema.key, table_schema(schema).empty_table())
+        made = self._staging(schema.table).begin(progress, schema.key, lake_schema(schema).empty_table())
         return Staged(progress, made.version, None)
 
     @names_storage_errors
@@ -200,10 +200,7 @@ class HudiTarget:
         else:
             rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
         changes = last_changes(self._staging(table).path, merges, commits[-1].key, spark)
-        if changes is None:
-            return rows
-        unchanged = rows.join(changes.select(*map(quote, commits[-1].key)), on=list(commits[-1].key), how="left_anti")
-        return unchanged.unionByName(changes.where(f"NOT {DELETED}").drop(DELETED)).select(*map(quote, rows.columns))
+        return rows if changes is None else changed(rows, changes, commits[-1].key)
 
     def count(self, table: TableId, version: int) -> None:
         """Unknown: changes are applied when the rows are read."""
@@ -276,7 +273,7 @@ class HudiTarget:
                 f"its key ({', '.join(schema.key)}) is not of integers, and Hudi has only integer keys yet; use Iceberg"
                 ", or tables.exclude"
             )
-        return tuple(map(hudi_type, schema.columns))
+        return tuple(map(hudi_type, schema.lake_columns))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
         """Where a run continues: at the last commit of staging, if and only if that builds on what readers see.
@@ -334,6 +331,8 @@ class HudiTarget:
         spark: "SparkSession",
         properties: Mapping[str, str],
     ) -> None:
+        from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
         last, staging = commits[-1], self._staging(table)
         names, merges = files_of(commits)
         if published is None:
@@ -365,7 +364,7 @@ class HudiTarget:
             return
         changes = last_changes(staging.path, merges, last.key, spark)
         if changes is None:  # the commit is only for its progress
-            changes = self._visible(table, published, spark).where("false").selectExpr("*", f"false AS {DELETED}")
+            changes = self._visible(table, published, spark).where("false").withColumn(DELETED, F.lit(False))
         with configured(spark, options):
             merge_folder(self._place(table), changes, last.key, spark)
 

@@ -20,7 +20,7 @@ from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, writes
 from lakeingest.lake.marks import OWNER, POSITION
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Published
-from lakeingest.rows import laid_over, table_schema
+from lakeingest.rows import laid_over, source_names, source_rows
 
 BATCH_ROWS = 4_096
 
@@ -120,10 +120,10 @@ def _visible(folder: Path, instant: str, schema: TableSchema) -> Iterator[pa.Rec
 
 
 def _batches(file: Path, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    wanted = table_schema(schema)
+    wanted = source_names(schema)
     with parsed(str(file)), pq.ParquetFile(file) as opened:
-        lacking = set(wanted.names) - set(opened.schema_arrow.names)
+        lacking = set(wanted) - set(opened.schema_arrow.names)
         if lacking:
             raise StateUnreadable(f"{file} lacks the columns {', '.join(sorted(lacking))}")
-        for batch in opened.iter_batches(BATCH_ROWS, columns=list(wanted.names)):
-            yield from pa.Table.from_batches([batch]).select(wanted.names).cast(wanted).to_batches()
+        for batch in opened.iter_batches(BATCH_ROWS, columns=list(wanted)):
+            yield from source_rows(pa.Table.from_batches([batch]), schema).to_batches()

@@ -298,7 +298,7 @@ class IcebergTarget:
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The names of the Iceberg types."""
-        return tuple(str(iceberg_type(column)) for column in schema.columns)
+        return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def _loaded(self, name: tuple[str, str]) -> Table | None:
         try:

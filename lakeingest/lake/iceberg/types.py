@@ -48,13 +48,16 @@ def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
 
 
 def iceberg_schema(schema: TableSchema) -> Schema:
-    """The table's Iceberg schema: the key's columns are required and its identifier, all others are optional."""
-    count = len(schema.columns)
+    """The Iceberg schema of the table's copy.
+
+    The key's columns are required and its identifier; metadata columns that are never null are required too, all
+    others are optional.
+    """
+    count = len(schema.lake_columns)
+    required = {*schema.key, *(column.name for column in schema.metadata if not column.nullable)}
     fields = [
-        iceberg.NestedField(
-            number, column.name, iceberg_type(column, count + number), required=column.name in schema.key
-        )
-        for number, column in enumerate(schema.columns, start=1)
+        iceberg.NestedField(number, column.name, iceberg_type(column, count + number), required=column.name in required)
+        for number, column in enumerate(schema.lake_columns, start=1)
     ]
     key = [field.field_id for field in fields if field.name in schema.key]
     return Schema(*fields, identifier_field_ids=key)

@@ -14,7 +14,7 @@ from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import POSITION
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Published
-from lakeingest.rows import table_schema
+from lakeingest.rows import source_names, source_rows
 
 BATCH_ROWS = 4_096
 
@@ -45,7 +45,7 @@ class IcebergVersions:
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
         """File by file, without the rows that files of deletes name."""
-        table, wanted = schema.table, table_schema(schema)
+        table = schema.table
         with self._target.storage_errors():
             loaded = self._loaded(table)
             if loaded is None or loaded.metadata.snapshot_by_id(version) is None:
@@ -53,8 +53,8 @@ class IcebergVersions:
             tasks = list(loaded.scan(snapshot_id=version).plan_files())
             dead = read_deletes({one.file_path: one for task in tasks for one in task.delete_files}.values())
             for task in tasks:
-                read = read_rows(loaded.metadata, task.file, schema.names)
-                yield from alive(read, task.file, dead).cast(wanted).to_batches(BATCH_ROWS)
+                read = read_rows(loaded.metadata, task.file, source_names(schema))
+                yield from source_rows(alive(read, task.file, dead), schema).to_batches(BATCH_ROWS)
 
     def _loaded(self, table: TableId) -> Table | None:
         if not self._target.exists():

@@ -1,0 +1,76 @@
+"""Discovery: tables that appear in the source while a run follows are looked for, and join the run."""
+
+import time
+from collections.abc import Sequence
+
+from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError, SchemaChanged
+from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline import signals
+from lakeingest.pipeline.joining import join
+from lakeingest.pipeline.open_run import OpenRun
+from lakeingest.pipeline.preconditions import joinable
+from lakeingest.pipeline.stopping import resume, stop
+from lakeingest.pipeline.table_run import TableRun, Watch
+
+LIST_SECONDS = 30.0  # between two lists of the source's tables
+AGAIN_SECONDS = 300.0  # between tries of a table that cannot be copied
+
+
+class Discovery:
+    """Looks for new tables of a run now and then; for none where the run is for tables that were named."""
+
+    def __init__(self, run: OpenRun) -> None:
+        self._run = run
+        now = time.monotonic()
+        self._listed_at = now
+        self._tried_at = {table.id: now for table in run.requested}
+
+    def look(self) -> None:
+        """Every LIST_SECONDS: new tables join, or are reported as stopped where they cannot be copied."""
+        run, now = self._run, time.monotonic()
+        if run.takes_new and now - self._listed_at >= LIST_SECONDS:
+            self._listed_at = now
+            listed = run.edges.config.tables.select(list_tables(run.edges.connection))
+            if new := [table for table in listed if self._is_new(table, now)]:
+                self._admit(new)
+                signals.look(run)  # a new table may be paused
+                self._tried_at |= dict.fromkeys(new, now)
+        if any(table.watch is Watch.JOINING for table in run.tables.values()):
+            join(run)
+
+    def _is_new(self, table: TableId, now: float) -> bool:
+        """Whether the run does not know the table, or could not copy it, some time ago."""
+        known = self._run.tables.get(table)
+        if known is None:
+            return True
+        is_refused = known.requested and known.copy is None and known.stop is not None
+        return is_refused and now - self._tried_at.get(table, 0.0) >= AGAIN_SECONDS
+
+    def _admit(self, new: Sequence[TableId]) -> None:
+        """Make the tables part of the run, those that cannot be copied as stopped tables."""
+        run = self._run
+        found = joinable(run.edges.config, run.edges.connection, new)
+        for table in new:
+            schema = found.schemas.get(table)
+            error: LakeIngestError | None = found.refused.get(table)
+            if table in found.copied:
+                error = SchemaChanged(
+                    f"{table}: the source has this table again, and its copy is from before; the next run goes on with"
+                    " the copy, or says why it must be made again"
+                )
+            known = run.tables.get(table)
+            if known is not None and known.stop is not None and error is not None and _same(known.stop.error, error):
+                continue  # it was reported
+            joins = error is None and schema is not None
+            options = run.edges.config.tables.of(table)
+            watch = Watch.JOINING if joins else Watch.UNWATCHED
+            run.tables[table] = TableRun(table, options, schema if joins else None, requested=True, watch=watch)
+            if error is not None:
+                stop(run.edges, run.tables[table], error)
+            elif known is not None:
+                resume(run.edges, run.tables[table])
+
+
+def _same(one: LakeIngestError, other: LakeIngestError) -> bool:
+    return (type(one), str(one)) == (type(other), str(other))
