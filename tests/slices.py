@@ -1,5 +1,6 @@
 """Which tests a run takes, and how long it may take.
 
+A test is long by its marker: `long("why")`, or `long("why", only=("hudi",))` with these parameters alone.
 `--take quick` leaves out the tests that are marked `long`. `--take SLICE/SLICES` takes only long ones: those of one
 slice, so that runs with different slices share the work. Without the option every test runs.
 """
@@ -41,13 +42,19 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _is_taken(take: str, item: pytest.Item) -> bool:
-    marker = item.get_closest_marker("long")
-    if marker is not None and not marker.args:
-        raise pytest.UsageError(f"{item.nodeid}: the marker `long` needs a reason")
+    is_long = _is_long(item)
     if take == "all":
         return True
     if take == "quick":
-        return marker is None
+        return not is_long
     number, _, slices = take.partition("/")
     # not `hash`, which differs from process to process
-    return marker is not None and zlib.crc32(item.nodeid.encode()) % int(slices) == int(number) % int(slices)
+    return is_long and zlib.crc32(item.nodeid.encode()) % int(slices) == int(number) % int(slices)
+
+
+def _is_long(item: pytest.Item) -> bool:
+    parameters = item.name.partition("[")[2].rstrip("]").split("-")
+    markers = list(item.iter_markers("long"))
+    if any(not marker.args for marker in markers):
+        raise pytest.UsageError(f"{item.nodeid}: the marker `long` needs a reason")
+    return any("only" not in marker.kwargs or not {*parameters}.isdisjoint(marker.kwargs["only"]) for marker in markers)

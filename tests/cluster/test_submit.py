@@ -39,6 +39,7 @@ def properties(submission: Submission) -> dict[str, str]:
 
 
 @mock_aws
+@pytest.mark.long("starts an imitation of the service, which takes half a minute")
 def test_the_service_takes_the_request_as_it_is_printed(pipeline: Pipeline) -> None:
     """The files can be put where the request looks for them, and the job that starts is the one that was shown."""
     emr, s3 = boto3.client("emr-serverless", region_name=REGION), boto3.client("s3", region_name=REGION)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import (
+    DomainGtid,
     FilePosition,
     Gtid,
     GtidSet,
@@ -16,6 +17,7 @@ from lakeingest.core.position import (
     Position,
     file_number,
     file_start,
+    in_same_file,
     is_before,
     is_within,
     latest,
@@ -278,6 +280,8 @@ def test_positions_are_compared_by_the_number_of_their_file() -> None:
     assert not is_before(later, later)
     assert latest([later, earlier]) == later
     assert file_start("binlog.1000000") == later
+    assert in_same_file(later, FilePosition("binlog.1000000", 90))
+    assert not in_same_file(later, earlier)
 
 
 def test_a_position_is_within_files_that_reach_it() -> None:
@@ -286,3 +290,8 @@ def test_a_position_is_within_files_that_reach_it() -> None:
     assert is_within(FilePosition("binlog.000001", 100), sizes)
     assert not is_within(FilePosition("binlog.000001", 101), sizes)
     assert not is_within(FilePosition("binlog.000002", 4), sizes)
+
+
+def test_a_gtid_of_mariadb_is_written_in_its_three_parts() -> None:
+    """Domain, server, number."""
+    assert str(DomainGtid(0, 7, 42)) == "0-7-42"

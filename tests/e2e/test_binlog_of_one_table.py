@@ -72,6 +72,7 @@ def without(pipe: Pipe, name: str) -> Iterator[None]:
     [(ZERO_DATE, UnsupportedValue), (PARTIAL_IMAGE, UnsupportedEvent), (DDL, UnsupportedEvent)],
     ids=["value", "image", "ddl"],
 )
+@pytest.mark.long("five runs with a publish of Hudi each", only=("hudi",))
 def test_the_others_go_on_run_after_run(market: Pipe, trouble: tuple[str, ...], error: type[LakeIngestError]) -> None:
     """The table keeps its position, `status` and `check` name it, and its copy can be made again."""
     pipe, before = market, position(market, "beans")

@@ -35,6 +35,7 @@ def family(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalS
     return make
 
 
+@pytest.mark.long("several processes")
 def test_init_plan_and_check_say_the_same_and_the_others_are_copied(
     family: Callable[..., Pipe], tmp_path: Path
 ) -> None:

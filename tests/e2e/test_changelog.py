@@ -198,6 +198,7 @@ def killed_at_wave(pipe: Pipe, wave: int, between: Callable[[int], None] = lambd
 
 
 @pytest.mark.formats
+@pytest.mark.long("a copy on Hudi that is broken off", only=("hudi",))
 def test_a_table_in_its_bootstrap_has_the_rows_of_its_finished_splits(pipe: Pipe) -> None:
     """As of the spool's end; with what comes after the position a reader has the table once it is published."""
     keeping(pipe, 0)

@@ -74,6 +74,7 @@ def test_the_demo_leaves_its_lake_and_no_server(played: tuple[Path, str]) -> Non
     assert "${LAKEINGEST_DEMO_PASSWORD}" in (folder / "pipeline.yml").read_text()
 
 
+@pytest.mark.long("plays the demo, and starts Spark once more")
 def test_the_lines_to_query_work(played: tuple[Path, str]) -> None:
     """Each command that the demo prints can be pasted, and counts the published rows."""
     folder, said = played
@@ -87,6 +88,7 @@ def test_the_lines_to_query_work(played: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize("moment", ["a shop of", "wave 1"])
+@pytest.mark.long("waits until the demo copies", only=("wave 1",))
 def test_ctrl_c_ends_the_demo_and_its_server(tmp_path: Path, mysql_server: LocalServer, moment: str) -> None:
     """While Spark starts and while it works: one line, exit code 130, and nothing keeps running."""
     process = demo(tmp_path / "lake")

@@ -235,6 +235,7 @@ def test_a_spool_of_another_server_is_filled_anew(faulty: Pipe) -> None:
 
 @pytest.mark.formats
 @pytest.mark.parametrize("fault", LAKE_FAULTS)
+@pytest.mark.long("three runs with a publish of Hudi each", only=("hudi",))
 def test_a_fault_of_the_lake_is_one_line_as_well(faulty: Pipe, record: Record, fault: str) -> None:
     """In each format."""
     stops_and_goes_on(faulty, record, fault, *LAKE_FAULTS[fault])

@@ -112,6 +112,7 @@ def test_signals_are_carried_out_once_whenever_their_owner_is_killed(pipe: Pipe)
     assert {line["action"] for line in lines} == {Action.PAUSE.value, Action.RESUME.value}
 
 
+@pytest.mark.long("two processes with a Spark each")
 def test_two_commands_at_once_without_a_run_both_succeed(pipe: Pipe) -> None:
     """Either takes the lease; the other one waits for it, or finds its signal carried out."""
     for table in ("a", "b"):

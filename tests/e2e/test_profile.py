@@ -71,6 +71,7 @@ def test_a_run_says_where_its_seconds_went(pipe: Pipe) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.mysql
+@pytest.mark.long("several processes")
 def test_a_run_with_little_to_do_starts_no_spark(mysql_server: LocalServer, tmp_path: Path) -> None:
     """Small tables are copied, and a few changes merged, before a JVM would be there; what is large has one."""
     job = Job(tmp_path / "job", mysql_server, "profile_job").write()

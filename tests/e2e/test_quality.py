@@ -48,6 +48,7 @@ def reports(pipe: Pipe) -> list[Path]:
     return sorted((pipe.config.state / "quality" / f"{pipe.database}.orders").glob("*.json"))
 
 
+@pytest.mark.long("many gates on Hudi", only=("hudi",))
 def test_every_wave_and_every_publish_pass_a_gate(pipe: Pipe) -> None:
     """In that order, each with its report: the last wave with the publish. A quiet table that is shown passes none."""
     pipe.sql(ORDERS, ROWS)

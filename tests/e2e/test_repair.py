@@ -45,6 +45,7 @@ def copied(pipe: Pipe, columns: str, key: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.long("reads a table of thousands of rows five times", only=("bytes", "collated", "moment", "two"))
 def test_fifty_differences_are_found_and_repaired_and_nothing_else(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, kind: str
 ) -> None:
@@ -73,6 +74,7 @@ def test_fifty_differences_are_found_and_repaired_and_nothing_else(
     assert (again.equal, again.repaired) == (True, ())
 
 
+@pytest.mark.long("several processes with a Spark each")
 def test_the_command_repairs_and_says_what(mysql_server: LocalServer, tmp_path: Path) -> None:
     """Exit 0 once source = target; without --repair a difference is exit 1, and nothing is changed."""
     job = Job(tmp_path / "job", mysql_server, "repair_job").write()

@@ -101,6 +101,7 @@ def test_a_range_is_read_again_and_nothing_else(pipe: Pipe) -> None:
 
 
 @pytest.mark.formats
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_listed_keys_are_read_again(pipe: Pipe) -> None:
     """Those without a row are deleted, those that the copy lacks inserted."""
     filled(pipe)
@@ -133,6 +134,7 @@ def test_rows_that_meet_a_condition_are_read_again(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("scope", ["whole", "range"])
+@pytest.mark.long("reads a table again twice", only=("range",))
 def test_keys_whose_order_only_the_server_knows_are_read_again(pipe: Pipe, scope: str) -> None:
     """Blind to case and marks: the range is the server's, and so are the keys in it."""
     filled(pipe, "id VARCHAR(20) COLLATE utf8mb4_0900_ai_ci", "CONCAT(IF(n % 2, 'k', 'K'), n)")

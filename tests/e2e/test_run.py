@@ -135,6 +135,7 @@ def test_changes_during_a_run_are_caught(pipe: Pipe, kind: type[Event]) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("several merges of Hudi", only=("hudi",))
 def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a merge after each wave, changes of chunks still to come are dropped, and those of old ones applied."""
     monkeypatch.setattr(bootstrap, "MERGE_BACKLOG", 1)
@@ -157,6 +158,7 @@ def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch
     pipe.assert_equal()
 
 
+@pytest.mark.long("many jobs of Hudi", only=("hudi",))
 def test_a_merge_in_many_ranges_is_exact(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of keys at their edges: unsigned ones above 2^63, and keys of two columns."""
     monkeypatch.setattr("lakeingest.pipeline.merge.SLICE_ROWS", 50)
@@ -209,6 +211,7 @@ def test_a_run_out_of_time_is_continued(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_a_new_table_joins_and_a_run_may_name_tables(pipe: Pipe) -> None:
     """A table made later is copied by the next run; a run of one table goes on with the others' binlog."""
     pipe.sql(ORDERS)
@@ -321,6 +324,7 @@ def test_status_tells_where_tables_stand(pipe: Pipe) -> None:
     assert behind.lag_bytes > 0
 
 
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_without_gtids_the_copy_is_exact_too(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -244,6 +244,7 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.long("repairs a table by several processes", only=("difference",))
 def test_the_way_out_leads_out(place: Place, trouble: str) -> None:
     """The next run says what the runbook is called for, each step can be pasted, and in the end source = target."""
     runbook, happens, error, said = TROUBLES[trouble]

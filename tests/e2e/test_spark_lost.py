@@ -38,6 +38,7 @@ def kill_java(process: "subprocess.Popen[str]") -> None:
     os.kill(java, signal.SIGKILL)
 
 
+@pytest.mark.long("starts Spark several times")
 def test_a_killed_jvm_is_named_and_the_next_run_goes_on(job: Job) -> None:
     """While waves are copied, and while the gate asks before the publish: one line, 75, and nothing is lost."""
     for said in (": wave 2,", ", the last"):
@@ -55,6 +56,7 @@ def test_a_killed_jvm_is_named_and_the_next_run_goes_on(job: Job) -> None:
     assert job.published("items") == job.source("items")
 
 
+@pytest.mark.long("starts Spark several times")
 def test_a_run_that_follows_starts_spark_again(job: Job) -> None:
     """It says so, and publishes what came meanwhile; SIGTERM ends it with 0."""
     process = job.start("run", "--follow")

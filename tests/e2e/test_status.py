@@ -58,6 +58,7 @@ def test_a_copy_whose_source_table_was_dropped_is_named(pair: Pipe) -> None:
     assert "published, gone from the source" in repr(found)
 
 
+@pytest.mark.long("several processes, one of which waits for the source")
 def test_the_command_ends_with_the_error_of_the_source(
     mysql_server: LocalServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

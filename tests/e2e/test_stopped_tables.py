@@ -60,6 +60,7 @@ def stopped(pipe: Pipe) -> LakeIngestError:
 
 
 @pytest.mark.formats
+@pytest.mark.long("five runs with publishes of Hudi", only=("hudi",))
 def test_a_failed_gate_stops_one_table_and_the_others_are_published(market: Pipe) -> None:
     """The run ends with its error and 1; `status` names it until the table goes on, which the next run lets it."""
     pipe, before = market, market.rows("beans")
@@ -189,6 +190,7 @@ def segments(pipe: Pipe) -> list[Path]:
 
 
 @pytest.mark.formats
+@pytest.mark.long("several runs with publishes of Hudi", only=("hudi",))
 def test_a_new_table_that_cannot_be_copied_leaves_the_others(market: Pipe) -> None:
     """One whose name is taken, one without a key, one with a zero date: each has its reason, 3 is the exit code."""
     pipe = market

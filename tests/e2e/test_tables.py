@@ -32,6 +32,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+@pytest.mark.long("copies some 20 tables", only=("MariaDB 10.11", "MariaDB 11.4", "MariaDB 11.8"))
 def test_tables_and_columns_with_odd_names(any_pipe: Pipe) -> None:
     """Dots, quotes, reserved words, signs that mean something in a path or a URI: as names of tables, keys, columns."""
     pipe = any_pipe
@@ -200,6 +201,7 @@ def test_a_thousand_columns(pipe: Pipe) -> None:
     assert pipe.rows("long_rows") == [(1, "é" * 32_700, None), (2, "", b""), (3, None, b"\0\xff" * 16_350)]
 
 
+@pytest.mark.long("copies and merges values of 100 MB")
 def test_values_of_a_hundred_megabytes(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

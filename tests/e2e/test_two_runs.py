@@ -34,6 +34,7 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator
     job.sql(f"DROP DATABASE {job.database}")
 
 
+@pytest.mark.long("two processes with a Spark each")
 def test_of_two_runs_at_once_one_is_refused(job: Job) -> None:
     """Started together on one table: one copies it, the other ends with 75 and names the first one's process."""
     runs = [job.start("run"), job.start("run")]

@@ -43,6 +43,7 @@ def folder_of(lake: Lake, config: Config) -> Path:
     return folder
 
 
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_maintenance_changes_no_row(lake: Lake, lake_format: str) -> None:
     """It is one commit that carries the progress; readers see the same rows before its publish and after it."""
     merged(lake, range(5))

@@ -60,6 +60,7 @@ class Outcome:
 
 @pytest.mark.parametrize("writers", [1, 4])
 @pytest.mark.parametrize("gtid_mode", MODES)
+@pytest.mark.long("thousands of snapshots", only=("1",))
 def test_no_snapshot_loses_an_insert(
     mysql_server_with: Callable[..., LocalServer], gtid_mode: str, writers: int
 ) -> None:

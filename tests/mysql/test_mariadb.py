@@ -38,6 +38,7 @@ def db(any_db: Db) -> Db:
 
 
 @pytest.mark.parametrize("writers", [1, 4])
+@pytest.mark.long("thousands of snapshots", only=("1",))
 def test_no_snapshot_loses_an_insert(db: Db, writers: int) -> None:
     """Both watermarks are the reported position of the read view, while other sessions insert."""
     outcome = race(db, writers)

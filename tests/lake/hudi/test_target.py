@@ -273,6 +273,7 @@ def test_of_two_publishes_at_once_one_waits_and_is_refused(
     assert lake.loaded() == staged
 
 
+@pytest.mark.long("writes of several kinds, each with a publish before it")
 def test_rows_of_someone_else_are_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
     """An upsert, a delete and an overwrite stop the table by name; what they did stays as it is."""
     lake.published((1, "a"))
@@ -283,6 +284,7 @@ def test_rows_of_someone_else_are_a_foreign_write(lake: Lake, spark: SparkSessio
     assert lake.seen() == [(1, "a"), (2, "theirs")]
 
 
+@pytest.mark.long("several publishes")
 def test_a_foreign_write_before_a_publish_is_found(lake: Lake, spark: SparkSession) -> None:
     """It came after the table was loaded: the publish is refused."""
     lake.published((1, "a"))
@@ -428,6 +430,7 @@ def test_a_publish_with_a_damaged_staged_file_does_nothing(lake: Lake) -> None:
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.long("dozens of publishes")
 def test_a_table_does_not_grow_with_its_publishes(lake: Lake) -> None:
     """Hudi keeps the last commits that the history names, and their files."""
     history = lake.settings.history.model_validate({"keep": "0s", "least": 2})

@@ -406,6 +406,7 @@ class Rounds:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.long("50 rounds of two runs", only=("1", "2", "3"))
 def test_two_runs_with_random_faults_get_true_answers(lake: Lake, seed: int) -> None:
     """50 rounds: each row is there once and only where a run was told so, or not told; all branches can be read."""
     rounds = Rounds(lake, seed)

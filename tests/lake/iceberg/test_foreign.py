@@ -284,6 +284,7 @@ def test_main_rolled_back_while_we_work_refuses_the_publish(lake: Lake) -> None:
     assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
 
 
+@pytest.mark.long("several compactions by Spark")
 def test_expired_history_harms_nothing_that_is_needed(lake: Lake, compact: Compact) -> None:
     """Someone keeps only the tips: of a table in mid-copy, of a published one, of a compacted one."""
     staged = lake.wave(lake.wave(lake.created(), [(1, "a")], upper=(5,)), [(5, "e")])
@@ -300,6 +301,7 @@ def test_expired_history_harms_nothing_that_is_needed(lake: Lake, compact: Compa
 
 
 @pytest.mark.parametrize("compactions", [1, 3])
+@pytest.mark.long("several compactions by Spark", only=("3",))
 def test_the_next_commit_builds_on_a_compaction_whose_origin_is_expired(
     lake: Lake, raw: Raw, compact: Compact, compactions: int
 ) -> None:

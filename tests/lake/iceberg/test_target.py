@@ -268,6 +268,7 @@ def test_columns_have_any_name(lake_of: Callable[..., Lake]) -> None:
     assert lake.rows(merged) == [(2, "B"), (3, "c")]
 
 
+@pytest.mark.long("hundreds of commits")
 def test_many_merges_leave_few_files(lake: Lake, raw: Raw) -> None:
     """Small files and deletes are put together now and then, and every row stays what it was."""
     rows = {number: f"v{number}" for number in range(40)}

@@ -171,6 +171,7 @@ def test_every_character_of_unicode_is_what_the_server_reads(db: Db, charset: st
 
 
 @pytest.mark.mysql
+@pytest.mark.long("asks the server for more than a million codes")
 def test_every_code_of_four_bytes_is_the_character_that_the_server_has_for_it(db: Db) -> None:
     """The 1.6 million of gb18030, by their first two bytes."""
     leads, digits = range(0x81, 0xFF), range(0x30, 0x3A)

@@ -409,6 +409,7 @@ def test_a_value_that_is_cut_is_damage(text: str) -> None:
             json_texts(values([raw[:size]], around=raw[size:]))
 
 
+@pytest.mark.long("200,000 values")
 def test_mutated_values_are_text_or_damage() -> None:
     """200,000 of them: never a crash, never invalid JSON, never more text than the bytes allow."""
     chance = random.Random(20)
