@@ -22,7 +22,7 @@ import pymysql
 from lakeingest.config import Source
 from lakeingest.core.chunks import SECONDS_MAX, Chunk
 from lakeingest.core.keys import quote
-from lakeingest.core.position import FilePosition, GtidSet, Low, file_start
+from lakeingest.core.position import FilePosition, GtidSet, Low
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
@@ -173,7 +173,7 @@ def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uui
         raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")
     if state.executed is not None:
         return state.executed
-    return file_start(written_position(beside).file).place(epoch)
+    return written_position(beside).start_of_file.place(epoch)
 
 
 def server_state(connection: pymysql.Connection) -> ServerState:
