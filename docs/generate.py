@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from lakeingest import Config, cli
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.schema import Column, Kind, SourceType
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.iceberg.types import iceberg_type
 
@@ -168,7 +168,7 @@ def _command(name: str, command: TyperCommand) -> str:
 
 
 def _in_lake(kind: Kind) -> str:
-    column = Column("c", kind, "", precision=10, scale=2)
+    column = Column("c", kind, SourceType("", ""), precision=10, scale=2)
     return f"`{iceberg_type(column)}` | `{hudi_type(column)}`"
 
 

@@ -123,8 +123,8 @@ def laid_over(
 
 
 READ_OP = "r"  # of a row that was read from the table
-_OPS = pa.array([{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind])  # by their kind
-_DELETES = pa.array([kind.is_delete for kind in RowKind])
+_OPS = [{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind]  # by their kind
+_DELETES = [kind.is_delete for kind in RowKind]
 _WIDTHS = 6, 10, 20  # digits of the parts of a place in its text
 
 
@@ -147,10 +147,10 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
         column: pa.ChunkedArray
         match name:
             case change.OP:
-                column = _OPS.take(kinds.combine_chunks())
+                column = pa.array(_OPS).take(kinds.combine_chunks())
                 column = pc.if_else(pc.and_(reread, pc.equal(kinds, RowKind.INSERT.value)), READ_OP, column)
             case change.DELETED:
-                column = _DELETES.take(kinds.combine_chunks())
+                column = pa.array(_DELETES).take(kinds.combine_chunks())
             case change.POSITION:
                 column = pc.if_else(reread, str(stop), _places(changes))
             case change.COMMITTED_AT:

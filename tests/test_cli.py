@@ -1,5 +1,6 @@
 """The command line as its users meet it: exit codes, and one line that says what to do."""
 
+import inspect
 import json
 import os
 import signal
@@ -8,13 +9,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pymysql
 import pytest
 import typer
 
 from lakeingest import __version__
-from lakeingest.cli import LATER, app
+from lakeingest.cli import LATER, app, demo
+from lakeingest.config.formats import FORMATS, FormatName
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ConfigError, LakeIngestError
 from lakeingest.exits import exit_code, message
@@ -163,6 +166,12 @@ def test_every_command_has_help(command: str, option: str, capsys: pytest.Captur
     assert "Usage" in shown.out
     assert (command in LATER) == ("Not built yet." in shown.out.partition("Options")[0])
     assert shown.err == ""
+
+
+def test_the_demo_has_every_format() -> None:
+    """`cli` writes their names again: to import `config` would make every help slower."""
+    option = inspect.signature(demo).parameters["target"].annotation
+    assert get_args(get_args(option)[0]) == get_args(FormatName) == tuple(FORMATS)
 
 
 @pytest.mark.parametrize("line", NOT_BUILT)

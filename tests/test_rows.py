@@ -8,6 +8,7 @@ from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import Place
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import (
     change_schema,
     lake_schema,
@@ -20,7 +21,7 @@ from lakeingest.rows import (
 
 SCHEMA = TableSchema(
     TableId("shop", "orders"),
-    (Column("id", Kind.INT32, "int", nullable=False),),
+    (Column("id", Kind.INT32, source_type("int"), nullable=False),),
     ("id",),
     Choices(deletes="soft", metadata=("op", "position", "committed_at")),
 )

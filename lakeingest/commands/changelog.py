@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakeingest.commands.since import parse_since, resolved
 from lakeingest.config import Config
-from lakeingest.core.position import Place
+from lakeingest.core.position import FilePosition, Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import ChangelogGone, Retryable, SpoolGap, StateUnreadable, UsageError
@@ -67,9 +67,9 @@ class Changelog:
         self.name = self._held().name
 
     @property
-    def binlog(self) -> str:
-        """The binlog's current file, for the form of the names of its files."""
-        return self._held().end.at.file
+    def end(self) -> FilePosition:
+        """Where the changes end in the source's binlog."""
+        return self._held().end.at
 
     def read(
         self, since: str | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False

@@ -16,6 +16,7 @@ from lakeingest.commands.changelog import Changed, Part
 from lakeingest.commands.debezium_types import connect_field, encoder
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
+from lakeingest.core.position import FilePosition, file_name
 from lakeingest.core.schema import TableSchema
 
 _SOURCE: tuple[tuple[str, str, bool], ...] = (
@@ -63,13 +64,14 @@ class _Row:
 class DebeziumJson:
     """Lines of debezium-json, for one table of the pipeline `pipeline`.
 
-    `name` is that of the stored changelog, `binlog` a name of a binlog file, `version` that of lakeingest.
+    `name` is that of the stored changelog, `end` a position in the source's binlog, beside whose file the others are
+    named, `version` that of lakeingest.
     """
 
     schema: TableSchema
     name: str
     pipeline: str
-    binlog: str
+    end: FilePosition
     version: str
     _before: _Row | None = field(default=None, init=False)  # a -U whose +U is still to come
 
@@ -124,7 +126,6 @@ class DebeziumJson:
         ]
 
     def _line(self, op: str, row: _Row, before: str, after: str, snapshot: str = "false") -> str:
-        base, _, digits = self.binlog.rpartition(".")
         source = {
             "version": self.version,
             "connector": "mysql",
@@ -138,7 +139,7 @@ class DebeziumJson:
             "table": self.schema.table.name,
             "server_id": 0,
             "gtid": row.gtid,
-            "file": f"{base}.{row.file:0{len(digits)}d}",
+            "file": file_name(row.file, like=self.end),
             "pos": row.pos,
             "row": row.ordinal,
             "thread": None,

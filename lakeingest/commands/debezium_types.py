@@ -20,7 +20,7 @@ _DAY = date(1970, 1, 1)
 _MILLIS_DIGITS = 3  # of a second, up to which Debezium counts milliseconds
 _WKB_SRID = 0x20000000  # of an EWKB's type
 
-# Debezium's names of MySQL's types that are no more than their first word says
+# Debezium's names of MySQL's types that their name alone decides
 _INTEGERS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32"}
 
 
@@ -30,11 +30,11 @@ def connect_field(column: Column) -> dict[str, Any]:
 
 
 def _integer(column: Column) -> dict[str, Any]:
-    word = _word(column)
-    if word == "year":
+    source = column.source_type
+    if source.name == "year":
         return _named("int32", "io.debezium.time.Year")
-    is_wide = word == "smallint" and "unsigned" in column.source_type
-    return {"type": "int32" if is_wide else _INTEGERS.get(word, "int32")}
+    is_wide = source.name == "smallint" and source.unsigned
+    return {"type": "int32" if is_wide else _INTEGERS.get(source.name, "int32")}
 
 
 def _datetime(column: Column) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def _datetime(column: Column) -> dict[str, Any]:
 def _string(column: Column) -> dict[str, Any]:
     if not column.members:
         return {"type": "string"}
-    name = "Enum" if _word(column) == "enum" else "EnumSet"
+    name = "Enum" if column.source_type.name == "enum" else "EnumSet"
     return _named("string", f"io.debezium.data.{name}") | {"parameters": {"allowed": ",".join(column.members)}}
 
 
@@ -55,13 +55,12 @@ def _bytes(column: Column) -> dict[str, Any]:
             {"type": "bytes", "optional": False, "field": "wkb"},
             {"type": "int32", "optional": True, "field": "srid"},
         ]
-        if column.source_type == "point":
+        if column.source_type.name == "point":
             fields = [{"type": "double", "optional": False, "field": axis} for axis in "xy"] + fields
             return _named("struct", "io.debezium.data.geometry.Point") | {"fields": fields}
         return _named("struct", "io.debezium.data.geometry.Geometry") | {"fields": fields}
-    if column.source_type.startswith("bit("):
-        bits = column.source_type.removeprefix("bit(").partition(")")[0]
-        return _named("bytes", "io.debezium.data.Bits") | {"parameters": {"length": bits}}
+    if column.source_type.name == "bit":
+        return _named("bytes", "io.debezium.data.Bits") | {"parameters": {"length": str(column.source_type.size)}}
     return {"type": "bytes"}
 
 
@@ -72,11 +71,6 @@ def _named(kind: str, name: str) -> dict[str, Any]:
 def _decimal(precision: int, scale: int) -> dict[str, Any]:
     parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
     return _named("bytes", _DECIMAL) | {"parameters": parameters}
-
-
-def _word(column: Column) -> str:
-    """The first word of MySQL's type."""
-    return column.source_type.partition("(")[0].partition(" ")[0]
 
 
 _FLOATS = {"type": "array", "name": "io.debezium.data.FloatVector", "version": 1}
@@ -115,7 +109,7 @@ def encoder(column: Column) -> Encode:
         return moment(column.fraction, "Z")
     if column.kind is Kind.BINARY and column.is_geometry:
         return _geometry(column)
-    if column.kind is Kind.BINARY and column.source_type.startswith("bit("):
+    if column.kind is Kind.BINARY and column.source_type.name == "bit":
         return lambda value: binary(value[::-1])  # Debezium's are little endian
     return _ENCODERS.get(column.kind, text)
 
@@ -159,7 +153,7 @@ def _geometry(column: Column) -> Callable[[bytes], str]:
             srid = str(struct.unpack_from(f"{order}I", value, 5)[0])
             value = value[:1] + struct.pack(f"{order}I", kind & ~_WKB_SRID) + value[9:]
         parts = f'"wkb":"{base64.b64encode(value).decode()}","srid":{srid}'
-        if column.source_type == "point":
+        if column.source_type.name == "point":
             x, y = struct.unpack_from(f"{order}dd", value, 5)
             parts = f'"x":{x!r},"y":{y!r},{parts}'
         return f"{{{parts}}}"

@@ -30,7 +30,7 @@ def feed(
     """
     changelog = Changelog(config, table)
     lines = (
-        DebeziumJson(changelog.schema, changelog.name, config.name, changelog.binlog, version).lines
+        DebeziumJson(changelog.schema, changelog.name, config.name, changelog.end, version).lines
         if form == DEBEZIUM
         else ChangelogJson(changelog.schema, changelog.name).lines
     )

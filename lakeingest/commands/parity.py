@@ -113,7 +113,7 @@ def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Ro
         ours, theirs = differing[0]
         key = ", ".join(f"{part}={ours[part]!r}" for part in schema.key)
         example = f"of {key} the snapshot reads {_cut(ours[name])}, the binlog {_cut(theirs[name])}"
-    return ColumnParity(schema.table, name, column.source_type, len(values), len(differing), example)
+    return ColumnParity(schema.table, name, str(column.source_type), len(values), len(differing), example)
 
 
 def _changes(

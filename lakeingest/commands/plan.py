@@ -145,7 +145,7 @@ def _plan(
             planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
-            columns = tuple(ColumnPlan(column.name, column.source_type, lake_type) for column, lake_type in types)
+            columns = tuple(ColumnPlan(column.name, str(column.source_type), lake_type) for column, lake_type in types)
             copy = _copy(config, connection, schema, planner, staged)
     except Retryable:
         raise

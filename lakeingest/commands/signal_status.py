@@ -7,7 +7,7 @@ from datetime import datetime
 import pymysql
 
 from lakeingest.config import Config
-from lakeingest.core.position import Position
+from lakeingest.core.position import Position, files_after, is_in_one_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Signal, State, agenda
@@ -82,11 +82,11 @@ class Retention:
         """For how many seconds the binlog after a position is still there; a file is dropped so long after its end."""
         from lakeingest.mysql.continuity import file_began  # numba: it takes a second to import
 
-        if position.at.file not in self.files:
+        if not is_in_one_of(position.at, self.files):
             return 0
         if self.seconds is None:
             return None
-        later = self.files[self.files.index(position.at.file) + 1 :]
+        later = files_after(position.at, self.files)
         ended = file_began(config.source, later[0]) if later else self.now
         return max(0, ended + self.seconds - self.now)
 

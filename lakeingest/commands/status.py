@@ -8,7 +8,7 @@ from typing import Any
 from lakeingest.commands.report import Report
 from lakeingest.commands.signal_status import OpenSignal, Paused, Retention, Signals
 from lakeingest.config import Config
-from lakeingest.core.position import FilePosition, Position, bytes_between
+from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.lake.formats import open_target
@@ -198,7 +198,7 @@ def _status(target: Target, table: TableId, name: str, source: _Source) -> Table
     gate = target.properties(table).get(GATE)
     at = None if progress.position is None else progress.position.at
     written, sizes = source.written, source.sizes
-    lag = None if at is None or written is None or at.file not in sizes else bytes_between(at, written, sizes)
+    lag = None if at is None or written is None or not is_in_one_of(at, sizes) else bytes_between(at, written, sizes)
     return TableStatus(
         table,
         name,

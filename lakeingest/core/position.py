@@ -5,7 +5,7 @@ watermark is a GTID set read from `gtid_executed`, a high watermark a place read
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Self
@@ -71,6 +71,11 @@ class FilePosition:
         """The number of the file."""
         return file_number(self.file)
 
+    @property
+    def start_of_file(self) -> Self:
+        """Where the first event of its file starts."""
+        return replace(self, pos=FILE_START)
+
     def place(self, epoch: int) -> Place:
         """The place of this position in the given epoch."""
         return Place(epoch, self.number, self.pos)
@@ -110,6 +115,22 @@ def file_start(file: str) -> FilePosition:
 def is_within(at: FilePosition, sizes: Mapping[str, int]) -> bool:
     """Whether binlog files of these sizes have the position."""
     return at.pos <= sizes.get(at.file, -1)
+
+
+def is_in_one_of(at: FilePosition, files: Collection[str]) -> bool:
+    """Whether one of these binlog files is that of the position."""
+    return at.file in files
+
+
+def files_after(at: FilePosition, files: Iterable[str]) -> list[str]:
+    """Those of these binlog files that come after that of the position."""
+    return [file for file in files if file_number(file) > at.number]
+
+
+def file_name(number: int, like: FilePosition) -> str:
+    """The name of the binlog file of this number, beside that of a position."""
+    base, _, digits = like.file.rpartition(".")
+    return f"{base}.{number:0{len(digits)}d}"
 
 
 def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
@@ -295,6 +316,12 @@ class Position:
     def place(self) -> Place:
         """Where the batch ends."""
         return self.at.place(self.epoch)
+
+    @property
+    def start_of_file(self) -> Self:
+        """The start of its file, as a position. The GTIDs stay: it is right only for a position without GTIDs."""
+        history = None if self.history is None else History(self.history.began)
+        return replace(self, at=self.at.start_of_file, history=history)
 
     def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
         """The position after the next segment, given its stop, its GTIDs, and the history of the binlog at its stop."""

@@ -67,9 +67,6 @@ GEOMETRIES = frozenset(
         *("geomcollection", "geometrycollection"),
     }
 )
-_MEMBER = re.compile(r"'((?:[^']|'')*)'")
-_ESCAPED = re.compile(r"''|\\[\\0nr]")  # as MySQL writes the members of an enum
-_UNESCAPED = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
 SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
 
 INTEGERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})
@@ -107,6 +104,25 @@ USUAL = Choices()
 
 
 @dataclass(frozen=True, slots=True)
+class SourceType:
+    """MySQL's type of a column.
+
+    `text` is the type as MySQL writes it, `name` its first word in lower case. `size` is the first number in
+    parentheses (of characters, bytes, bits or digits), 0 if it has none. `members` are those of an ENUM or a SET, which
+    MySQL numbers; no other type has any.
+    """
+
+    text: str
+    name: str
+    unsigned: bool = False
+    size: int = 0
+    members: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column: its kind, and the parts of MySQL's type that the readers need.
 
@@ -117,7 +133,7 @@ class Column:
 
     name: str
     kind: Kind
-    source_type: str
+    source_type: SourceType
     nullable: bool = True
     precision: int = 0
     scale: int = 0
@@ -128,23 +144,20 @@ class Column:
     @property
     def is_geometry(self) -> bool:
         """Whether MySQL's bytes begin with an SRID, which the value in the lake does not have."""
-        return self.source_type in GEOMETRIES
+        return self.source_type.name in GEOMETRIES
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members of an ENUM or a SET, which MySQL numbers; empty for another type."""
-        if not self.source_type.startswith(("enum(", "set(")):
-            return ()
-        return tuple(
-            _ESCAPED.sub(lambda found: _UNESCAPED[found[0]], member) for member in _MEMBER.findall(self.source_type)
-        )
+        """The members of an ENUM or a SET; empty for another type."""
+        return self.source_type.members
 
 
+_METADATA_TYPE = SourceType("metadata", "metadata")
 _METADATA = (  # after the source's columns, where the user asks for them
-    Column(OP, Kind.STRING, "metadata", nullable=False),
-    Column(DELETED, Kind.BOOLEAN, "metadata", nullable=False),
-    Column(POSITION, Kind.STRING, "metadata", nullable=False),
-    Column(COMMITTED_AT, Kind.TIMESTAMP, "metadata"),
+    Column(OP, Kind.STRING, _METADATA_TYPE, nullable=False),
+    Column(DELETED, Kind.BOOLEAN, _METADATA_TYPE, nullable=False),
+    Column(POSITION, Kind.STRING, _METADATA_TYPE, nullable=False),
+    Column(COMMITTED_AT, Kind.TIMESTAMP, _METADATA_TYPE),
 )
 
 
@@ -214,12 +227,12 @@ class TableSchema:
     @property
     def countable(self) -> bool:
         """Whether arithmetic can cut the keys: a single integer, but not a YEAR, because MySQL takes 70 for 1970."""
-        return self.ordered and len(self.key) == 1 and not self.key_columns[0].source_type.startswith("year")
+        return self.ordered and len(self.key) == 1 and self.key_columns[0].source_type.name != "year"
 
     @property
     def fingerprint(self) -> str:
         """A short digest of all that decides how a row is mapped; all rows of a table have the same fingerprint."""
-        columns = [asdict(column) for column in self.columns]
+        columns = [asdict(column) | {"source_type": column.source_type.text} for column in self.columns]
         for column in columns:
             if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
                 del column["choice"]

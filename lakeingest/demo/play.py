@@ -13,6 +13,7 @@ from lakeingest import console as look
 from lakeingest.commands.run import run
 from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config, parse_config
+from lakeingest.config.formats import FormatName
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.demo.shop import DATABASE, TABLES, Sizes, build
@@ -58,7 +59,7 @@ class Tally:
                 self.publishes += 1
 
 
-def play(folder: Path, target: str, rows: int, seed: int, out: Console) -> None:
+def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console) -> None:
     """Run the demo in `folder`, where warehouse and state stay; VerificationFailed unless source = target.
 
     `target` is the format of the lake.
@@ -115,7 +116,7 @@ def _report(
         out.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def _config(folder: Path, target: str, server: LocalServer, rows: int) -> Config:
+def _config(folder: Path, target: FormatName, server: LocalServer, rows: int) -> Config:
     """Write the demo's pipeline.yml into the folder; its password is a variable, as in production."""
     doc = {
         "version": 1,

@@ -10,7 +10,7 @@ import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
 from lakeingest.core.history import History
-from lakeingest.core.position import FILE_START, FilePosition, file_start, is_before
+from lakeingest.core.position import FILE_START, FilePosition, is_before
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
@@ -66,7 +66,7 @@ def read_segment(
         return
     begin, facts = _dump_start(segment), facts or SegmentFacts()
     if not can_begin_at(begin):
-        begin = file_start(begin.file)
+        begin = begin.start_of_file
     try:
         [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
         _require_segment(str(uuid), written_position(connection), segment)

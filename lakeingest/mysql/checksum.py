@@ -111,7 +111,7 @@ def _text(column: Column) -> str:
             return f"HEX({name})"
         case Kind.FLOAT:
             return _unsigned_double(f"CAST({name} AS DOUBLE)")
-        case Kind.DOUBLE if "(" in column.source_type:  # of a product, all digits are printed
+        case Kind.DOUBLE if column.source_type.size:  # of a product, all digits are printed
             return _unsigned_double(f"{name} * 1e0")
         case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.NUMERAL | Kind.BOOLEAN:
             # a sum is printed without the zeros of ZEROFILL

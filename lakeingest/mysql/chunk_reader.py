@@ -21,9 +21,8 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.chunks import SECONDS_MAX, Chunk
-from lakeingest.core.keys import quote
-from lakeingest.core.position import FilePosition, GtidSet, Low, file_start
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.position import FilePosition, GtidSet, Low
+from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, SplitUnstable, UnsupportedValue
 from lakeingest.mysql.connection import (
@@ -35,9 +34,8 @@ from lakeingest.mysql.connection import (
     written_position,
 )
 from lakeingest.mysql.dialect import dialect
-from lakeingest.mysql.reference.text_rows import stream_texts
-from lakeingest.mysql.row_stream import is_reference, stream_rows
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.table_rows import select_rows
 from lakeingest.rows import table_schema
 
 
@@ -139,8 +137,7 @@ def read_rows(
         # an ALTER would wait for the metadata lock of an open transaction
         milliseconds = round(cap.seconds * 1000)
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
-        selects = [f"{select} {_selected(schema)} FROM {table} WHERE {condition}" for condition in conditions]
-        rows, nulled = _rows(reading, schema, selects, cap)
+        rows, nulled = _rows(reading, schema, select, conditions, cap)
         hooks.after_rows()
         query(reading, "COMMIT")
         for name in schema.key if schema.declared else ():
@@ -173,7 +170,7 @@ def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uui
         raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")
     if state.executed is not None:
         return state.executed
-    return file_start(written_position(beside).file).place(epoch)
+    return written_position(beside).start_of_file.place(epoch)
 
 
 def server_state(connection: pymysql.Connection) -> ServerState:
@@ -189,20 +186,6 @@ def server_state(connection: pymysql.Connection) -> ServerState:
     return ServerState(str(uuid), GtidSet.parse(executed) if mode == "ON" else None)
 
 
-def _selected(schema: TableSchema) -> str:
-    return ", ".join(map(expression, schema.columns))
-
-
-def expression(column: Column) -> str:
-    """The expression that a chunk selects for a column."""
-    name = quote(column.name)
-    if not is_reference():
-        return name
-    if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
-        return f"CAST({name} AS DOUBLE)"  # its text would be rounded
-    return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # its text may have the zeros of ZEROFILL
-
-
 def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
     [(uuid,)] = query(connection, f"SELECT {dialect(connection).server}")
     if uuid != server_uuid:
@@ -210,15 +193,14 @@ def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
 
 
 def _rows(
-    connection: pymysql.Connection, schema: TableSchema, selects: Sequence[str], cap: Cap
+    connection: pymysql.Connection, schema: TableSchema, select: str, conditions: Sequence[str], cap: Cap
 ) -> tuple[pa.Table, int]:
     nulled: Counter[TableId] = Counter()
     batches: list[pa.RecordBatch] = []
     size = 0
-    for sql in selects:
-        texts = is_reference()
-        stream = stream_texts(connection, schema, sql) if texts else stream_rows(connection, schema, sql, nulled)
-        for batch in stream:
+    for condition in conditions:
+        rest = f"FROM {table_name(schema.table)} WHERE {condition}"
+        for batch in select_rows(connection, schema, select, rest, nulled):
             batches.append(batch)
             size += batch.nbytes
             if cap.bytes is not None and size > cap.bytes:

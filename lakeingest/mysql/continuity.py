@@ -11,7 +11,16 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.core.history import Committed
-from lakeingest.core.position import FILE_START, FilePosition, Position, file_start, in_same_file, is_before, is_within
+from lakeingest.core.position import (
+    FILE_START,
+    FilePosition,
+    Position,
+    file_start,
+    in_same_file,
+    is_before,
+    is_in_one_of,
+    is_within,
+)
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql.binlog_reader import can_begin_at, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
@@ -29,7 +38,7 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
     """
     same_history(server_state(connection), position)
     sizes = file_sizes(connection)
-    if position.at.file not in sizes:
+    if not is_in_one_of(position.at, sizes):
         raise BinlogGone(f"the source has purged {position.at.file}; the changes from there on are lost")
     written = written_position(connection)
     if is_before(written, position.at):
@@ -59,7 +68,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     A purged file cannot be compared: it is not an error.
     """
     history, at = position.history, position.at
-    if history is None or at.file not in files:
+    if history is None or not is_in_one_of(at, files):
         return
     event, last = history.event, history.last
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)

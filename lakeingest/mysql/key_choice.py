@@ -92,5 +92,5 @@ def _has_same_texts(column: Column) -> bool:
     MySQL refuses a comma in a member of a SET, except in armscii8, which has a second code for it.
     """
     texts = ["", *column.members]
-    has_comma = column.source_type.startswith("set(") and any("," in text for text in texts)
+    has_comma = column.source_type.name == "set" and any("," in text for text in texts)
     return bool(column.members) and (has_comma or len(set(texts)) < len(texts))

@@ -68,6 +68,6 @@ def _value(column: Column, text: tuple[str, str] | None, value: Any) -> str:
         case Kind.NUMERAL:
             return written.strip("'")
         case Kind.UUID | Kind.ADDRESS:
-            return f"CAST({written} AS {column.source_type})"
+            return f"CAST({written} AS {column.source_type.name})"
         case _:
             return written

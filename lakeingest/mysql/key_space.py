@@ -63,7 +63,7 @@ def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key
 def _part(column: Column, text: str) -> int | str:
     if column.kind in INTEGERS:
         return int(text)
-    last = len(column.members) if column.source_type.startswith("enum(") else 2 ** len(column.members) - 1
+    last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
     return f"{text}/{last}" if column.members and last <= _LISTED else str(text)
 
 
@@ -72,7 +72,7 @@ def _literal(column: Column) -> str:
     name = quote(column.name)
     if column.kind in INTEGERS:
         return name
-    if column.members or column.kind is Kind.BOOLEAN or column.source_type.startswith("bit("):
+    if column.members or column.kind is Kind.BOOLEAN or column.source_type.name == "bit":
         return f"CAST({name} AS UNSIGNED)"  # as numbers they are in order
     match column.kind:
         case Kind.DECIMAL | Kind.NUMERAL:

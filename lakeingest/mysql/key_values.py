@@ -70,10 +70,10 @@ def _written(column: Column, part: int | str) -> Any:
         return int(part)
     if column.members:
         number = int(text.partition("/")[0])
-        if column.source_type.startswith("enum("):
+        if column.source_type.name == "enum":
             return column.members[number - 1] if number else ""
         return ",".join(member for bit, member in enumerate(column.members) if number >> bit & 1)
-    if column.source_type.startswith("bit(") and column.kind is Kind.BINARY:
+    if column.source_type.name == "bit" and column.kind is Kind.BINARY:
         return int(text).to_bytes(_bit_bytes(column)).hex()
     if "x'" in text:
         raw = text.partition("x'")[2].rstrip("'")
@@ -84,7 +84,7 @@ def _written(column: Column, part: int | str) -> Any:
 
 
 def _bit_bytes(column: Column) -> int:
-    return -(-int(column.source_type.removeprefix("bit(").rstrip(")")) // 8)
+    return -(-column.source_type.size // 8)
 
 
 def _literal(column: Column, value: Any) -> int | str:
@@ -92,9 +92,9 @@ def _literal(column: Column, value: Any) -> int | str:
         return int(value)
     if column.members:
         number = number_of(column, value)
-        last = len(column.members) if column.source_type.startswith("enum(") else 2 ** len(column.members) - 1
+        last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
         return f"{number}/{last}" if last <= _NUMBERED else str(number)
-    if column.kind is Kind.BINARY and not column.source_type.startswith("bit("):
+    if column.kind is Kind.BINARY and column.source_type.name != "bit":
         return f"x'{value.hex().upper()}'"
     if column.kind is Kind.STRING:
         return f"_utf8mb4 x'{value.encode().hex().upper()}'"
@@ -105,7 +105,7 @@ def number_of(column: Column, value: str) -> int:
     """The number by which MySQL orders a member of an ENUM, or a set of members."""
     members = list(column.members)
     try:
-        if column.source_type.startswith("enum("):
+        if column.source_type.name == "enum":
             return members.index(value) + 1 if value else 0
         return sum(1 << members.index(one) for one in value.split(",")) if value else 0
     except ValueError:

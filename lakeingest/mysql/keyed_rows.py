@@ -51,7 +51,7 @@ def value_of(column: Column, value: Any) -> str:
         case Decimal():
             return f"{value:f}"
         case bytes():
-            return str(int.from_bytes(value)) if column.source_type.startswith("bit(") else f"x'{value.hex()}'"
+            return str(int.from_bytes(value)) if column.source_type.name == "bit" else f"x'{value.hex()}'"
         case str() if column.kind is Kind.STRING:
             return f"_utf8mb4 x'{value.encode().hex()}'"
         case dt.datetime():

@@ -4,11 +4,23 @@ from typing import Any
 
 import pymysql
 
-from lakeingest.core.schema import EWKB, GEOMETRIES, NULL_DATES, USUAL, Choices, Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import (
+    EWKB,
+    GEOMETRIES,
+    NULL_DATES,
+    USUAL,
+    Choices,
+    Column,
+    Kind,
+    SourceType,
+    TableId,
+    TableSchema,
+)
 from lakeingest.errors import OperatorNeeded, UnsupportedTable
 from lakeingest.mysql.connection import literal, query, query_dicts
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.key_choice import NoKey, choose_key
+from lakeingest.mysql.source_types import source_type
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
@@ -122,32 +134,31 @@ def _is_generated(row: dict[str, Any]) -> bool:
 
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:
-    name, data_type, column_type = (str(row[part]) for part in ("column_name", "data_type", "column_type"))
-    data_type = data_type.lower()
+    name, source = str(row["column_name"]), source_type(str(row["column_type"]))
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
-    usual = _kind(data_type, precision, unsigned="unsigned" in column_type.lower())
-    kind, choice = _chosen(usual, column_type.lower(), choices)
+    usual = _kind(source, precision)
+    kind, choice = _chosen(usual, source, choices)
     refusals = (
         (kind is None, "this type is not built yet"),
         (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
         (name.lower().startswith(_OURS), f"names that begin with {_OURS} are reserved"),
-        *((column_type.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
+        *((source.text.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
     )
-    reasons += [f"column {name} is {column_type}: {reason}" for refused, reason in refusals if refused]
+    reasons += [f"column {name} is {source}: {reason}" for refused, reason in refusals if refused]
     return Column(
         name=name,
         kind=kind or Kind.STRING,
-        source_type=column_type,
+        source_type=source,
         nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,
-        precision=precision if data_type == "decimal" else 0,
-        scale=scale if data_type == "decimal" else 0,
+        precision=precision if source.name == "decimal" else 0,
+        scale=scale if source.name == "decimal" else 0,
         fraction=int(row["datetime_precision"] or 0),
-        length=int(row["character_octet_length"] or 0) if data_type == "binary" else 0,
+        length=int(row["character_octet_length"] or 0) if source.name == "binary" else 0,
         choice=choice,
     )
 
 
-def _chosen(kind: Kind | None, column_type: str, choices: Choices) -> tuple[Kind | None, str]:
+def _chosen(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:
     """The kind of a column, as the user chose, and the `choice` of the column."""
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
@@ -155,15 +166,17 @@ def _chosen(kind: Kind | None, column_type: str, choices: Choices) -> tuple[Kind
         return kind, NULL_DATES if choices.zero_dates == "null" else ""
     if kind is Kind.TIME and choices.time == "micros":
         return Kind.MICROS, ""
-    if column_type == "tinyint(1)" and choices.tinyint1 == "boolean":
+    is_flag = (source.name, source.size, source.unsigned) == ("tinyint", 1, False)
+    if is_flag and choices.tinyint1 == "boolean":
         return Kind.BOOLEAN, ""
-    return kind, EWKB if column_type in GEOMETRIES and choices.geometry == "ewkb" else ""
+    return kind, EWKB if source.name in GEOMETRIES and choices.geometry == "ewkb" else ""
 
 
-def _kind(data_type: str, precision: int, *, unsigned: bool) -> Kind | None:
+def _kind(source: SourceType, precision: int) -> Kind | None:
     """The usual kind of a type; None for an unknown type."""
-    if data_type == "bit" and precision == 1:
+    if source.name == "bit" and precision == 1:
         return Kind.BOOLEAN
-    if data_type == "decimal" and precision > _DIGITS_MAX:
+    if source.name == "decimal" and precision > _DIGITS_MAX:
         return Kind.NUMERAL
-    return _UNSIGNED.get(data_type, _KINDS.get(data_type)) if unsigned else _KINDS.get(data_type)
+    usual = _KINDS.get(source.name)
+    return _UNSIGNED.get(source.name, usual) if source.unsigned else usual

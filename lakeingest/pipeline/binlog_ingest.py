@@ -8,7 +8,15 @@ from pathlib import Path
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.position import GtidSet, Position, bytes_between, file_start, in_same_file, is_before
+from lakeingest.core.position import (
+    GtidSet,
+    Position,
+    bytes_between,
+    file_start,
+    in_same_file,
+    is_before,
+    is_in_one_of,
+)
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import LakeIngestError, Retryable, SourceAway
@@ -103,7 +111,7 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     position, stop = binlog.spool.position, written_position(edges.connection)
     # files are listed only after a rotation: a server may have thousands of them
     sizes = {stop.file: stop.pos} if in_same_file(position.at, stop) else file_sizes(edges.connection)
-    if is_before(stop, position.at) or position.at.file not in sizes:
+    if is_before(stop, position.at) or not is_in_one_of(position.at, sizes):
         still_there(edges.config.source, edges.connection, position)
     whole = Segment.after(position, stop)
     ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]

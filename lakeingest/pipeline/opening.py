@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pymysql
@@ -17,7 +17,7 @@ from lakeingest.core.position import (
     Place,
     Position,
     bytes_between,
-    file_start,
+    in_same_file,
     is_before,
 )
 from lakeingest.core.schema import TableId, TableSchema
@@ -193,7 +193,7 @@ def _spool(
         return chosen.spool
     begins = chosen.begins or _opening(config, connection)
     if None in loaded.values() and has_low_at_file_start(connection, begins):
-        begins = start_of_file(begins)
+        begins = begins.start_of_file
     return Spool.open(config.state / "spool", begins)
 
 
@@ -213,7 +213,7 @@ def watched_from(
     It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
     watermark of a joining table is the start of the source's current file.
     """
-    position, start = spool.position, start_of_file(spool.position)
+    position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not has_low_at_file_start(connection, position):
         return Joined(position.place)
     left, stopped, begins = dict(joining), dict[TableId, LakeIngestError](), start
@@ -236,13 +236,7 @@ def watched_from(
 def has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
     """Whether a low watermark that is read after now may be before the position."""
     without_gtids = position.gtids is None and not is_exact(connection)
-    return without_gtids and not is_before(position.at, file_start(written_position(connection).file))
-
-
-def start_of_file(position: Position) -> Position:
-    """The start of the position's file, as a position; it has no GTIDs."""
-    history = None if position.history is None else History(position.history.began)
-    return replace(position, at=file_start(position.at.file), history=history)
+    return without_gtids and not is_before(position.at, written_position(connection).start_of_file)
 
 
 def _opening(config: Config, connection: pymysql.Connection) -> Position:
@@ -253,7 +247,7 @@ def _opening(config: Config, connection: pymysql.Connection) -> Position:
     """
     at, began = _dated_position(config, connection)
     if not is_exact(connection):
-        at = file_start(at.file)
+        at = at.start_of_file
     state = server_state(connection)
     return Position(state.uuid, FIRST_EPOCH, at, state.executed, History(began))
 
@@ -265,10 +259,10 @@ def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[Fil
     """
     at = written_position(connection)
     while True:
-        file, began = at.file, file_began(config.source, at.file)
+        before, began = at, file_began(config.source, at.file)
         wait_until_over(connection, began)
         at = written_position(connection)
-        if at.file == file:
+        if in_same_file(at, before):
             return at, began
 
 

@@ -36,7 +36,7 @@ from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import RowsReread
 from lakeingest.pipeline.merge import merge
-from lakeingest.pipeline.opening import has_low_at_file_start, start_of_file
+from lakeingest.pipeline.opening import has_low_at_file_start
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, FindPresent, Patched, ReadAgain
 from lakeingest.pipeline.table_run import TableRun
@@ -172,7 +172,7 @@ def _cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     position = binlog.spool.position
     if not has_low_at_file_start(edges.connection, position):
         return position.place
-    start = start_of_file(position)
+    start = position.start_of_file
     if start.place <= binlog.spool.start and start.place < binlog.spool.watched_from(table.id):
         edges.lease.assert_held()
         binlog.spool = Spool.open(binlog.spool.folder, start)

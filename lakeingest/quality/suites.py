@@ -5,7 +5,6 @@ format of Great Expectations: `{expectations: [{type, kwargs, severity}]}`.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ _NUMBERS = {Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.FLOAT, Kind.
 _DIGITS_MAX = 38  # of Spark's decimals: a bound with more digits cannot be compared
 _KEYS = {"name", "expectations", "meta", "notes", "id"}
 COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")  # of an expectation's kwargs
-_SIZED = re.compile(r"(?:var)?(?:char|binary)\((\d+)\)")
+_SIZED = {"char", "varchar", "binary", "varbinary"}
 
 Document = Mapping[str, Any]
 
@@ -96,14 +95,15 @@ def _expect(kind: str, **kwargs: Any) -> Document:
 def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
     if required or not column.nullable:
         yield _expect("expect_column_values_to_not_be_null", column=column.name)
-    if column.source_type.startswith("enum("):
+    if column.source_type.name == "enum":
         # a lenient sql_mode stores an unknown member as '', and the copy is exact
         yield _expect("expect_column_values_to_be_in_set", column=column.name, value_set=[*column.members, ""])
         return
-    if sized := _SIZED.fullmatch(column.source_type):
-        yield _expect("expect_column_value_lengths_to_be_between", column=column.name, max_value=int(sized[1]))
+    if column.source_type.name in _SIZED:
+        size = column.source_type.size
+        yield _expect("expect_column_value_lengths_to_be_between", column=column.name, max_value=size)
         return
-    bounds = {"min_value": 0} if column.kind in _NUMBERS and "unsigned" in column.source_type else {}
+    bounds = {"min_value": 0} if column.kind in _NUMBERS and column.source_type.unsigned else {}
     if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:
         # compared as doubles: the bound itself must pass, because the largest value may be rounded to it
         bound = 10 ** (column.precision - column.scale)

@@ -123,7 +123,7 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
             return value.cast("int").cast("string")
         case Kind.VECTOR:
             return F.udf(vector_text, "string")(value)
-        case Kind.DOUBLE if "(" not in column.source_type:
+        case Kind.DOUBLE if not column.source_type.size:
             return F.udf(partial(double_text, most=widths[0]), "string")(value)
         case Kind.FLOAT | Kind.DOUBLE:  # the source makes the text from an expression
             return F.udf(partial(unsigned_double_text, most=widths[1]), "string")(value.cast("double"))

@@ -11,7 +11,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from lakeingest.core.position import Position
-from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.state import store
 
@@ -40,7 +40,7 @@ class Definition:
             given = doc["schema"]
             schema = TableSchema(
                 TableId.parse(given["table"]),
-                tuple(Column(**column | {"kind": Kind(column["kind"])}) for column in given["columns"]),
+                tuple(map(_column, given["columns"])),
                 tuple(given["key"]),
                 _choices(given["choices"]),
                 tuple(given["skipped"]),
@@ -50,6 +50,12 @@ class Definition:
             return cls(schema, None if doc["first"] is None else Position.from_json(doc["first"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
+
+
+def _column(given: Mapping[str, Any]) -> Column:
+    source = given["source_type"]
+    source_type = SourceType(**source | {"members": tuple(source["members"])})
+    return Column(**{**given, "kind": Kind(given["kind"]), "source_type": source_type})
 
 
 def _choices(given: Mapping[str, Any]) -> Choices:

@@ -12,12 +12,15 @@ from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import file_sizes, query
 from lakeingest.mysql.keyed_rows import rows_of
+from lakeingest.mysql.source_types import source_type
 from tests.mysql.database import Db, database_on
 from tests.mysql.keyed import EACH, keys_of
 from tests.mysql.values import values_of
 
 ORDERS = TableSchema(
-    TableId("shop", "orders"), (Column("id", Kind.INT32, "int"), Column("v", Kind.DOUBLE, "double")), ("id",)
+    TableId("shop", "orders"),
+    (Column("id", Kind.INT32, source_type("int")), Column("v", Kind.DOUBLE, source_type("double"))),
+    ("id",),
 )
 ROWS = 40
 

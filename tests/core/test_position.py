@@ -15,10 +15,13 @@ from lakeingest.core.position import (
     GtidSet,
     Place,
     Position,
+    file_name,
     file_number,
     file_start,
+    files_after,
     in_same_file,
     is_before,
+    is_in_one_of,
     is_within,
     latest,
 )
@@ -282,6 +285,25 @@ def test_positions_are_compared_by_the_number_of_their_file() -> None:
     assert file_start("binlog.1000000") == later
     assert in_same_file(later, FilePosition("binlog.1000000", 90))
     assert not in_same_file(later, earlier)
+
+
+def test_a_position_has_a_file_among_others() -> None:
+    """Files come in the order of their numbers, and their names have at least as many digits as the position's."""
+    at, files = FilePosition("binlog.999999", 500), ["binlog.999998", "binlog.999999", "binlog.1000000"]
+    assert at.start_of_file == FilePosition("binlog.999999", 4)
+    assert is_in_one_of(at, files)
+    assert not is_in_one_of(at, files[::2])
+    assert files_after(at, files) == ["binlog.1000000"]
+    assert [file_name(number, like=at) for number in (7, 1_000_000)] == ["binlog.000007", "binlog.1000000"]
+
+
+def test_the_start_of_a_positions_file_has_the_history_of_the_file_alone() -> None:
+    """The last event and the last transaction come after it."""
+    history = History(5, LastEvent(126, "ab"), Committed("b.000001", 200, None, 7))
+    position = Position(ONE, 1, FilePosition("b.000001", 400), None, history)
+    start = replace(position, at=FilePosition("b.000001", 4), history=History(5))
+    assert position.start_of_file == start.start_of_file == start
+    assert replace(position, history=None).start_of_file == replace(start, history=None)
 
 
 def test_a_position_is_within_files_that_reach_it() -> None:

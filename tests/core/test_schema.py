@@ -4,15 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import NULL_DATES, Choices, Column, Kind, TableId, TableSchema
+from lakeingest.mysql.source_types import source_type
 
 ORDERS = TableSchema(
     TableId("shop", "orders"),
     (
-        Column("note", Kind.STRING, "varchar(20)"),
-        Column("line", Kind.INT32, "int", nullable=False),
-        Column("id", Kind.INT64, "bigint", nullable=False),
-        Column("price", Kind.DECIMAL, "decimal(9,2)", precision=9, scale=2),
+        Column("note", Kind.STRING, source_type("varchar(20)")),
+        Column("line", Kind.INT32, source_type("int"), nullable=False),
+        Column("id", Kind.INT64, source_type("bigint"), nullable=False),
+        Column("price", Kind.DECIMAL, source_type("decimal(9,2)"), precision=9, scale=2),
     ),
     key=("id", "line"),
 )
@@ -36,6 +37,27 @@ def test_names_follow_the_table_and_key_columns_the_key() -> None:
     assert ORDERS.names == ("note", "line", "id", "price")
     assert [column.name for column in ORDERS.key_columns] == ["id", "line"]
     assert ORDERS.ordered
+
+
+def test_arithmetic_cuts_the_keys_of_a_single_integer_alone() -> None:
+    """Not those of a YEAR: MySQL takes 70 for 1970."""
+    single = replace(ORDERS, key=("id",))
+    year = Column("made", Kind.INT32, source_type("year"), nullable=False)
+    assert [one.countable for one in (single, ORDERS, replace(ORDERS, key=("note",)))] == [True, False, False]
+    assert not replace(ORDERS, columns=(*ORDERS.columns, year), key=("made",)).countable
+
+
+def test_a_declared_key_is_one_that_the_user_chose() -> None:
+    """No index of the server keeps it unique."""
+    assert replace(ORDERS, choices=Choices(key=("id",))).declared
+    assert not ORDERS.declared
+
+
+def test_a_column_knows_the_parts_of_its_type() -> None:
+    """A message has the type as MySQL writes it."""
+    size, place = (Column("c", Kind.STRING, source_type(text)) for text in ("enum('S','M')", "point"))
+    assert (str(size.source_type), size.members, size.is_geometry) == ("enum('S','M')", ("S", "M"), False)
+    assert (place.members, place.is_geometry) == ((), True)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +95,7 @@ def test_an_impossible_schema_cannot_be_built() -> None:
             for change in (
                 {"name": "remark"},
                 {"kind": Kind.BINARY},
-                {"source_type": "varchar(21)"},
+                {"source_type": source_type("varchar(21)")},
                 {"nullable": False},
                 {"precision": 1},
                 {"scale": 1},
@@ -87,6 +109,18 @@ def test_whatever_decides_how_a_row_is_mapped_changes_the_fingerprint(changed: T
     """A resume with another mapping is then seen; rebuilding the same schema changes nothing."""
     assert changed.fingerprint != ORDERS.fingerprint
     assert replace(ORDERS).fingerprint == ORDERS.fingerprint
+
+
+def test_the_fingerprint_of_a_copy_of_an_earlier_version_is_the_same_today() -> None:
+    """It is the digest of the types' text: another form of it would end every copy that exists."""
+    columns = (
+        Column("id", Kind.INT64, source_type("int unsigned"), nullable=False),
+        Column("state", Kind.STRING, source_type("enum('new','it''s')")),
+        Column("price", Kind.DECIMAL, source_type("decimal(9,2)"), precision=9, scale=2),
+        Column("flags", Kind.BINARY, source_type("bit(9)")),
+        Column("at", Kind.DATETIME, source_type("datetime(6)"), fraction=6, choice=NULL_DATES),
+    )
+    assert TableSchema(TableId("shop", "orders"), columns, ("id",)).fingerprint == "e5e643884b0ee3aa"
 
 
 def test_metadata_columns_come_last_in_one_order_whatever_the_order_of_the_choice() -> None:

@@ -20,12 +20,13 @@ from lakeingest.core.splits import Split
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import plan_merge
 from lakeingest.lake.target import Staged, Target
+from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import table_schema
 from tests.shown import shown
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 START = Place(1, 1, 4)
-PLAIN = (Column("id", Kind.INT32, "int", nullable=False), Column("v", Kind.STRING, "text"))
+PLAIN = (Column("id", Kind.INT32, source_type("int"), nullable=False), Column("v", Kind.STRING, source_type("text")))
 
 Row = tuple[Any, ...]
 Raw = Callable[..., Table]

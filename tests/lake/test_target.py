@@ -12,6 +12,7 @@ from lakeingest.core.progress import Phase
 from lakeingest.core.schema import Column, Kind
 from lakeingest.core.splits import Split
 from lakeingest.errors import StaleWriter
+from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import START, Crash, Lake, Row
 from tests.shown import is_shown
 
@@ -124,9 +125,9 @@ def test_a_merge_that_changes_nothing_is_fine(lake: Lake) -> None:
 def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake]) -> None:
     """Rows that share a part of the key are told apart, reserved words are quoted, 64 bits without sign are exact."""
     columns = (
-        Column("select", Kind.UINT64, "bigint unsigned", nullable=False),
-        Column("from", Kind.INT32, "int", nullable=False),
-        Column("v", Kind.STRING, "text"),
+        Column("select", Kind.UINT64, source_type("bigint unsigned"), nullable=False),
+        Column("from", Kind.INT32, source_type("int"), nullable=False),
+        Column("v", Kind.STRING, source_type("text")),
     )
     lake = lake_of(columns, ("select", "from"))
     most = Decimal(2**64 - 1)
@@ -140,12 +141,12 @@ def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake])
 def test_text_booleans_and_vectors_are_copied_and_merged(lake_of: Callable[..., Lake]) -> None:
     """What MySQL has and a lake has not is text; floats in a list are those that were in it."""
     columns = (
-        Column("id", Kind.INT32, "int", nullable=False),
-        Column("at", Kind.TIME, "time(6)"),
-        Column("digits", Kind.NUMERAL, "decimal(65,30)"),
-        Column("doc", Kind.JSON, "json"),
-        Column("flag", Kind.BOOLEAN, "bit(1)"),
-        Column("point", Kind.VECTOR, "vector(3)"),
+        Column("id", Kind.INT32, source_type("int"), nullable=False),
+        Column("at", Kind.TIME, source_type("time(6)")),
+        Column("digits", Kind.NUMERAL, source_type("decimal(65,30)")),
+        Column("doc", Kind.JSON, source_type("json")),
+        Column("flag", Kind.BOOLEAN, source_type("bit(1)")),
+        Column("point", Kind.VECTOR, source_type("vector(3)")),
     )
     lake = lake_of(columns)
     one = (1, "-838:59:59.000000", "9" * 35 + "." + "9" * 30, '{"a": null}', True, [0.5, -3.4028234663852886e38])

@@ -17,12 +17,10 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_reader import read_segment
-from lakeingest.mysql.chunk_reader import expression
 from lakeingest.mysql.connection import connect, query, table_name, written_position
 from lakeingest.mysql.dialect import dialect
-from lakeingest.mysql.reference.text_rows import stream_texts
-from lakeingest.mysql.row_stream import is_reference, stream_rows
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.table_rows import select_rows
 from lakeingest.rows import TRANSACTIONS, change_schema, table_schema
 from tests.mysql import witness
 
@@ -89,12 +87,9 @@ class Db:
 
     def select(self, schema: TableSchema) -> pa.Table:
         """All rows in the order of the key, as the snapshot reads them."""
-        columns = ", ".join(map(expression, schema.columns))
-        order = ", ".join(map(quote, schema.key))
-        stream = stream_texts if is_reference() else stream_rows
+        rest = f"FROM {table_name(schema.table)} ORDER BY {', '.join(map(quote, schema.key))}"
         with connect(self.source, stream=True) as connection:
-            found = stream(connection, schema, f"SELECT {columns} FROM {table_name(schema.table)} ORDER BY {order}")
-            return pa.Table.from_batches(list(found), table_schema(schema))
+            return pa.Table.from_batches(list(select_rows(connection, schema, "SELECT", rest)), table_schema(schema))
 
     def witness(self, schema: TableSchema) -> dict[str, list[str | None]]:
         """What the server says of each column, in the order of the key."""

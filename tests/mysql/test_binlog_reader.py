@@ -22,6 +22,7 @@ from lakeingest.errors import (
 from lakeingest.mysql import binlog_reader
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.source_types import source_type
 from tests.mysql import witness
 from tests.mysql.database import EPOCH, SERVER_IDS, Db, database_on
 
@@ -571,13 +572,13 @@ def test_a_changed_definition_stops_the_reader(db: Db) -> None:
     segment = db.segment(start)
     id_, a, d, e = made.columns
     for columns in (
-        (id_, Column("b", Kind.INT32, "int"), d, e),
+        (id_, Column("b", Kind.INT32, source_type("int")), d, e),
         (id_, d, a, e),
         (id_, a, d),
-        (id_, Column("a", Kind.INT64, "int unsigned"), d, e),
-        (id_, Column("a", Kind.STRING, "varchar(9)"), d, e),
-        (id_, a, Column("d", Kind.DECIMAL, "decimal(10,3)", precision=10, scale=3), e),
-        (id_, a, d, Column("e", Kind.BINARY, "blob")),
+        (id_, Column("a", Kind.INT64, source_type("int unsigned")), d, e),
+        (id_, Column("a", Kind.STRING, source_type("varchar(9)")), d, e),
+        (id_, a, Column("d", Kind.DECIMAL, source_type("decimal(10,3)"), precision=10, scale=3), e),
+        (id_, a, d, Column("e", Kind.BINARY, source_type("blob"))),
     ):
         with pytest.raises(SchemaChanged, match=rf"{db.name}\.t .*copy the table again"):
             db.read(segment, TableSchema(made.table, columns, ("id",)))
@@ -592,8 +593,8 @@ def test_text_in_an_unexpected_charset_is_refused(db: Db) -> None:
     db.run("INSERT INTO t VALUES (1, 'x', 'y')")
     id_, a, b = made.columns
     for columns in (
-        (id_, Column("a", Kind.STRING, "varchar(9)"), b),
-        (id_, a, Column("b", Kind.BINARY, "varbinary(9)")),
+        (id_, Column("a", Kind.STRING, source_type("varchar(9)")), b),
+        (id_, a, Column("b", Kind.BINARY, source_type("varbinary(9)"))),
     ):
         with pytest.raises(UnsupportedValue, match=r"was decoded to str, not bytes|cannot read it exactly"):
             db.read(db.segment(start), TableSchema(made.table, columns, ("id",)))

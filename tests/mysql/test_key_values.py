@@ -16,13 +16,17 @@ from lakeingest.mysql.connection import query, table_name
 from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.key_values import bound_of, key_table, parse_key, values_of
 from lakeingest.mysql.keyed_rows import conditions_of
+from lakeingest.mysql.source_types import source_type
 from tests.mysql.database import EPOCH, Db
 from tests.mysql.keyed import EACH, Keyed, keys_of
 
 ROWS = 300
 PAIR = TableSchema(
     TableId("d", "t"),
-    (Column("a", Kind.INT32, "int", nullable=False), Column("b", Kind.DATE, "date", nullable=False)),
+    (
+        Column("a", Kind.INT32, source_type("int"), nullable=False),
+        Column("b", Kind.DATE, source_type("date"), nullable=False),
+    ),
     ("a", "b"),
 )
 

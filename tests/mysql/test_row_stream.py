@@ -7,6 +7,7 @@ from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.errors import ChunkTooSlow, SchemaChanged, SourceAway, SplitUnstable, UnsupportedValue
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.row_stream import stream_rows
+from lakeingest.mysql.source_types import source_type
 from tests.mysql.database import Db
 
 pytestmark = pytest.mark.mysql
@@ -107,11 +108,11 @@ def test_a_statement_that_cannot_be_prepared_raises_the_error_of_the_driver(db: 
 @pytest.mark.parametrize(
     "other",
     [
-        Column("v", Kind.INT64, "bigint"),
-        Column("v", Kind.STRING, "text"),
-        Column("v", Kind.DECIMAL, "decimal(10,3)", precision=10, scale=3),
-        Column("v", Kind.NUMERAL, "decimal(40,2)", precision=40, scale=2),
-        Column("v", Kind.DATETIME, "datetime"),
+        Column("v", Kind.INT64, source_type("bigint")),
+        Column("v", Kind.STRING, source_type("text")),
+        Column("v", Kind.DECIMAL, source_type("decimal(10,3)"), precision=10, scale=3),
+        Column("v", Kind.NUMERAL, source_type("decimal(40,2)"), precision=40, scale=2),
+        Column("v", Kind.DATETIME, source_type("datetime")),
     ],
 )
 def test_columns_of_other_types_are_refused_by_name(db: Db, other: Column) -> None:

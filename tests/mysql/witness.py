@@ -23,7 +23,7 @@ def asked(column: Column) -> str:
         return f"HEX({name})"
     if column.kind is Kind.FLOAT:
         return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
-    if column.kind is Kind.BOOLEAN or column.source_type == "year":
+    if column.kind is Kind.BOOLEAN or column.source_type.name == "year":
         return f"CAST({name} + 0 AS CHAR)"
     return f"CAST({name} AS CHAR)"
 
@@ -45,11 +45,11 @@ def _normal(column: Column, text: str) -> str:
         return repr(float(text))
     if column.kind in {Kind.INT32, Kind.INT64, Kind.UINT64}:
         return str(int(text))
-    if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and "zerofill" in column.source_type:
+    if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and "zerofill" in column.source_type.text:
         whole, point, rest = text.partition(".")
         return (whole.lstrip("0") or "0") + point + rest
-    if column.source_type.startswith("bit("):  # the server shows a number
-        return text.zfill((int(column.source_type[4:-1]) + 7) // 8 * 2) if column.kind is Kind.BINARY else text
+    if column.source_type.name == "bit":  # the server shows a number
+        return text.zfill((column.source_type.size + 7) // 8 * 2) if column.kind is Kind.BINARY else text
     return text
 
 

@@ -7,10 +7,11 @@ from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.lake.target import Staged
+from lakeingest.mysql.source_types import source_type
 from lakeingest.pipeline.table_run import TableRun, Watch
 
 TABLE = TableId("shop", "orders")
-SCHEMA = TableSchema(TABLE, (Column("id", Kind.INT64, "bigint"),), ("id",))
+SCHEMA = TableSchema(TABLE, (Column("id", Kind.INT64, source_type("bigint")),), ("id",))
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 

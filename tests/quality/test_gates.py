@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest import termination
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.mysql.source_types import source_type
 from lakeingest.quality.gates import GateReport, Outcome, run_gate
 from lakeingest.quality.reports import REPORTS_PER_TABLE, save_report
 from lakeingest.quality.row_checks import is_sound, passed
@@ -24,18 +25,18 @@ pytestmark = pytest.mark.spark
 SCHEMA = TableSchema(
     TableId("shop", "lines"),
     (
-        Column("id", Kind.INT32, "int", nullable=False),
-        Column("line-no of", Kind.INT64, "int unsigned", nullable=False),
-        Column("state", Kind.STRING, r"enum('new','it''s','a,\\b','x\ny')"),
-        Column("name", Kind.STRING, "varchar(3)"),
-        Column("amount", Kind.DECIMAL, "decimal(5,2)", precision=5, scale=2),
-        Column("widest", Kind.DECIMAL, "decimal(38,20)", precision=38, scale=20),
-        Column("big", Kind.UINT64, "bigint unsigned"),
-        Column("hash", Kind.BINARY, "binary(2)", length=2),
-        Column("note", Kind.STRING, "text", nullable=False),
-        Column("tags", Kind.STRING, "set('unsigned','b')"),
-        Column("digits", Kind.NUMERAL, "decimal(65,2) unsigned"),
-        Column("place", Kind.VECTOR, "vector(2)", nullable=False),
+        Column("id", Kind.INT32, source_type("int"), nullable=False),
+        Column("line-no of", Kind.INT64, source_type("int unsigned"), nullable=False),
+        Column("state", Kind.STRING, source_type(r"enum('new','it''s','a,\\b','x\ny')")),
+        Column("name", Kind.STRING, source_type("varchar(3)")),
+        Column("amount", Kind.DECIMAL, source_type("decimal(5,2)"), precision=5, scale=2),
+        Column("widest", Kind.DECIMAL, source_type("decimal(38,20)"), precision=38, scale=20),
+        Column("big", Kind.UINT64, source_type("bigint unsigned")),
+        Column("hash", Kind.BINARY, source_type("binary(2)"), length=2),
+        Column("note", Kind.STRING, source_type("text"), nullable=False),
+        Column("tags", Kind.STRING, source_type("set('unsigned','b')")),
+        Column("digits", Kind.NUMERAL, source_type("decimal(65,2) unsigned")),
+        Column("place", Kind.VECTOR, source_type("vector(2)"), nullable=False),
     ),
     ("id", "line-no of"),
 )

@@ -7,12 +7,15 @@ import pytest
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
+from lakeingest.mysql.source_types import source_type
 from lakeingest.quality.suites import finding, unknown_columns, user_suites
 
 ROOT = Path(__file__).parents[2]
 ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
 SCHEMAS = {
-    table: TableSchema(table, (Column("id", Kind.INT32, "int"), Column("v w", Kind.STRING, "text")), ("id",))
+    table: TableSchema(
+        table, (Column("id", Kind.INT32, source_type("int")), Column("v w", Kind.STRING, source_type("text"))), ("id",)
+    )
     for table in (ORDERS, ITEMS)
 }
 NOT_NULL = "expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: v w}}]"

@@ -17,6 +17,7 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Positio
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ChangelogGone
+from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import archive
 from lakeingest.spool.changelog import Held, StoredChangelog
@@ -26,7 +27,7 @@ from lakeingest.spool.spool import Spool
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE, OTHER = TableId("shop", "t"), TableId("shop", "other")
-SCHEMA = TableSchema(TABLE, (Column("id", Kind.INT32, "int", nullable=False),), ("id",))
+SCHEMA = TableSchema(TABLE, (Column("id", Kind.INT32, source_type("int"), nullable=False),), ("id",))
 OPENED = Position(UUID, 1, FilePosition("binlog.000007", 0), GtidSet.parse(f"{UUID}:1-10"))
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,10 +6,11 @@ import pytest
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
+from lakeingest.mysql.source_types import source_type
 from lakeingest.spool.errors import spool_errors
 from lakeingest.spool.segment_files import SegmentFiles
 
-SCHEMA = TableSchema(TableId("shop", "orders"), (Column("id", Kind.INT32, "int"),), ("id",))
+SCHEMA = TableSchema(TableId("shop", "orders"), (Column("id", Kind.INT32, source_type("int")),), ("id",))
 
 
 def refusal(folder: Path, error: type[LakeIngestError]) -> str:

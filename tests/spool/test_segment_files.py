@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from lakeingest.core.position import FilePosition, Gtid, GtidSet
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import segment_files
 from lakeingest.spool.segment_files import SegmentFiles, gtids_of
 
 UUIDS = [f"{digit * 8}-1111-2222-3333-444444444444" for digit in "ab"]
-SCHEMA = TableSchema(TableId("shop", "orders"), (Column("id", Kind.INT32, "int"),), ("id",))
+SCHEMA = TableSchema(TableId("shop", "orders"), (Column("id", Kind.INT32, source_type("int")),), ("id",))
 SEGMENT = Segment(UUIDS[0], 1, FilePosition("binlog.000001", 4), FilePosition("binlog.000001", 900), GtidSet())
 GTIDS = st.builds(Gtid, st.sampled_from(UUIDS), st.integers(1, 40), st.sampled_from(["", "tag"]))
 

@@ -8,11 +8,16 @@ from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
+from lakeingest.mysql.source_types import source_type
 from lakeingest.state.definition import FOLDER, Definition, definition, keep_definition, keep_first
 
 SCHEMA = TableSchema(
     TableId("shop.eu", "orders/2"),
-    (Column("id", Kind.INT32, "int", nullable=False), Column("price", Kind.DECIMAL, "decimal(9,2)", True, 9, 2)),
+    (
+        Column("id", Kind.INT32, source_type("int"), nullable=False),
+        Column("price", Kind.DECIMAL, source_type("decimal(9,2)"), True, 9, 2),
+        Column("state", Kind.STRING, source_type("enum('new','it''s','a,b')")),
+    ),
     ("id",),
     Choices(key=("id",), zero_dates="null", metadata=("op", "position")),
     ("left out",),

@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.keys import quote
+from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.connection import literal, query
 from lakeingest.mysql.wire import arrow
@@ -19,7 +20,7 @@ FETCH_GROWTH = 10  # from fetch to fetch at most: earlier rows say only roughly 
 
 
 def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
-    """As `row_stream.stream_rows`, for a SELECT that casts FLOAT to DOUBLE: the text of a FLOAT has only six digits."""
+    """As `row_stream.stream_rows`, for a SELECT of `text_columns`."""
     types = table_schema(schema)
     _require_one_code_each(connection, schema)
     fetch = 1
@@ -30,6 +31,18 @@ def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) 
             yield batch
             fitting = FETCH_BYTES * len(rows) // max(batch.nbytes, 1)
             fetch = max(1, min(fetch * FETCH_GROWTH, FETCH_ROWS, fitting))
+
+
+def text_columns(schema: TableSchema) -> str:
+    """The columns of a SELECT whose texts are exact."""
+    return ", ".join(map(_expression, schema.columns))
+
+
+def _expression(column: Column) -> str:
+    name = quote(column.name)
+    if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
+        return f"CAST({name} AS DOUBLE)"  # its text would be rounded: that of a FLOAT has only six digits
+    return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # its text may have the zeros of ZEROFILL
 
 
 def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) -> None:

@@ -71,7 +71,7 @@ def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
 
 def require_reference(column: Column, charset: str = "utf8mb4") -> None:
     """UnsupportedValue unless the reference binlog decoder reads every value of such a column exactly."""
-    misread = column.source_type.partition("(")[0] in _MISREAD or _is_chosen(column)
+    misread = column.source_type.name in _MISREAD or _is_chosen(column)
     if misread or charset not in _REFERENCE_CHARSETS:
         raise _beyond_reference(column)
 
@@ -93,7 +93,7 @@ def _beyond_reference(column: Column) -> UnsupportedValue:
 
 def _is_chosen(column: Column) -> bool:
     """Whether the user chose another mapping than the default, which the reference decoder does not know."""
-    is_flag = column.kind is Kind.BOOLEAN and column.source_type.startswith("tinyint")
+    is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
     return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}
 
 

@@ -223,7 +223,7 @@ _EVENT_READERS: Readers = {
     (Kind.JSON, FieldType.JSON): lambda values, _: json_texts(values),
     (Kind.UUID, FieldType.STRING): lambda values, _: identifiers.uuids(values),
     (Kind.ADDRESS, FieldType.STRING): lambda values, of: identifiers.addresses(
-        values, _ADDRESSES[of.column.source_type]
+        values, _ADDRESSES[of.column.source_type.name]
     ),
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.mysql.wire import cache, charsets, numbers, temporals
 from lakeingest.mysql.wire.encodings import FieldType, Sent
@@ -21,7 +21,9 @@ from lakeingest.mysql.wire.segment import SegmentDecoder
 from lakeingest.mysql.wire.values import Values
 
 _ANY = Values.of(())
-_AT, _TIME = Column("at", Kind.DATETIME, "datetime"), Column("time", Kind.TIME, "time")
+_ID = Column("id", Kind.INT64, SourceType("bigint", "bigint"), nullable=False)
+_AT = Column("at", Kind.DATETIME, SourceType("datetime", "datetime"))
+_TIME = Column("time", Kind.TIME, SourceType("time", "time"))
 
 
 def compile_kernels() -> None:
@@ -32,7 +34,7 @@ def compile_kernels() -> None:
 
 
 def _compile_result_sets() -> None:
-    table = TableSchema(TableId("", ""), (Column("id", Kind.INT64, "bigint", nullable=False),), ("id",))
+    table = TableSchema(TableId("", ""), (_ID,), ("id",))
     list(ResultSet(table, (Sent(FieldType.LONGLONG),), 1).take(0))
     numbers.integers(_ANY, 8, pa.int64(), signed=True)
     charsets.texts(_ANY, "utf8mb4")

@@ -119,7 +119,7 @@ def _days(values: Values, found: np.ndarray, column: Column, text: Text) -> pa.A
 
 def _moments(values: Values, found: np.ndarray, impossible: np.ndarray, column: Column, text: Text) -> pa.Array:
     """MySQL's own text of each date."""
-    letters = _DAY_LETTERS if column.source_type == "date" else _SECOND_LETTERS
+    letters = _DAY_LETTERS if column.source_type.name == "date" else _SECOND_LETTERS
     if column.fraction:
         letters += 1 + column.fraction
     texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), found).cast(pa.string()), 0, letters)

@@ -24,6 +24,7 @@ from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
 from lakeingest.lake.marks import BUILDING
+from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Crash, Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
@@ -353,7 +354,10 @@ def test_a_commit_of_the_table_that_cannot_be_read_is_named(lake: Lake) -> None:
 @pytest.mark.parametrize("name", ["a b", "a-b", "Größe", "1st", "_hoodie_row"])
 def test_a_column_that_hudi_cannot_name_is_refused(lake_of: Callable[..., Lake], name: str) -> None:
     """Before anything is made, and the message names it."""
-    lake = lake_of((Column("id", Kind.INT32, "int", nullable=False), Column(name, Kind.STRING, "text")), ("id",))
+    lake = lake_of(
+        (Column("id", Kind.INT32, source_type("int"), nullable=False), Column(name, Kind.STRING, source_type("text"))),
+        ("id",),
+    )
     with pytest.raises(UnsupportedTable, match=name):
         lake.created()
     assert not staging(lake).exists()
@@ -362,17 +366,17 @@ def test_a_column_that_hudi_cannot_name_is_refused(lake_of: Callable[..., Lake],
 def test_values_are_exact_through_every_step(lake_of: Callable[..., Lake], spark: SparkSession) -> None:
     """Each kind's edges: as staged, as bulk inserted, and as merged."""
     columns = (
-        Column("id", Kind.UINT64, "bigint unsigned", nullable=False),
-        Column("small", Kind.INT32, "int"),
-        Column("large", Kind.INT64, "bigint"),
-        Column("price", Kind.DECIMAL, "decimal(38,10)", precision=38, scale=10),
-        Column("f", Kind.FLOAT, "float"),
-        Column("d", Kind.DOUBLE, "double"),
-        Column("day", Kind.DATE, "date"),
-        Column("at", Kind.DATETIME, "datetime(6)"),
-        Column("seen", Kind.TIMESTAMP, "timestamp(6)"),
-        Column("text", Kind.STRING, "text"),
-        Column("raw", Kind.BINARY, "blob"),
+        Column("id", Kind.UINT64, source_type("bigint unsigned"), nullable=False),
+        Column("small", Kind.INT32, source_type("int")),
+        Column("large", Kind.INT64, source_type("bigint")),
+        Column("price", Kind.DECIMAL, source_type("decimal(38,10)"), precision=38, scale=10),
+        Column("f", Kind.FLOAT, source_type("float")),
+        Column("d", Kind.DOUBLE, source_type("double")),
+        Column("day", Kind.DATE, source_type("date")),
+        Column("at", Kind.DATETIME, source_type("datetime(6)")),
+        Column("seen", Kind.TIMESTAMP, source_type("timestamp(6)")),
+        Column("text", Kind.STRING, source_type("text")),
+        Column("raw", Kind.BINARY, source_type("blob")),
     )
     lake = lake_of(columns, ("id",))
     least = (

@@ -11,14 +11,15 @@ from lakeingest.config import CATALOG
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ForeignWrite
 from lakeingest.lake.preflight import copies
+from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
 
 COLUMNS = (
-    Column("id", Kind.INT32, "int", nullable=False),
-    Column("v", Kind.STRING, "text"),
-    Column("w", Kind.INT32, "int"),
+    Column("id", Kind.INT32, source_type("int"), nullable=False),
+    Column("v", Kind.STRING, source_type("text")),
+    Column("w", Kind.INT32, source_type("int")),
 )
 DROP = "drop the copy, it must be made again"
 

@@ -24,6 +24,7 @@ from lakeingest.lake.iceberg.compaction import FILES, SMALL_ROWS
 from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING, OWNER
+from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Lake, Raw, Row
 
 pytestmark = pytest.mark.spark
@@ -177,9 +178,9 @@ def test_progress_that_cannot_be_read_is_named(lake: Lake, raw: Raw, broken: str
 def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], catalog: SqlCatalog) -> None:
     """The key's columns are required and the identifier; all others are optional, whatever the source says."""
     columns = (
-        Column("v", Kind.STRING, "text", nullable=False),
-        Column("b", Kind.INT64, "bigint", nullable=False),
-        Column("a", Kind.INT32, "int", nullable=False),
+        Column("v", Kind.STRING, source_type("text"), nullable=False),
+        Column("b", Kind.INT64, source_type("bigint"), nullable=False),
+        Column("a", Kind.INT32, source_type("int"), nullable=False),
     )
     lake = lake_of(columns, ("a", "b"))
     lake.created()
@@ -195,7 +196,10 @@ def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], cat
 @pytest.mark.parametrize("name", ["_pos", "_file", "_Partition"])
 def test_a_column_with_a_name_that_iceberg_reserves_is_refused(lake_of: Callable[..., Lake], name: str) -> None:
     """Before anything is made: Spark would not read the table."""
-    lake = lake_of((Column("id", Kind.INT32, "int", nullable=False), Column(name, Kind.STRING, "text")), ("id",))
+    lake = lake_of(
+        (Column("id", Kind.INT32, source_type("int"), nullable=False), Column(name, Kind.STRING, source_type("text"))),
+        ("id",),
+    )
     with pytest.raises(UnsupportedTable, match=name):
         lake.created()
     assert lake.open().inspect(lake.table) is None
@@ -203,35 +207,50 @@ def test_a_column_with_a_name_that_iceberg_reserves_is_refused(lake_of: Callable
 
 # Every kind with values at its edges, as Python and Arrow have them.
 VALUES: dict[str, tuple[Column, list[Any]]] = {
-    "int32": (Column("c", Kind.INT32, "int"), [-(2**31), 2**31 - 1, 0]),
-    "int64": (Column("c", Kind.INT64, "bigint"), [-(2**63), 2**63 - 1, 0]),
-    "uint64": (Column("c", Kind.UINT64, "bigint unsigned"), [Decimal(2**64 - 1), Decimal(2**63), Decimal(0)]),
+    "int32": (Column("c", Kind.INT32, source_type("int")), [-(2**31), 2**31 - 1, 0]),
+    "int64": (Column("c", Kind.INT64, source_type("bigint")), [-(2**63), 2**63 - 1, 0]),
+    "uint64": (
+        Column("c", Kind.UINT64, source_type("bigint unsigned")),
+        [Decimal(2**64 - 1), Decimal(2**63), Decimal(0)],
+    ),
     "decimal": (
-        Column("c", Kind.DECIMAL, "decimal(38,10)", precision=38, scale=10),
+        Column("c", Kind.DECIMAL, source_type("decimal(38,10)"), precision=38, scale=10),
         [Decimal("9" * 28 + "." + "9" * 10), Decimal("-1E-10"), Decimal("0.0000000000")],
     ),
-    "float": (Column("c", Kind.FLOAT, "float"), [0.10000000149011612, -3.4028234663852886e38, 1.401298464324817e-45]),
-    "double": (Column("c", Kind.DOUBLE, "double"), [0.1, 1.7976931348623157e308, 5e-324]),
-    "date": (Column("c", Kind.DATE, "date"), [dt.date(1000, 1, 1), dt.date(9999, 12, 31), dt.date(1582, 10, 10)]),
+    "float": (
+        Column("c", Kind.FLOAT, source_type("float")),
+        [0.10000000149011612, -3.4028234663852886e38, 1.401298464324817e-45],
+    ),
+    "double": (Column("c", Kind.DOUBLE, source_type("double")), [0.1, 1.7976931348623157e308, 5e-324]),
+    "date": (
+        Column("c", Kind.DATE, source_type("date")),
+        [dt.date(1000, 1, 1), dt.date(9999, 12, 31), dt.date(1582, 10, 10)],
+    ),
     "datetime": (
-        Column("c", Kind.DATETIME, "datetime(6)"),
+        Column("c", Kind.DATETIME, source_type("datetime(6)")),
         [dt.datetime(1000, 1, 1, 0, 0, 0, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), dt.datetime(1970, 1, 1)],
     ),
     "timestamp": (
-        Column("c", Kind.TIMESTAMP, "timestamp(6)"),
+        Column("c", Kind.TIMESTAMP, source_type("timestamp(6)")),
         [dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC), dt.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=dt.UTC)],
     ),
-    "string": (Column("c", Kind.STRING, "text"), ["", "naïve \U0001f40b", "tail  ", "a\0b", "x" * 70_000]),
-    "time": (Column("c", Kind.TIME, "time(6)"), ["-838:59:59.000000", "00:00:00.000001"]),
-    "numeral": (Column("c", Kind.NUMERAL, "decimal(65,30)"), ["-" + "9" * 35 + "." + "9" * 30]),
-    "uuid": (Column("c", Kind.UUID, "uuid"), ["00112233-4455-6677-8899-aabbccddeeff"]),
-    "address": (Column("c", Kind.ADDRESS, "inet6"), ["::", "2001:db8::ff00:42:8329"]),
-    "json": (Column("c", Kind.JSON, "json"), ['{"a": [1, null, "ä"]}', "null"]),
-    "boolean": (Column("c", Kind.BOOLEAN, "bit(1)"), [True, False]),
-    "binary": (Column("c", Kind.BINARY, "blob"), [b"", b"\0\xff", bytes(range(256)) * 300]),
-    "moment": (Column("c", Kind.MOMENT, "datetime(1)", fraction=1), ["0000-00-00 00:00:00.0", "2024-02-29 23:59:59.9"]),
-    "micros": (Column("c", Kind.MICROS, "time(6)"), [-3_020_399_999_999, 0, 1]),
-    "vector": (Column("c", Kind.VECTOR, "vector"), [[0.10000000149011612, -0.0], [3.4028234663852886e38] * 2048]),
+    "string": (Column("c", Kind.STRING, source_type("text")), ["", "naïve \U0001f40b", "tail  ", "a\0b", "x" * 70_000]),
+    "time": (Column("c", Kind.TIME, source_type("time(6)")), ["-838:59:59.000000", "00:00:00.000001"]),
+    "numeral": (Column("c", Kind.NUMERAL, source_type("decimal(65,30)")), ["-" + "9" * 35 + "." + "9" * 30]),
+    "uuid": (Column("c", Kind.UUID, source_type("uuid")), ["00112233-4455-6677-8899-aabbccddeeff"]),
+    "address": (Column("c", Kind.ADDRESS, source_type("inet6")), ["::", "2001:db8::ff00:42:8329"]),
+    "json": (Column("c", Kind.JSON, source_type("json")), ['{"a": [1, null, "ä"]}', "null"]),
+    "boolean": (Column("c", Kind.BOOLEAN, source_type("bit(1)")), [True, False]),
+    "binary": (Column("c", Kind.BINARY, source_type("blob")), [b"", b"\0\xff", bytes(range(256)) * 300]),
+    "moment": (
+        Column("c", Kind.MOMENT, source_type("datetime(1)"), fraction=1),
+        ["0000-00-00 00:00:00.0", "2024-02-29 23:59:59.9"],
+    ),
+    "micros": (Column("c", Kind.MICROS, source_type("time(6)")), [-3_020_399_999_999, 0, 1]),
+    "vector": (
+        Column("c", Kind.VECTOR, source_type("vector")),
+        [[0.10000000149011612, -0.0], [3.4028234663852886e38] * 2048],
+    ),
 }
 
 
@@ -242,7 +261,7 @@ def test_values_are_read_back_by_three_engines(
     assert {column.kind for column, _ in VALUES.values()} == set(Kind)
     count = max(len(values) for _, values in VALUES.values()) + 1
     columns = (
-        Column("id", Kind.INT32, "int", nullable=False),
+        Column("id", Kind.INT32, source_type("int"), nullable=False),
         *(replace(column, name=name) for name, (column, _) in VALUES.items()),
     )
     given = {name: values + [None] * (count - len(values)) for name, (_, values) in VALUES.items()}
@@ -262,7 +281,10 @@ def test_values_are_read_back_by_three_engines(
 
 def test_columns_have_any_name(lake_of: Callable[..., Lake]) -> None:
     """Odd names are quoted wherever they stand."""
-    columns = (Column("a`b c", Kind.INT32, "int", nullable=False), Column("Größe", Kind.STRING, "text"))
+    columns = (
+        Column("a`b c", Kind.INT32, source_type("int"), nullable=False),
+        Column("Größe", Kind.STRING, source_type("text")),
+    )
     lake = lake_of(columns, ("a`b c",))
     merged = lake.merge(lake.copied((1, "a"), (2, "b")), (1, None, True), (2, "B", False), (3, "c", False))
     assert lake.rows(merged) == [(2, "B"), (3, "c")]

@@ -14,6 +14,7 @@ from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.demo.server import local_server
 from lakeingest.mysql.connection import query
+from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire import result_set
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.segment import SegmentDecoder
@@ -83,8 +84,17 @@ def recorded_rows() -> list[Rows]:
 
 
 def _schema(read: dict[str, Any]) -> TableSchema:
-    columns = tuple(Column(**{**one, "kind": Kind(one["kind"])}) for one in read["columns"])
+    columns = tuple(
+        Column(**{**one, "kind": Kind(one["kind"]), "source_type": source_type(one["source_type"])})
+        for one in read["columns"]
+    )
     return TableSchema(TableId(**read["table"]), columns, tuple(read["key"]))
+
+
+def _written(schema: TableSchema) -> dict[str, Any]:
+    """The inverse of `_schema`."""
+    columns = [asdict(column) | {"source_type": column.source_type.text} for column in schema.columns]
+    return {"table": asdict(schema.table), "columns": columns, "key": schema.key}
 
 
 TABLES = {
@@ -168,7 +178,7 @@ def record() -> None:
         "uuid": segment.server_uuid,
         "start": str(segment.start),
         "stop": str(segment.stop),
-        "tables": [asdict(schema) for schema in schemas],
+        "tables": [_written(schema) for schema in schemas],
         "results": results,
     }
     _ABOUT.write_text(json.dumps(about) + "\n")

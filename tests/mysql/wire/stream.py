@@ -15,6 +15,7 @@ from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.mysql.reference.decoder import decode
 from lakeingest.mysql.row_stream import is_reference
+from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.events import ACTIONS, Action, Type
 from lakeingest.mysql.wire.segment import SegmentDecoder
 from lakeingest.rows import Part
@@ -23,7 +24,7 @@ SOURCE = "11111111-2222-3333-4444-555555555555"
 FILE = "binlog.000009"
 START = FilePosition(FILE, 200)
 SECOND = 1_700_000_000
-SCHEMA = TableSchema(TableId("shop", "orders"), (Column("id", Kind.INT32, "int"),), ("id",))
+SCHEMA = TableSchema(TableId("shop", "orders"), (Column("id", Kind.INT32, source_type("int")),), ("id",))
 XID = bytes(8)
 PACKET_MAX = 0xFFFFFF
 EOF = b"\xfe\0\0\2\0"

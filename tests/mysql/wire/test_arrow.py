@@ -5,6 +5,7 @@ import pytest
 
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
+from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.arrow import from_objects, from_text, require_reference
 from lakeingest.rows import VECTOR, arrow_type
 
@@ -12,16 +13,16 @@ POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
 
 # Column -> what the driver gives for its text, and the values in Arrow
 TEXTS: dict[Column, tuple[list[Any], list[Any]]] = {
-    Column("c", Kind.TIME, "time(6)"): (["-838:59:59.000000", None], ["-838:59:59.000000", None]),
-    Column("c", Kind.NUMERAL, "decimal(65,30)"): (["9" * 65, None], ["9" * 65, None]),
-    Column("c", Kind.JSON, "json"): (['{"a": null}', "null", None], ['{"a": null}', "null", None]),
-    Column("c", Kind.BOOLEAN, "bit(1)"): ([b"\1", b"\0", None], [True, False, None]),
-    Column("c", Kind.BINARY, "bit(9)"): ([b"\1\xff", None], [b"\1\xff", None]),
-    Column("c", Kind.BINARY, "point"): ([b"\xe6\x10\0\0" + POINT, None], [POINT, None]),
-    Column("c", Kind.INT32, "year"): (["0000", "2155", None], [0, 2155, None]),
-    Column("c", Kind.STRING, "set('a','b')"): (["", "a,b", None], ["", "a,b", None]),
+    Column("c", Kind.TIME, source_type("time(6)")): (["-838:59:59.000000", None], ["-838:59:59.000000", None]),
+    Column("c", Kind.NUMERAL, source_type("decimal(65,30)")): (["9" * 65, None], ["9" * 65, None]),
+    Column("c", Kind.JSON, source_type("json")): (['{"a": null}', "null", None], ['{"a": null}', "null", None]),
+    Column("c", Kind.BOOLEAN, source_type("bit(1)")): ([b"\1", b"\0", None], [True, False, None]),
+    Column("c", Kind.BINARY, source_type("bit(9)")): ([b"\1\xff", None], [b"\1\xff", None]),
+    Column("c", Kind.BINARY, source_type("point")): ([b"\xe6\x10\0\0" + POINT, None], [POINT, None]),
+    Column("c", Kind.INT32, source_type("year")): (["0000", "2155", None], [0, 2155, None]),
+    Column("c", Kind.STRING, source_type("set('a','b')")): (["", "a,b", None], ["", "a,b", None]),
 }
-MISREAD = (*TEXTS, Column("c", Kind.VECTOR, "vector(3)"))
+MISREAD = (*TEXTS, Column("c", Kind.VECTOR, source_type("vector(3)")))
 
 
 @pytest.mark.parametrize("column", TEXTS, ids=lambda column: column.source_type)
@@ -46,7 +47,7 @@ def test_types_that_the_reference_decoder_misreads_are_refused(column: Column) -
 
 def test_the_reference_refuses_charsets_that_python_reads_differently() -> None:
     """The same bytes would be another text."""
-    column = Column("c", Kind.STRING, "varchar(9)")
+    column = Column("c", Kind.STRING, source_type("varchar(9)"))
     require_reference(column, "utf8mb3")
     with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
         require_reference(column, "sjis")
@@ -54,7 +55,7 @@ def test_the_reference_refuses_charsets_that_python_reads_differently() -> None:
 
 def test_the_text_of_a_vector_is_refused() -> None:
     """A VECTOR has no exact text."""
-    column = Column("c", Kind.VECTOR, "vector(3)")
+    column = Column("c", Kind.VECTOR, source_type("vector(3)"))
     assert arrow_type(column) == VECTOR == pa.list_(pa.field("element", pa.float32(), nullable=False))
     with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
         from_text(column, [b"\0\0\0\0"])

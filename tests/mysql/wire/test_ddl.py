@@ -3,13 +3,14 @@ from dataclasses import replace
 import pytest
 
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
+from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.ddl import may_change
 from lakeingest.mysql.wire.query import Query
 
 UTF8, LATIN1, CP932, SWE7 = 33, 8, 95, 10  # collations
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 NAMES = [("shop", "orders"), ("shop", "order items"), ("hr", "a$b"), ("shop", "größe"), ("shop", "column")]
-COLUMNS = (Column("id", Kind.INT32, "int", nullable=False),)
+COLUMNS = (Column("id", Kind.INT32, source_type("int"), nullable=False),)
 COPIED = {TableId(*name): TableSchema(TableId(*name), COLUMNS, ("id",), index="PRIMARY") for name in NAMES}
 ORDERS = TableId("shop", "orders")
 

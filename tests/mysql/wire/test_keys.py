@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lakeingest.core.schema import Column, Kind
 from lakeingest.mysql.key_choice import NoKey, choose_key
+from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.charsets import key_texts, texts
 from lakeingest.mysql.wire.codes import CODECS, SIZE_AT, has_one_code_each, table
 from lakeingest.mysql.wire.collations import CHARSETS
@@ -109,7 +110,7 @@ def test_the_message_of_a_refused_key_has_its_bytes_and_the_fix() -> None:
 @pytest.mark.parametrize("of", [of_event, of_result])
 def test_a_second_code_is_refused_only_in_key_columns(of: Callable[..., object]) -> None:
     """On both paths."""
-    column, sent = Column("c", Kind.STRING, "varchar(9)"), Sent(FieldType.VARCHAR, size=1, charset="sjis")
+    column, sent = Column("c", Kind.STRING, source_type("varchar(9)")), Sent(FieldType.VARCHAR, size=1, charset="sjis")
     values = Values.of([b"\x5c", b"\x81\x5f"])
     assert of_event(column, sent).array(values).to_pylist() == ["\\", "\\"]
     with pytest.raises(ValueError, match="second code"):
@@ -117,7 +118,7 @@ def test_a_second_code_is_refused_only_in_key_columns(of: Callable[..., object])
 
 
 @pytest.mark.parametrize(
-    ("source_type", "fits"),
+    ("text", "fits"),
     [
         ("enum('a','b')", True),
         ("enum('','a')", False),
@@ -129,9 +130,9 @@ def test_a_second_code_is_refused_only_in_key_columns(of: Callable[..., object])
         ("set('a','b','a,b')", False),  # in armscii8 this is no comma to MySQL
     ],
 )
-def test_an_enum_or_set_can_be_a_key_only_if_its_texts_differ(source_type: str, fits: bool) -> None:  # noqa: FBT001
+def test_an_enum_or_set_can_be_a_key_only_if_its_texts_differ(text: str, fits: bool) -> None:  # noqa: FBT001
     """Number 0 has the empty text, as has an empty member."""
-    column = Column("k", Kind.STRING, source_type, nullable=False)
+    column = Column("k", Kind.STRING, source_type(text), nullable=False)
     part = {"index_name": "PRIMARY", "column_name": "k", "non_unique": 0, "nullable": "", "sub_part": None}
     for declared in ((), ("k",)):
         if fits:
@@ -145,7 +146,7 @@ def test_an_enum_or_set_can_be_a_key_only_if_its_texts_differ(source_type: str, 
 def test_every_number_of_a_set_has_a_different_text(count: int) -> None:
     """Including 0."""
     names = tuple("abcd"[:count])
-    column = Column("k", Kind.STRING, f"set({','.join(map(repr, names))})")
+    column = Column("k", Kind.STRING, source_type(f"set({','.join(map(repr, names))})"))
     encoding = of_event(column, Sent(FieldType.SET, size=1, members=names), is_key=True)
     found = encoding.array(Values.of([bytes([number]) for number in range(2**count)])).to_pylist()
     assert len({*found}) == 2**count
@@ -198,9 +199,9 @@ class Type:
     raw: st.SearchStrategy[bytes]
 
 
-def of(kind: Kind, source_type: str, sent: Sent, raw: st.SearchStrategy[bytes], **more: int) -> Type:
+def of(kind: Kind, text: str, sent: Sent, raw: st.SearchStrategy[bytes], **more: int) -> Type:
     """A type of a column that is named `k`."""
-    return Type(Column("k", kind, source_type, **more), sent, raw)  # type: ignore[arg-type]
+    return Type(Column("k", kind, source_type(text), **more), sent, raw)  # type: ignore[arg-type]
 
 
 MEMBERS = ("a", "A", "a ", "b,a", "ä")

@@ -5,6 +5,7 @@ import pytest
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, SourceAway, UnsupportedValue
+from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire import result_set
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Damaged
@@ -13,7 +14,11 @@ from tests.mysql.wire.recorded import Rows, recorded_rows
 from tests.mysql.wire.stream import EOF, feed, packets
 
 RECORDED = recorded_rows()
-SCHEMA = TableSchema(TableId("shop", "t"), (Column("id", Kind.INT32, "int"), Column("v", Kind.STRING, "text")), ("id",))
+SCHEMA = TableSchema(
+    TableId("shop", "t"),
+    (Column("id", Kind.INT32, source_type("int")), Column("v", Kind.STRING, source_type("text"))),
+    ("id",),
+)
 SENT = (Sent(FieldType.LONG), Sent(FieldType.BLOB))
 
 
@@ -79,13 +84,16 @@ def test_an_invalid_text_is_refused() -> None:
 @pytest.mark.parametrize(
     ("column", "sent"),
     [
-        (Column("v", Kind.STRING, "text"), Sent(FieldType.LONG)),
-        (Column("v", Kind.INT32, "int"), Sent(FieldType.LONG, unsigned=True)),
-        (Column("v", Kind.INT32, "int"), Sent(FieldType.LONGLONG)),
-        (Column("v", Kind.UINT64, "bigint unsigned"), Sent(FieldType.LONGLONG)),
-        (Column("v", Kind.DECIMAL, "decimal(9,2)", precision=9, scale=2), Sent(FieldType.NEWDECIMAL, precision=9)),
-        (Column("v", Kind.NUMERAL, "decimal(40)", precision=40), Sent(FieldType.NEWDECIMAL, precision=41)),
-        (Column("v", Kind.DATE, "date"), Sent(FieldType.DATETIME)),
+        (Column("v", Kind.STRING, source_type("text")), Sent(FieldType.LONG)),
+        (Column("v", Kind.INT32, source_type("int")), Sent(FieldType.LONG, unsigned=True)),
+        (Column("v", Kind.INT32, source_type("int")), Sent(FieldType.LONGLONG)),
+        (Column("v", Kind.UINT64, source_type("bigint unsigned")), Sent(FieldType.LONGLONG)),
+        (
+            Column("v", Kind.DECIMAL, source_type("decimal(9,2)"), precision=9, scale=2),
+            Sent(FieldType.NEWDECIMAL, precision=9),
+        ),
+        (Column("v", Kind.NUMERAL, source_type("decimal(40)"), precision=40), Sent(FieldType.NEWDECIMAL, precision=41)),
+        (Column("v", Kind.DATE, source_type("date")), Sent(FieldType.DATETIME)),
     ],
 )
 def test_a_column_of_another_type_is_refused_by_name(column: Column, sent: Sent) -> None:

@@ -6,20 +6,21 @@ import pyarrow as pa
 import pytest
 
 from lakeingest.core.schema import Column, Kind
+from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire import temporals
 from lakeingest.mysql.wire.events import Damaged
 from lakeingest.mysql.wire.temporals import NotADay
 from lakeingest.mysql.wire.values import Values
 
 DAYS = [dt.date(1600, 1, 1) + dt.timedelta(days) for days in range(146_097)]  # in 400 years, after which all repeats
-DATE, DATETIME = Column("c", Kind.DATE, "date"), Column("c", Kind.DATETIME, "datetime")
-STAMP = Column("c", Kind.TIMESTAMP, "timestamp")
+DATE, DATETIME = Column("c", Kind.DATE, source_type("date")), Column("c", Kind.DATETIME, source_type("datetime"))
+STAMP = Column("c", Kind.TIMESTAMP, source_type("timestamp"))
 EDGES = [dt.date(1, 1, 1), dt.date(1582, 10, 10), dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(9999, 12, 31)]
 
 
 def time_of(digits: int) -> Column:
     """A TIME with so many digits of a second."""
-    return Column("c", Kind.TIME, f"time({digits})", fraction=digits)
+    return Column("c", Kind.TIME, source_type(f"time({digits})"), fraction=digits)
 
 
 def date(year: int, month: int, day: int) -> bytes:

@@ -1,0 +1,24 @@
+"""Parses the text by which MySQL and MariaDB write a column's type."""
+
+import re
+
+from lakeingest.core.schema import SourceType
+
+_SIZED = re.compile(r"\w+\((\d+)")
+_WITH_MEMBERS = {"enum", "set"}
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+_ESCAPED = re.compile(r"''|\\[\\0nr]")
+_UNESCAPED = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
+
+
+def source_type(text: str) -> SourceType:
+    """A type as COLUMN_TYPE of information_schema has it, such as `decimal(10,2) unsigned` or `enum('a','b')`."""
+    name = re.split(r"\W", text, maxsplit=1)[0].lower()
+    if name in _WITH_MEMBERS:
+        return SourceType(text, name, members=tuple(map(_unescaped, _MEMBER.findall(text))))
+    sized = _SIZED.match(text)
+    return SourceType(text, name, "unsigned" in text.lower().split(), int(sized[1]) if sized else 0)
+
+
+def _unescaped(member: str) -> str:
+    return _ESCAPED.sub(lambda found: _UNESCAPED[found[0]], member)
