@@ -18,6 +18,7 @@ from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCom
 from lakeingest.state.signals import SignalFolder
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
+from tests.e2e.test_history import MODES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -169,6 +170,31 @@ def test_where_all_tables_are_lost_those_that_are_asked_for_go_on(market: Pipe) 
     ask(pipe.config, "resnapshot", [f"{pipe.database}.apples"], scope=WHOLE, spark=pipe.spark)
     pipe.run()
     pipe.assert_equal()
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_after_the_binlog_was_reset(
+    pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], name: str
+) -> None:
+    """Its places mean something else now. Readers of the changelog do not get rows of the old one."""
+    mode = MODES[name]
+    pipe = filled(pipe_on(server_of(mode.flavor, server_id="201", **mode.settings), chunk_rows=1), "apples", "beans")
+    pipe.sql(
+        mode.reset, "DELETE FROM beans WHERE id < 10", "FLUSH BINARY LOGS", "UPDATE beans SET v = 'x' WHERE id = 20"
+    )
+    assert isinstance(stopped(pipe), BinlogGone)
+    for table in ("apples", "beans"):
+        ask(pipe.config, "resnapshot", [f"{pipe.database}.{table}"], scope=WHOLE, wait=False)
+
+    def change() -> None:
+        pipe.sql("UPDATE beans SET v = 'y' WHERE id IN (11, 79)", "DELETE FROM beans WHERE id = 12")
+
+    pipe.run(observe=at_wave(1, change))
+    pipe.assert_equal()
+    parts = list(Changelog(pipe.config, beans(pipe)).read())
+    assert sorted(key for part in parts for key in part.rows["id"].to_pylist()) == [
+        row[0] for row in pipe.rows("beans")
+    ]
 
 
 @pytest.mark.formats
