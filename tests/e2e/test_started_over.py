@@ -10,10 +10,11 @@ from lakeingest.commands.changelog import Changelog
 from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
+from lakeingest.config import CATALOG
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.signals import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import BinlogGone, ChangelogGone, LakeIngestError, UnsupportedValue
+from lakeingest.errors import BinlogGone, ChangelogGone, LakeIngestError, MainMoved, SpoolGap, UnsupportedValue
 from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCommitted
 from lakeingest.state.signals import SignalFolder
 from tests.e2e.pipe import Pipe
@@ -279,6 +280,24 @@ def test_a_copy_that_cannot_be_gone_on_with_is_started_over_again(market: Pipe) 
         pipe.run(observe=at_wave(1, end))
     pipe.sql("DELETE FROM beans WHERE id = 1")
     shutil.rmtree(pipe.config.state / "spool")
+    assert pipe.rows("beans") == old
+    pipe.run()
+    assert (states(pipe), len(pipe.seen(StartedOver))) == (["done"], 2)
+    pipe.assert_equal()
+
+
+def test_someone_compacts_what_readers_see_while_the_copy_is_made(market: Pipe) -> None:
+    """Staging is not built on that, because the changes since are lost: the next run starts the copy over again."""
+    pipe, old = market, market.rows("beans")
+    lose_beans(pipe)
+    whole(pipe)
+
+    def compact() -> None:
+        options = "options => map('rewrite-all', 'true')"
+        pipe.spark.sql(f"CALL {CATALOG}.system.rewrite_data_files(table => '{beans(pipe)}', {options})")
+
+    with pytest.raises((MainMoved, SpoolGap)):
+        pipe.run(observe=at_wave(2, compact))
     assert pipe.rows("beans") == old
     pipe.run()
     assert (states(pipe), len(pipe.seen(StartedOver))) == (["done"], 2)
