@@ -55,7 +55,7 @@ class TableRun:
     copy: Staged | None = field(default=None, init=False)
     reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
     sound: bool = field(default=False, init=False)
-    _readers_need_from: Place | None = field(default=None, init=False)  # None: not known
+    _shown: Progress | None = field(default=None, init=False)  # what readers see; None: not known
 
     @property
     def schema(self) -> TableSchema:
@@ -91,20 +91,19 @@ class TableRun:
         """
         if self.copy is None:
             return None
-        needed, readers = [self.progress.needed_from], self._readers_need_from
+        needed = [self.progress.needed_from]
         if self.copy.published is not None and not self._is_started_over:
-            if readers is None:
+            if self._shown is None:
                 return None
-            needed.append(readers)
+            needed.append(self._shown.needed_from)
         return min([*needed, *([] if self.reading is None else [self.reading.since])])
 
     @property
     def _is_started_over(self) -> bool:
         """Whether it is known that the copy was started over since the commit that readers see."""
-        staged, readers = self.staged, self._readers_need_from
-        if staged.visible or staged.published is None:
-            return False
-        return not staged.progress.splits.complete or (readers is not None and readers < staged.progress.covered_from)
+        if self._shown is None:
+            return self.progress.restarts > 0 and not self.progress.splits.complete
+        return self.progress.restarts > self._shown.restarts
 
     def reload(self, staged: Staged) -> None:
         """The table was loaded from the lake again, within a run.
@@ -128,5 +127,5 @@ class TableRun:
         unchanged = self.copy is not None and self.copy.version == staged.version
         self.sound = staged.visible or ((sound or unchanged) and (self.copy is None or self.sound))
         if staged.visible:
-            self._readers_need_from = staged.progress.needed_from
+            self._shown = staged.progress
         self.copy = staged
