@@ -25,6 +25,7 @@ from lakeingest.pipeline.events import (
     SignalMoved,
     SourceLost,
     Spooled,
+    StartedOver,
     TableStopped,
     WaveCommitted,
     WentBack,
@@ -84,6 +85,8 @@ def _turn(event: Event) -> str | None:
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
             return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
+        case StartedOver():
+            return f"{event.table}: its copy is started over; readers see the rows of before until it is complete"
         case SignalMoved():
             return str(event.document)
         case SourceLost():
@@ -106,7 +109,7 @@ def lines() -> Callable[[Event], str | None]:
 
     def say(event: Event) -> str | None:
         nonlocal following
-        printed = not following or isinstance(event, Published | SignalMoved | SourceLost | TableStopped)
+        printed = not following or isinstance(event, Published | SignalMoved | SourceLost | TableStopped | StartedOver)
         following |= isinstance(event, Following)
         return line(event) if printed else None
 

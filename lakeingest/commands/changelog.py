@@ -7,7 +7,7 @@ lead to the first version from there on.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -95,12 +95,12 @@ class Changelog:
     def _begin(self, reader: Reader, held: Held) -> Begun:
         """A copy, and the changes after it."""
         # asked after the changes were listed: a table that is not published now is published at their end or later
-        published = self._versions.published(self.table)
+        published = self._published()
         if not published:
             begun = yield from self._unpublished(reader)
             if begun is not None:
                 return begun
-            published = self._versions.published(self.table)
+            published = self._published()
         covered = held.covers(self.table)
         oldest = next((one for one in published if one.place >= covered), None)
         if oldest is None:
@@ -144,7 +144,7 @@ class Changelog:
         reader.has_read(read_to.place)
         while True:
             with self._changes(read_to) as changes:
-                published = [] if whole else self._versions.published(self.table)
+                published = [] if whole else self._published()
                 following = next((one for one in published if one.place >= read_to.place), None)
                 if following is None:
                     yield from _changed(reader, changes.rows(), read_to.place)
@@ -168,7 +168,7 @@ class Changelog:
                 yield Copied(batch, version.place, last=following is None)
                 batch = following
         except StateUnreadable as error:
-            if any(one.version == version.version for one in self._versions.published(self.table)):
+            if any(one.version == version.version for one in self._published()):
                 raise
             raise ChangelogGone(
                 f"{self.table}: the version at {version.place} expired while it was read (target.history is too short);"
@@ -180,9 +180,13 @@ class Changelog:
         if read_to.copying:
             return False
         first = self._definition().first
-        at = [one.place for one in self._versions.published(self.table)] if first is None else [first.place]
+        at = [one.place for one in self._published()] if first is None else [first.place]
         # a change at the very place was read before the copy that is made there
         return any(one < read_to.place or (one == read_to.place and read_to.ordinal is None) for one in at)
+
+    def _published(self) -> Sequence[Published]:
+        """The published versions, without those from before the copy was started over."""
+        return self._versions.published(self.table, self._definition().before)
 
     def _end(self, changes: Changes, read_to: ReadTo) -> ReadTo:
         """All that the changes held was read."""

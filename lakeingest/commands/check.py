@@ -14,7 +14,6 @@ from lakeingest.commands.parity import parity as both_paths
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
-from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import (
     LakeIngestError,
@@ -26,6 +25,7 @@ from lakeingest.errors import (
 )
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
+from lakeingest.lake.target import Staged
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.key_space import estimated_bytes
 from lakeingest.mysql.preflight.server import retention
@@ -34,7 +34,7 @@ from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
-from lakeingest.pipeline.resume import owner, resumption
+from lakeingest.pipeline.resume import asked_anew, owner, resumption
 from lakeingest.spool.spool import Spool
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         _unchanged(changed),
         suites_of(config, tables),
-        *_saved(config, connection, schemas, {table: progress[table] for table in progress if table not in changed}),
+        *_saved(config, connection, schemas, {table: held.staged[table] for table in progress if table not in changed}),
         *(both_paths(config.source, connection, schemas) if parity else ()),
     ], size
 
@@ -123,16 +123,18 @@ def _saved(
     config: Config,
     connection: pymysql.Connection,
     schemas: Mapping[TableId, TableSchema],
-    copied: Mapping[TableId, Progress],
+    copied: Mapping[TableId, Staged],
 ) -> Iterator[Checked]:
     """Whether the state folder is this pipeline's, and whether a run could continue: checked exactly as a run does."""
+    progress = {table: one.progress for table, one in copied.items()}
 
     def owned() -> None:
         owner(config, connection, copied)
 
     def continued() -> str | None:
-        failed = resumption(config, connection, schemas, copied).failed
-        return "; ".join(f"{table}: {error}" for table, error in failed.items()) or None
+        asked = asked_anew(config, copied, copied)
+        failed = resumption(config, connection, schemas, progress, asked=asked).failed
+        return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in asked) or None
 
     questions: dict[str, Callable[[], str | None]] = {
         "owner of the state folder": owned,

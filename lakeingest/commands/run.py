@@ -22,7 +22,7 @@ from lakeingest.pipeline.follow import persistently, work_off
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import opened
 from lakeingest.pipeline.profile import StageCost
-from lakeingest.pipeline.signals import look
+from lakeingest.pipeline.signals import look, restart_stopped
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.state.stopped import Stopped, most_serious
 
@@ -131,7 +131,7 @@ def run(
 
 def _copy(open_run: OpenRun, ends: Callable[[], bool]) -> bool:
     """Publish every table that can go on as of the written position; False when the run was to end before that."""
-    look(open_run)
+    restart_stopped(open_run)
     if not copy_missing(open_run, ends):
         return False
     look(open_run)

@@ -194,7 +194,8 @@ def _status(target: Target, table: TableId, name: str, source: _Source) -> Table
     if staged is None:
         return TableStatus(table, name, "not copied yet", 0, 0, None, None, None)
     progress = staged.progress
-    state = "published" if staged.visible else progress.phase.value
+    is_over = staged.published is not None and not progress.splits.complete
+    state = "published" if staged.visible else "copying again" if is_over else progress.phase.value
     gate = target.properties(table).get(GATE)
     at = None if progress.position is None else progress.position.at
     written, sizes = source.written, source.sizes

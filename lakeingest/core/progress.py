@@ -92,7 +92,8 @@ class Progress:
     a merge levels the table. `reread` is the re-snapshot that runs; `answered` are the signals whose rows are all on
     staging: they are done once readers see such progress. `uncounted`: rows were read again, so that `rows` counts also
     what the target had lost or doubled; the gates count anew. `leftover`: the copy was started over, and the keys that
-    are in no finished split still have their old rows, which the wave that reads them takes out.
+    are in no finished split still have their old rows, which the wave that reads them takes out. `restarts` counts how
+    often the copy was started over.
     """
 
     table: TableId
@@ -113,6 +114,7 @@ class Progress:
     answered: tuple[int, ...] = ()
     uncounted: bool = False
     leftover: bool = False
+    restarts: int = 0
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
@@ -270,6 +272,7 @@ class Progress:
             uncounted=rows > 0,
             reread=Reread(tuple(signals)) if signals else None,
             answered=self.answered,
+            restarts=self.restarts + 1,
         )
 
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
@@ -325,6 +328,7 @@ class Progress:
             "answered": list(self.answered),
             "uncounted": self.uncounted,
             "leftover": self.leftover,
+            "restarts": self.restarts,
         }
         return doc | {name: part for name, part in parts.items() if part}
 
@@ -353,6 +357,7 @@ class Progress:
                 answered=tuple(int(number) for number in doc.get("answered", ())),
                 uncounted=doc.get("uncounted", False) is True,
                 leftover=doc.get("leftover", False) is True,
+                restarts=int(doc.get("restarts", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's progress: {error}") from error

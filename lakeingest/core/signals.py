@@ -231,7 +231,8 @@ class Agenda:
     `failed` FAILED, with the reason. `paused` tables do nothing else: no merge, no publish, no read. `next` has the
     re-snapshot that each other table runs, with the document of its first signal RUNNING before the first row is read.
     `waiting` has, by table, every signal that reading the whole table from now on would answer: a copy that is started
-    over takes them all. A table whose copy has chunks to read runs none of them before. `superseded` has by number the
+    over takes them all. A table whose copy has chunks to read runs none of them before. `whole` are the tables of which
+    one of them asks for all rows, and that are not paused. `superseded` has by number the
     earlier signal that will answer it. `maintain` is to be run in order.
     """
 
@@ -241,6 +242,7 @@ class Agenda:
     paused: frozenset[TableId] = frozenset()
     next: Mapping[TableId, Request] = field(default_factory=dict)
     waiting: Mapping[TableId, tuple[int, ...]] = field(default_factory=dict)
+    whole: frozenset[TableId] = frozenset()
     superseded: Mapping[int, int] = field(default_factory=dict)
     maintain: tuple[Signal, ...] = ()
 
@@ -277,12 +279,15 @@ def agenda(
     paused = frozenset(table for table in known if _is_paused(alive, table))
     following: dict[TableId, Request] = {}
     waiting: dict[TableId, tuple[int, ...]] = {}
+    whole: set[TableId] = set()
     superseded: dict[int, int] = {}
     for table in sorted(known, key=str):
         unread = [signal for signal in wanted if table in signal.tables and signal.number not in read | published]
         if not unread:
             continue
         waiting[table] = tuple(signal.number for signal in unread)
+        if table not in paused and any(signal.scope is not None and signal.scope.whole for signal in unread):
+            whole.add(table)
         progress = staged.get(table)
         if progress is None or not progress.splits.complete:
             continue
@@ -297,6 +302,7 @@ def agenda(
         paused=paused,
         next=following,
         waiting=waiting,
+        whole=frozenset(whole),
         superseded=superseded,
         maintain=tuple(signal for signal in alive if signal.action is Action.MAINTAIN and signal.state in OPEN),
     )

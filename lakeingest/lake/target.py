@@ -129,6 +129,12 @@ class Target(Protocol):
     def discard(self, table: TableId) -> None:
         """Drop a table that was never published; StaleWriter when it was, or is gone."""
 
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
+        """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
+
+        The table has the columns of `schema`, as it was created. What is published next are the rows of later commits.
+        """
+
     def writer(self, table: TableId) -> Writer:
         """For the executors."""
 

@@ -25,8 +25,11 @@ class Published:
 class Versions(Protocol):
     """The versions of tables that can be read."""
 
-    def published(self, table: TableId) -> Sequence[Published]:
-        """The published versions that can still be read, oldest first; none where nothing is published."""
+    def published(self, table: TableId, before: int | None = None) -> Sequence[Published]:
+        """The published versions that can still be read, oldest first; none where nothing is published.
+
+        Those up to the version `before` are left out: readers saw it when the copy was started over.
+        """
 
     def last(self, table: TableId) -> Staged | None:
         """The last commit, published or not; None where there is no such table."""

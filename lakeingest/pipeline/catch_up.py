@@ -39,7 +39,7 @@ def merge_and_publish(edges: Edges, spool: Spool, table: TableRun) -> None:
             staged = edges.target.recover(table.id)
             if not tries_left or staged is None or staged.progress.needed_from < spool.start:
                 raise
-            table.advance(staged)
+            table.reload(staged)
 
 
 def trim_spool(run: OpenRun) -> None:

@@ -7,7 +7,7 @@ from lakeingest.pipeline.joining import join
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.signals import is_paused
 from lakeingest.pipeline.stopping import working_on
-from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.table_run import TableRun, Watch
 
 
 def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
@@ -31,6 +31,6 @@ def incomplete(run: OpenRun) -> list[TableRun]:
 
 
 def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
-    if table.copy is not None and not table.paused:
+    if table.copy is not None and table.watch is not Watch.JOINING and not table.paused:
         with working_on(run.edges, table):
             bootstrap(run.edges, run.binlog, table, lambda: ends() or is_paused(run, table))

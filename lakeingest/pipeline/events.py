@@ -130,13 +130,20 @@ class TableStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class StartedOver:
+    """The copy of a table begins again on staging; readers see the rows of before until it is complete."""
+
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True)
 class SignalMoved:
     """A signal has begun, or ended."""
 
     document: SignalDocument
 
 
-OfTable = Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped
+OfTable = Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped | StartedOver
 Event = Opened | Spooled | Following | SourceLost | SignalMoved | OfTable
 Observer = Callable[[Event], None]
 

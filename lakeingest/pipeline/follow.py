@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from lakeingest.core.progress import Phase
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, NotOurTable, Retryable, SourceAway, SparkLost
 from lakeingest.mysql.connection import reopen, written_position
@@ -132,7 +133,7 @@ def _load_again(edges: Edges, table: TableRun) -> None:
     staged = edges.target.recover(table.id)
     if staged is None:
         raise NotOurTable(f"{table.id}: its copy was dropped; the next run copies it again")
-    table.advance(staged)
+    table.reload(staged)
 
 
 def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None) -> bool:
@@ -198,13 +199,13 @@ def _begin_again(edges: Edges, table: TableRun) -> bool:
 
 
 def _due(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
-    """The tables that nobody sees yet or with change rows that are not merged, and one quiet table.
+    """The tables that nobody sees yet as they were copied, or with change rows that are not merged, and a quiet table.
 
     That is the quiet table that has waited longest for its position. Tables with missing chunks are not due.
     """
     spool, late = run.binlog.spool, time.monotonic() - QUIET_SECONDS
     copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
-    unseen = [table for table in copied if table.staged.published is None]
+    unseen = [table for table in copied if table.staged.published is None or table.progress.phase is Phase.COPIED]
     behind = [table for table in copied if table not in unseen and table.progress.needed_from < spool.position.place]
     busy = [table for table in behind if spool.backlog(table.id, table.progress.needed_from)]
     waiting = {table.id: worked_at.get(table.id, 0.0) for table in behind if table not in busy}

@@ -3,32 +3,56 @@
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.pipeline.binlog_ingest import spool_to_now
+from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import watched_from
 from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
-from lakeingest.state.definition import keep_definition
+from lakeingest.spool.patch_files import PatchFolder
+from lakeingest.state.definition import begin_again, keep_definition
 
 
 def join(run: OpenRun) -> None:
     """Create the tables that have no copy yet, empty; changes that the binlog holds from before are not applied.
 
+    A copy that has to be started over is emptied on staging instead. It answers the signals that wait.
+
     First the binlog is read up to now for the other tables. Then the DDL of a table that was just made, or is copied
-    again, lies before its start. Without GTIDs a low watermark is the start of a file, so the new tables are watched
-    from there on; one with such DDL in the file stops before it has a copy, and can join when the file is full.
+    again, lies before its start, and so does what cannot be replayed of it. Without GTIDs a low watermark is the start
+    of a file, so the new tables are watched from there on; one with such DDL in the file stops before it has a copy,
+    and can join when the file is full.
     """
     edges, binlog = run.edges, run.binlog
-    if _joining(run) and binlog.schemas:
+    if any(binlog.schemas or table.copy is not None for table in _joining(run)):
         spool_to_now(edges, binlog)
     start = _watch(run)
     for table in _joining(run):
         with working_on(edges, table):
             at = binlog.spool.position
-            progress = Progress(table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start)
+            new = Progress(table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start)
             edges.lease.assert_held()
-            table.advance(edges.target.create(table.schema, progress.created()), sound=True)
-            keep_definition(edges.config.state, table.schema)
-        table.watch = Watch.UNWATCHED if table.copy is None else Watch.WATCHED
+            if table.copy is None:
+                table.advance(edges.target.create(table.schema, new.created()), sound=True)
+                keep_definition(edges.config.state, table.schema)
+            else:
+                _start_over(run, table, new)
+                table.watch = Watch.WATCHED
+        if table.watch is Watch.JOINING:
+            table.watch = Watch.UNWATCHED if table.copy is None or table.stop is not None else Watch.WATCHED
+
+
+def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
+    """Empty the copy on staging, and say to readers of the changelog that what they see is of before."""
+    edges, staged = run.edges, table.staged
+    signals = run.signals.waiting.get(table.id, ())
+    if staged.published is not None:
+        begin_again(edges.config.state, table.schema, staged.published)
+    progress = staged.progress.started_over(new, signals=signals)
+    table.advance(edges.target.start_over(staged, table.schema, progress), sound=True)
+    patches = PatchFolder.of(edges.config.state, table.schema)
+    for signal in signals:
+        patches.remove(signal)
+    edges.observe(StartedOver(table.id))
 
 
 def _joining(run: OpenRun) -> list[TableRun]:

@@ -1,7 +1,7 @@
 """Opening: preflight, every table is loaded, and the spool covers every mark of the tables."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ from lakeingest.pipeline.events import Observer, Opened, WentBack
 from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
-from lakeingest.pipeline.resume import owner, resumption
+from lakeingest.pipeline.resume import asked_anew, owner, resumption
 from lakeingest.pipeline.signal_run import SignalRun
 from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun, Watch
@@ -76,12 +76,13 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             for table, staged in loaded.items():
                 if staged and staged.lost:
                     observe(WentBack(table, staged.lost))
-            spool = _spool(config, connection, target, schemas, loaded, failed)
+            asked = asked_anew(config, requested, loaded) - refused.keys()
+            spool, again = _spool(config, connection, target, schemas, loaded, failed, asked)
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due(config) else None)
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, lease, executors, observe)
-            runs = _table_runs(config, requested, schemas, loaded)
+            runs = _table_runs(config, requested, schemas, loaded, failed, again)
             signals = SignalRun(SignalFolder(config.state))
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
             for table, error in (refused | failed).items():
@@ -102,18 +103,21 @@ def _table_runs(
     requested: Sequence[TableId],
     schemas: Mapping[TableId, TableSchema],
     loaded: Mapping[TableId, Staged | None],
+    failed: Collection[TableId],
+    again: Collection[TableId],
 ) -> dict[TableId, TableRun]:
     """All tables of the run, the requested tables first.
 
-    A table with a definition that is missing in `loaded` has a copy which cannot be loaded now: it stays watched.
+    A table with a definition that is missing in `loaded` has a copy which cannot be loaded now: it stays watched. One
+    that is loaded and has `failed` was asked for, and its copy is started over.
     """
     runs = {}
     for table in dict.fromkeys([*requested, *schemas]):
         schema, staged = schemas.get(table), loaded.get(table)
         watch = Watch.WATCHED
-        if schema is None:
+        if schema is None or (table in loaded and table in failed):
             watch = Watch.UNWATCHED
-        elif table in loaded and staged is None:
+        elif table in again or (table in loaded and staged is None):
             watch = Watch.JOINING
         runs[table] = TableRun(table, config.tables.of(table), schema, table in requested, watch)
         if staged is not None:
@@ -173,28 +177,33 @@ def _spool(
     schemas: dict[TableId, TableSchema],
     loaded: dict[TableId, Staged | None],
     failed: dict[TableId, LakeIngestError],
-) -> Spool:
+    asked: Collection[TableId],
+) -> tuple[Spool, frozenset[TableId]]:
     """A spool that covers every mark of the loaded tables: the existing spool, or a new one.
 
-    If the first copy of a table cannot be continued, it is copied again from the start: readers have not seen it. A
-    table whose position cannot be continued fails, and is removed from `schemas`. A table that is in `failed` and in
+    If the first copy of a table cannot be continued, it is copied again from the start: readers have not seen it. The
+    tables that are answered have a copy that was started over, and is again. A table whose position cannot be continued
+    fails, and is removed from `schemas` and `loaded`, unless it was `asked` for. A table that is in `failed` and in
     `schemas` has a copy which cannot be loaded: that copy may need the existing spool.
     """
     copied = {table: staged.progress for table, staged in loaded.items() if staged}
     unknown = any(table in schemas for table in failed)
-    chosen = resumption(config, connection, schemas, copied, unknown=unknown)
+    chosen = resumption(config, connection, schemas, copied, asked=asked, unknown=unknown)
+    again = frozenset(table for table in chosen.again if (staged := loaded[table]) and staged.published is not None)
     for table in chosen.again:
-        target.discard(table)
-        loaded[table] = None
+        if table not in again:
+            target.discard(table)
+            loaded[table] = None
     for table, error in chosen.failed.items():
         failed[table] = error
-        del loaded[table], schemas[table]
+        if table not in asked:
+            del loaded[table], schemas[table]
     if chosen.spool is not None:
-        return chosen.spool
+        return chosen.spool, again
     begins = chosen.begins or _opening(config, connection)
-    if None in loaded.values() and has_low_at_file_start(connection, begins):
+    if (again or None in loaded.values()) and has_low_at_file_start(connection, begins):
         begins = begins.start_of_file
-    return Spool.open(config.state / "spool", begins)
+    return Spool.open(config.state / "spool", begins), again
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,8 @@ def publish(edges: Edges, table: TableRun) -> None:
     }
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     edges.lease.assert_held()
-    if staged.published is None:  # before it: then it is known of every published copy
-        keep_first(edges.config.state, table.schema, staged.progress.position)
+    # before it: then it is known of every published copy
+    keep_first(edges.config.state, table.schema, staged.published, staged.progress.position)
     with edges.profile.stage("publishes"):
         published = edges.target.publish(audited, edges.executors.open, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())

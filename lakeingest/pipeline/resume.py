@@ -10,23 +10,27 @@ from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.core.signals import agenda
 from lakeingest.errors import BinlogGone, LakeIngestError, SpoolGap
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
+from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, free_server_id
 from lakeingest.mysql.continuity import prove, same_history, still_there
 from lakeingest.spool.spool import Spool
 from lakeingest.state.owner import StateOwner, assert_owner, owner_of
+from lakeingest.state.signals import SignalFolder
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
     """The run continues `spool`. If it is None, a new spool begins at `begins`, or now if that is None too.
 
-    The tables in `again` are copied again: their first copies cannot be continued, and readers have not seen them. The
-    copies of the tables in `failed` cannot be continued, for these reasons; the other tables can go on without them.
+    The tables in `again` are copied again: their copies are not complete, and cannot be continued. Readers have not
+    seen them; or they see the rows of before, and the copy was started over. The copies of the tables in `failed`
+    cannot be continued, for these reasons; the other tables can go on without them.
     """
 
     spool: Spool | None
@@ -53,20 +57,32 @@ def owner(config: Config, connection: pymysql.Connection, tables: Collection[Tab
     return ours
 
 
+def asked_anew(
+    config: Config, tables: Collection[TableId], staged: Mapping[TableId, Staged | None]
+) -> frozenset[TableId]:
+    """The tables that are not paused, and of which someone has asked to read all rows again."""
+    signals = [one.signal for one in SignalFolder(config.state).read()]
+    progress = {table: one.progress for table, one in staged.items() if one}
+    shown = {table: one.progress for table, one in staged.items() if one and one.visible}
+    return agenda(signals, tables, progress, shown).whole
+
+
 def resumption(
     config: Config,
     connection: pymysql.Connection,
     schemas: Mapping[TableId, TableSchema],
     copied: Mapping[TableId, Progress],
     *,
+    asked: Collection[TableId] = (),
     unknown: bool = False,
 ) -> Resumption:
     """How a run continues these tables, which are copied in whole or in part. Nothing is changed.
 
-    `unknown`: other tables have copies that cannot be loaded, and may need the existing spool. BinlogGone where the
-    source no longer has the binlog that every table needs, or has another history. StateUnreadable when the spool is
-    damaged.
+    `unknown`: other tables have copies that cannot be loaded, and may need the existing spool. `asked`: if such a table
+    cannot be continued, its copy is started over. BinlogGone where the source no longer has the binlog that every table
+    needs, or has another history, and no table was asked for. StateUnreadable when the spool is damaged.
     """
+    is_asked = not copied.keys().isdisjoint(asked)
     spool = Spool.load(config.state / "spool")
     partial = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
     positions = {
@@ -83,12 +99,12 @@ def resumption(
             still_there(config.source, connection, spool.position)
         except BinlogGone:
             # the lost end of the binlog may have been read only after the last merge: then no copy has it
-            if all(position.place >= spool.position.place for position in positions.values()):
+            if not is_asked and all(position.place >= spool.position.place for position in positions.values()):
                 raise
         else:
-            return _continued(config, connection, schemas, copied, spool, covered)
+            return _continued(config, connection, schemas, copied, spool, covered, asked)
     failed = _gone(config, connection, positions)
-    if failed and failed.keys() == positions.keys():
+    if failed and failed.keys() == positions.keys() and not is_asked:
         raise next(iter(failed.values()))
     left = [position for table, position in positions.items() if table not in failed]
     return Resumption(None, min(left, key=_place, default=None), partial, failed)
@@ -101,6 +117,7 @@ def _continued(
     copied: Mapping[TableId, Progress],
     spool: Spool,
     covered: Mapping[TableId, Progress],
+    asked: Collection[TableId],
 ) -> Resumption:
     """How a run continues with a spool whose position is proven. It covers the tables in `covered`.
 
@@ -121,7 +138,7 @@ def _continued(
         segment = Segment.after(behind[table], spool.position.at)
         if error := _unreadable(config, segment, schemas[table]):
             failed[table] = error
-    if failed and failed.keys() == copied.keys():
+    if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
     if behind.keys() <= failed.keys():
         return Resumption(spool, None, tuple(again), failed)

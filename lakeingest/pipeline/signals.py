@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import Action, Agenda, Event, Request, Signal, State, agenda
-from lakeingest.errors import BinlogGone, LakeIngestError, Retryable, StorageFailed
+from lakeingest.errors import BinlogGone, GateFailed, LakeIngestError, Retryable, StorageFailed
 from lakeingest.pipeline import resnapshot
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import SignalMoved
 from lakeingest.pipeline.maintenance import LEFTOVER_AGE, Upkeep, maintain
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.resnapshot import Step
+from lakeingest.pipeline.starting_over import hindrance, is_restarted, start_over
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.signals import SignalDocument
@@ -41,6 +42,7 @@ def look(run: OpenRun) -> Agenda:
         {name: table.progress for name, table in copied.items()},
         signals.shown,
     )
+    signals.waiting = found.waiting
     for number in found.cancelled:
         _move(run, number, Event.CANCEL)
     for number in found.finished:
@@ -74,22 +76,31 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
     fails its signal, and the run goes on.
     """
     found = look(run)
-    worked = False
+    worked = _start_over(run, found)
+    if worked:
+        found = look(run)
     for name, request in found.next.items():
-        if (table := run.tables.get(name)) is None or (why := _hindrance(table)):
-            _note(run, request.signals, "this run is for other tables" if table is None else why)
-            continue
-        worked |= _resnapshot(run, table, request, wait=wait)
-    for name, numbers in found.waiting.items():
-        if name not in found.next:
-            _note(run, numbers, f"{name} is paused" if name in found.paused else f"{name} is copied for the first time")
-    for number, before in found.superseded.items():
-        _note(run, [number], f"signal {before} reads its rows, too")
+        table = run.tables.get(name)
+        if table is not None and table.requested and table.stop is None:
+            worked |= _resnapshot(run, table, request, wait=wait)
+    _note_waiting(run, found)
     for signal in found.maintain:
         worked |= _maintain(run, signal)
     if worked:
         look(run)
     return worked
+
+
+def _note_waiting(run: OpenRun, found: Agenda) -> None:
+    """Say of each signal that this run does not carry out now what it waits for."""
+    for name, numbers in found.waiting.items():
+        table = run.tables.get(name)
+        goes_on = table is not None and table.requested and table.stop is None
+        for number in numbers:
+            if number in found.superseded:
+                _note(run, [number], f"signal {found.superseded[number]} reads its rows, too")
+            elif name not in found.next or not goes_on:
+                _note(run, [number], _waits(run, name, number, found))
 
 
 def drop(run: OpenRun) -> None:
@@ -99,11 +110,60 @@ def drop(run: OpenRun) -> None:
     run.signals.begun.clear()
 
 
-def _hindrance(table: TableRun) -> str:
-    """Why a table's re-snapshot cannot be run now; empty where it can."""
+def restart_stopped(run: OpenRun) -> None:
+    """Start the copies of stopped tables over, where that is asked for; their chunks are missing then."""
+    _start_over(run, look(run))
+
+
+def _start_over(run: OpenRun, found: Agenda) -> bool:
+    """The same, for signals that were looked at; whether one of them has moved.
+
+    What cannot be started over is noted. An error of the new copy fails the signal, unless it may pass by itself.
+    """
+    moved = False
+    for name in sorted(found.whole & run.tables.keys()):
+        table = run.tables[name]
+        documents = [run.signals.documents[number] for number in found.waiting[name]]
+        whole = next(one.signal for one in documents if one.signal.scope is not None and one.signal.scope.whole)
+        if table.stop is None or not table.requested:
+            continue
+        if not _has_begun(table, whole.number):
+            if hindrance(table, whole=True):
+                continue
+            if why := start_over(run, table):
+                _note(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why}")
+                continue
+            if name not in run.stops:
+                _move(run, whole.number, Event.BEGIN)
+                moved = True
+                continue
+        if not isinstance(table.stop.error, Retryable | GateFailed):
+            _move(run, whole.number, Event.FAIL, why=_named(table.stop.error))
+            moved = True
+    return moved
+
+
+def _has_begun(table: TableRun, number: int) -> bool:
+    """Whether the copy that is not complete was started over for this signal, too."""
+    if table.copy is None or not is_restarted(table.staged) or table.progress.reread is None:
+        return False
+    return number in table.progress.reread.signals
+
+
+def _waits(run: OpenRun, name: TableId, number: int, found: Agenda) -> str:
+    """What a signal waits for that this run does not carry out now."""
+    table = run.tables.get(name)
+    if name in found.paused:
+        return f"{name} is paused"
+    if table is None or not table.requested:
+        return "this run is for other tables"
     if table.stop is not None:
-        return f"{table.id} has stopped: {table.stop.record.error}: {table.stop.record.message}"
-    return "" if table.requested else "this run is for other tables"
+        return hindrance(table, whole=name in found.whole) or run.signals.documents[number].note
+    if table.copy is None or not is_restarted(table.staged):
+        return f"{name} is copied for the first time"
+    if _has_begun(table, number):
+        return f"its copy is started over: {table.progress.rows:,} rows are read"
+    return "its copy was started over before; it is read again after that"
 
 
 def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
@@ -161,7 +221,7 @@ def _try_again(run: OpenRun, table: TableRun, number: int, error: Retryable) -> 
     _note(run, [number], f"tried {tries} times: {_named(error)}")
     staged = run.edges.target.recover(table.id)
     if staged is not None:
-        table.advance(staged)
+        table.reload(staged)
     time.sleep(PAUSE_SECONDS)
     return tries < TRIES
 

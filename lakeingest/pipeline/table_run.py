@@ -8,7 +8,7 @@ from lakeingest.config.tables import TableOptions
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import LakeIngestError
+from lakeingest.errors import LakeIngestError, SpoolGap
 from lakeingest.lake.target import Staged
 from lakeingest.state.stopped import Stopped
 
@@ -55,7 +55,7 @@ class TableRun:
     copy: Staged | None = field(default=None, init=False)
     reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
     sound: bool = field(default=False, init=False)
-    _readers_need_from: Place | None = field(default=None, init=False)  # None: not known
+    _shown: Progress | None = field(default=None, init=False)  # what readers see; None: not known
 
     @property
     def schema(self) -> TableSchema:
@@ -86,14 +86,37 @@ class TableRun:
         """The table needs no change at or before this place; None where that is not known.
 
         Where someone compacts what readers see, staging is built on that commit again. So the spool keeps what the
-        published commit needs, which may be more than staging needs.
+        published commit needs, which may be more than staging needs; not where the copy was started over, because the
+        published commit cannot be continued then.
         """
-        if self.copy is None or (self.copy.published is not None and self._readers_need_from is None):
+        if self.copy is None:
             return None
         needed = [self.progress.needed_from]
-        if self.copy.published is not None and self._readers_need_from is not None:
-            needed.append(self._readers_need_from)
+        if self.copy.published is not None and not self._is_started_over:
+            if self._shown is None:
+                return None
+            needed.append(self._shown.needed_from)
         return min([*needed, *([] if self.reading is None else [self.reading.since])])
+
+    @property
+    def _is_started_over(self) -> bool:
+        """Whether it is known that the copy was started over since the commit that readers see."""
+        if self._shown is None:
+            return self.progress.restarts > 0 and not self.progress.splits.complete
+        return self.progress.restarts > self._shown.restarts
+
+    def reload(self, staged: Staged) -> None:
+        """The table was loaded from the lake again, within a run.
+
+        SpoolGap where that is a commit from before the copy was started over, because someone changed what readers see:
+        the spool does not have all changes after it.
+        """
+        if self.copy is not None and staged.progress.restarts < self.progress.restarts:
+            raise SpoolGap(
+                f"{self.id}: its copy was started over, and someone changed the table meanwhile, so that its rows are"
+                f" lost; `lakeingest resnapshot {self.id}` starts it over again"
+            )
+        self.advance(staged)
 
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
         """A commit was made, or the table was loaded: this is its staged state now.
@@ -104,5 +127,5 @@ class TableRun:
         unchanged = self.copy is not None and self.copy.version == staged.version
         self.sound = staged.visible or ((sound or unchanged) and (self.copy is None or self.sound))
         if staged.visible:
-            self._readers_need_from = staged.progress.needed_from
+            self._shown = staged.progress
         self.copy = staged

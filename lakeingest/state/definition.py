@@ -22,16 +22,19 @@ FOLDER = "definitions"
 class Definition:
     """How a table was defined when it was copied; `first` is None before the first publish, or where it is not known.
 
-    It is not known of a copy that a version without this document has published.
+    It is not known of a copy that a version without this document has published. `before` is the version that readers
+    saw when the copy was started over: it and all earlier versions belong to another changelog. None: it was not.
     """
 
     schema: TableSchema
     first: Position | None = None
+    before: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         schema = asdict(self.schema) | {"table": str(self.schema.table)}
-        return {"schema": schema, "first": None if self.first is None else self.first.to_json()}
+        first = None if self.first is None else self.first.to_json()
+        return {"schema": schema, "first": first} | ({} if self.before is None else {"before": self.before})
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -47,7 +50,8 @@ class Definition:
                 tuple(given["generated"]),
                 given["index"],
             )
-            return cls(schema, None if doc["first"] is None else Position.from_json(doc["first"]))
+            first = None if doc["first"] is None else Position.from_json(doc["first"])
+            return cls(schema, first, None if doc.get("before") is None else int(doc["before"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
 
@@ -76,17 +80,32 @@ def definition(state: Path, table: TableId) -> Definition | None:
 
 def keep_definition(state: Path, schema: TableSchema) -> None:
     """Keep a table's definition, if it is not kept already; a damaged document is replaced."""
-    try:
-        known = definition(state, schema.table)
-    except StateUnreadable:
-        known = None
+    known = _known(state, schema.table)
     if known is None or known.schema != schema:
         _keep(state, Definition(schema))
 
 
-def keep_first(state: Path, schema: TableSchema, position: Position | None) -> None:
-    """Keep the position of a copy's first publish, which is about to be tried."""
-    _keep(state, Definition(schema, position and replace(position, history=None)))
+def keep_first(state: Path, schema: TableSchema, published: int | None, position: Position | None) -> None:
+    """Keep the position of a copy's first publish, which is about to be tried.
+
+    `published` is what readers see: nothing yet, or the version from before the copy was started over. Otherwise it is
+    not the first publish, and nothing is kept.
+    """
+    known = None if published is None else _known(state, schema.table)
+    if published is None or (known is not None and known.before == published):
+        _keep(state, Definition(schema, position and replace(position, history=None), published))
+
+
+def begin_again(state: Path, schema: TableSchema, published: int) -> None:
+    """The copy is about to be started over, while readers see this version."""
+    _keep(state, Definition(schema, None, published))
+
+
+def _known(state: Path, table: TableId) -> Definition | None:
+    try:
+        return definition(state, table)
+    except StateUnreadable:
+        return None
 
 
 def _keep(state: Path, known: Definition) -> None:

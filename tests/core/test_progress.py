@@ -350,6 +350,8 @@ def test_a_copy_that_is_started_over_answers_all_that_waited_with_its_last_wave(
     last = last_wave(first)
     assert (last.leftover, last.answered, last.reread, last.uncounted) == (False, (2, 4, 6), None, True)
     empty = shown.started_over(NEW)
+    assert (shown.restarts, empty.restarts, empty.started_over(NEW).restarts) == (0, 1, 2)
+    assert Progress.from_json(empty.to_json()) == empty
     assert (empty.rows, empty.leftover, empty.uncounted, empty.reread) == (0, False, False, None)
     for progress in (over, first, last, empty):
         assert Progress.from_json(stored(progress)) == progress

@@ -194,3 +194,12 @@ def test_what_is_asked_of_a_table_that_is_not_copied_fails() -> None:
     answer = agreed(ask(2, table=TableId("shop", "gone")), say(5, Action.MAINTAIN), say(3, Action.MAINTAIN, ORDERS))
     assert answer.failed == {2: "shop.gone is not copied"}
     assert [signal.number for signal in answer.maintain] == [3, 5]
+
+
+def test_tables_are_named_of_which_all_rows_are_asked_for() -> None:
+    """Not those that are paused, nor those of which a part is asked for, nor for a signal that is cancelled."""
+    assert agreed(ask(1), ask(2, PART)).whole == {ORDERS}
+    assert agreed(ask(1, PART), ask(2, WHERE), ask(3, table=ITEMS)).whole == {ITEMS}
+    assert agreed(ask(1), say(2, Action.PAUSE, ORDERS)).whole == frozenset()
+    assert agreed(ask(1), say(2, Action.CANCEL, ORDERS, cancels=1)).whole == frozenset()
+    assert agreed(ask(1), staged=replace(SHOWN, answered=(1,))).whole == frozenset()

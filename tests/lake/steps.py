@@ -107,6 +107,12 @@ class Lake:
         staged = self.copied(*rows)
         return self.publish(self.open().mark(staged, self.leveled(staged, pos)))
 
+    def started_over(self, staged: Staged, target: Target | None = None) -> Staged:
+        """The copy begins again on staging, for signal 1."""
+        new = Progress(self.table, self.schema.fingerprint, UUID, 1, START)
+        progress = staged.progress.started_over(new, signals=[1])
+        return (target or self.open()).start_over(staged, self.schema, progress)
+
     def publish(self, staged: Staged, target: Target | None = None) -> Staged:
         """Through the gates, and visible."""
         audited = replace(staged, progress=staged.progress.audited())

@@ -183,6 +183,49 @@ def test_a_publish_is_refused_when_another_one_was_first(lake: Lake) -> None:
     assert lake.loaded().published == current.version
 
 
+@pytest.mark.parametrize("unseen", [False, True], ids=["on what readers see", "on staged changes"])
+def test_a_copy_that_starts_over_has_only_its_new_rows(lake: Lake, *, unseen: bool) -> None:
+    """Readers see the old rows until the publish, and exactly the new ones from then on; merges go on as before."""
+    before = lake.published((1, "a"), (2, "b"), (3, "c"), (4, "d"))
+    if unseen:
+        before = lake.merge(lake.merge(before, (2, "b2", False), pos=30), (1, None, True), (9, "i", False), pos=40)
+    empty = lake.started_over(before)
+    assert lake.loaded() == empty
+    assert (empty.progress.phase, empty.published, empty.visible) == (Phase.COPYING, before.published, False)
+    assert lake.rows(empty) == []
+    first = lake.wave(empty, [(2, "b"), (3, "new")], upper=(5,))
+    copied = lake.wave(lake.loaded(), [(5, "e"), (6, "f"), (7, "g")])
+    assert lake.rows(first) == [(2, "b"), (3, "new")]
+    assert lake.rows(copied) == [(2, "b"), (3, "new"), (5, "e"), (6, "f"), (7, "g")]
+    merged = lake.merge(copied, (3, "newer", False), (7, None, True), (8, "h", False), pos=50)
+    assert lake.seen() == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert lake.rows(merged) == [(2, "b"), (3, "newer"), (5, "e"), (6, "f"), (8, "h")]
+    assert lake.loaded() == merged
+    shown = lake.publish(merged)
+    assert lake.seen() == lake.rows(merged)
+    assert lake.loaded().version == shown.version
+    lake.publish(lake.merge(shown, (2, None, True), (10, "j", False), pos=60))
+    assert lake.seen() == [(3, "newer"), (5, "e"), (6, "f"), (8, "h"), (10, "j")]
+
+
+def test_a_copy_can_start_over_twice_and_as_an_empty_table(lake: Lake) -> None:
+    """What was staged since the first time is not there after the second; a table without rows is shown as such."""
+    again = lake.started_over(lake.wave(lake.started_over(lake.published((1, "a"))), [(2, "b")], upper=(5,)))
+    copied = lake.wave(again, [])
+    assert lake.rows(copied) == []
+    lake.publish(lake.open().mark(copied, lake.leveled(copied, 40)))
+    assert lake.seen() == []
+
+
+def test_a_stale_writer_starts_nothing_over(lake: Lake) -> None:
+    """It is refused, and staging stays as it is."""
+    stale = lake.published((1, "a"))
+    current = lake.merge(stale, (2, "b", False), pos=30)
+    with pytest.raises(StaleWriter):
+        lake.started_over(stale)
+    assert lake.loaded() == current
+
+
 def test_only_what_was_never_published_is_discarded(lake: Lake) -> None:
     """A table that readers see is never dropped; one that is being built leaves room for a new one."""
     lake.copied((1, "a"))

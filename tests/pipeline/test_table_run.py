@@ -6,6 +6,7 @@ from lakeingest.config.tables import TableOptions
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.errors import SpoolGap
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
 from lakeingest.pipeline.table_run import TableRun, Watch
@@ -15,9 +16,9 @@ SCHEMA = TableSchema(TABLE, (Column("id", Kind.INT64, source_type("bigint")),), 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
-def staged(version: int, published: int | None = None, since: int = 4) -> Staged:
+def staged(version: int, published: int | None = None, since: int = 4, restarts: int = 0) -> Staged:
     """A commit of the table; its next merge needs the changes after byte `since` of the first binlog file."""
-    progress = Progress(TABLE, SCHEMA.fingerprint, UUID, 1, Place(1, 1, since)).created()
+    progress = Progress(TABLE, SCHEMA.fingerprint, UUID, 1, Place(1, 1, since), restarts=restarts).created()
     return Staged(progress, version, published)
 
 
@@ -69,6 +70,25 @@ def test_a_published_table_needs_the_spool_from_what_readers_see_on(table: Table
     table.advance(staged(2, published=2, since=200))
     table.advance(staged(3, published=2, since=300))
     assert table.needed_from == Place(1, 1, 200)
+
+
+def test_what_readers_see_needs_nothing_where_the_copy_was_started_over(table: TableRun) -> None:
+    """It cannot be continued; a run that loads such a copy knows that as long as chunks are missing."""
+    table.advance(staged(2, published=1, since=200, restarts=1))
+    assert table.needed_from == Place(1, 1, 200)
+    table.advance(staged(2, published=2, since=100))
+    table.advance(staged(3, published=2, since=300, restarts=1))
+    assert table.needed_from == Place(1, 1, 300)
+
+
+def test_a_copy_from_before_it_was_started_over_is_not_gone_on_with(table: TableRun) -> None:
+    """Somebody compacted what readers see, and the lake answers with that."""
+    table.advance(staged(2, published=2))
+    table.reload(staged(3, published=3))
+    table.advance(staged(4, published=3, restarts=1))
+    with pytest.raises(SpoolGap, match=r"lakeingest resnapshot shop\.orders"):
+        table.reload(staged(5, published=5))
+    assert table.staged.version == 4
 
 
 def test_a_stage_cannot_use_a_table_without_a_copy_or_a_definition(table: TableRun) -> None:

@@ -1,5 +1,6 @@
 """What readers of the changelog are told of a table: its definition when it was copied, and its first position."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.mysql.source_types import source_type
-from lakeingest.state.definition import FOLDER, Definition, definition, keep_definition, keep_first
+from lakeingest.state.definition import FOLDER, Definition, begin_again, definition, keep_definition, keep_first
 
 SCHEMA = TableSchema(
     TableId("shop.eu", "orders/2"),
@@ -32,7 +33,7 @@ def test_a_definition_comes_back_as_it_was(tmp_path: Path) -> None:
     assert definition(tmp_path, SCHEMA.table) is None
     keep_definition(tmp_path, SCHEMA)
     assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA)
-    keep_first(tmp_path, SCHEMA, FIRST)
+    keep_first(tmp_path, SCHEMA, None, FIRST)
     known = definition(tmp_path, SCHEMA.table)
     assert known is not None
     assert known.first is not None
@@ -41,7 +42,7 @@ def test_a_definition_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Path) -> None:
     """Each run keeps the definition again; another one is of another copy."""
-    keep_first(tmp_path, SCHEMA, FIRST)
+    keep_first(tmp_path, SCHEMA, None, FIRST)
     keep_definition(tmp_path, SCHEMA)
     known = definition(tmp_path, SCHEMA.table)
     assert known is not None
@@ -49,6 +50,19 @@ def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Path) -
     other = TableSchema(SCHEMA.table, SCHEMA.columns[:1], ("id",))
     keep_definition(tmp_path, other)
     assert definition(tmp_path, SCHEMA.table) == Definition(other)
+
+
+def test_a_copy_that_is_started_over_has_another_first_position(tmp_path: Path) -> None:
+    """That of the first publish after it; a later publish is not the first one."""
+    keep_first(tmp_path, SCHEMA, None, FIRST)
+    begin_again(tmp_path, SCHEMA, 7)
+    assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA, None, 7)
+    keep_definition(tmp_path, SCHEMA)
+    keep_first(tmp_path, SCHEMA, 7, FIRST)
+    known = definition(tmp_path, SCHEMA.table)
+    assert known == Definition(SCHEMA, replace(FIRST, history=None), 7)
+    keep_first(tmp_path, SCHEMA, 8, replace(FIRST, at=FilePosition("binlog.000009", 4)))
+    assert definition(tmp_path, SCHEMA.table) == known
 
 
 def test_a_damaged_definition_is_named_and_replaced(tmp_path: Path) -> None:

@@ -16,8 +16,12 @@ LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
 
 
 @contextmanager
-def publishing(table: TableId, path: Path, spark: "SparkSession") -> Iterator[None]:
-    """Alone; StaleWriter where another JVM is at it for long. That of a run that was killed ends soon."""
+def publishing(table: TableId, folder: Path, spark: "SparkSession") -> Iterator[None]:
+    """Alone; StaleWriter where another JVM is at it for long. That of a run that was killed ends soon.
+
+    `folder` is the table's; the lock is a file beside it.
+    """
+    path = folder.with_name(folder.name + ".lakeingest.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
     channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001

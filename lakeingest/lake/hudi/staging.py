@@ -2,7 +2,8 @@
 
 A commit is one JSON file, which is complete when it exists. Only one writer can create it, so commits are serial. It
 carries the complete progress and names its base. The rows of a commit are those that readers see, or before the first
-publish those of all waves, with the changes of all later merges applied.
+publish those of all waves, with the changes of all later merges applied. A commit that `restarts` takes all rows out:
+the rows are those of the waves from there on, with the changes of later merges applied.
 """
 
 import json
@@ -37,14 +38,18 @@ class StagingCommit:
     key: tuple[str, ...]
     rows: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    restarts: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON document that `from_json` reads back."""
+        """A JSON document that `from_json` reads back.
+
+        The rows of a commit that restarts have another name, so that versions which do not know it refuse it.
+        """
         return {
             "version": self.version,
             "base": self.base,
             "key": self.key,
-            "rows": self.rows,
+            "restarts with" if self.restarts else "rows": self.rows,
             "changes": self.changes,
             "progress": self.progress.to_json(),
         }
@@ -54,8 +59,9 @@ class StagingCommit:
         """The inverse of `to_json`; StateUnreadable for anything else."""
         try:
             progress = Progress.from_json(doc["progress"])
-            rows, changes = tuple(doc["rows"]), tuple(doc["changes"])
-            return cls(number, doc["version"], doc["base"], progress, tuple(doc["key"]), rows, changes)
+            restarts = "restarts with" in doc
+            rows, changes = tuple(doc["restarts with" if restarts else "rows"]), tuple(doc["changes"])
+            return cls(number, doc["version"], doc["base"], progress, tuple(doc["key"]), rows, changes, restarts)
         except (KeyError, TypeError) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
 
@@ -91,15 +97,20 @@ class StagingFolder:
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
     def append(
-        self, base: int, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()
+        self,
+        base: int,
+        progress: Progress,
+        rows: Sequence[str] = (),
+        changes: Sequence[str] = (),
+        *,
+        restarts: bool = False,
     ) -> StagingCommit:
         """One more commit on the version `base`; StaleWriter when that is not the last version."""
         last = self.last()
         if last is None or last.version != base:
             raise stale(self.table)
-        return self._create(
-            StagingCommit(last.number + 1, _new_version(), base, progress, last.key, tuple(rows), tuple(changes))
-        )
+        number, files = last.number + 1, (tuple(rows), tuple(changes))
+        return self._create(StagingCommit(number, _new_version(), base, progress, last.key, *files, restarts))
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a new file, durably; it is part of the table when a commit names it."""
@@ -188,10 +199,19 @@ class StagingFolder:
             ) from error
 
 
-def files_of(commits: Iterable[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The files of rows of these commits, and the files of changes by merge, in the order of the commits."""
-    rows = [name for commit in commits for name in commit.rows]
-    return rows, [commit.changes for commit in commits if commit.changes]
+def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The files of rows of these commits, and the files of changes by merge, in the order of the commits.
+
+    Those of before a commit that restarts are left out.
+    """
+    first = max((number for number, commit in enumerate(commits) if commit.restarts), default=0)
+    rows = [name for commit in commits[first:] for name in commit.rows]
+    return rows, [commit.changes for commit in commits[first:] if commit.changes]
+
+
+def start_over(commits: Iterable[StagingCommit]) -> bool:
+    """Whether one of these commits takes out all rows of before."""
+    return any(commit.restarts for commit in commits)
 
 
 def _new_version() -> int:

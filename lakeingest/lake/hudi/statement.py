@@ -1,7 +1,7 @@
 """MERGE INTO, with which Hudi publishes: the statement, its effects, and how it runs.
 
 Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others; else it
-says which changes remove the row.
+says which changes remove the row. Where all rows are replaced, GONE says that instead, in either case.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str]) -> str:
+GONE = "_lakeingest_gone"
+_META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
+
+
+def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str], gone: str = DELETED) -> str:
     """The statement that upserts and deletes the rows of `changes` in `target`, which has these columns.
 
+    The column `gone` says which changes remove the row; where it is one of the table's, none does.
     The clauses exclude one another: if two apply, Hudi drops the delete.
     """
     columns = [quote(name) for name in names]
     on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
-    if DELETED in names:
+    if gone in names:
         return (
             f"MERGE INTO {target} t USING {changes} c ON {on}"
             f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
@@ -34,9 +39,9 @@ def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[st
         )
     return (
         f"MERGE INTO {target} t USING {changes} c ON {on}"
-        f" WHEN MATCHED AND c.{DELETED} THEN DELETE"
-        f" WHEN MATCHED AND NOT c.{DELETED} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
-        f" WHEN NOT MATCHED AND NOT c.{DELETED} THEN INSERT ({', '.join(columns)})"
+        f" WHEN MATCHED AND c.{gone} THEN DELETE"
+        f" WHEN MATCHED AND NOT c.{gone} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
+        f" WHEN NOT MATCHED AND NOT c.{gone} THEN INSERT ({', '.join(columns)})"
         f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
     )
 
@@ -64,15 +69,39 @@ def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -
     return Effects(row[0], row[1], row[2]) if row else Effects(0, 0, 0)
 
 
-def merge_folder(folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession") -> None:
+def rows_at(folder: Path, instant: str, spark: "SparkSession") -> "DataFrame":
+    """The rows of the Hudi table in a folder as of an instant."""
+    read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
+    return read.load(str(folder)).drop(*(f"_hoodie_{name}" for name in _META))
+
+
+def no_changes(rows: "DataFrame") -> "DataFrame":
+    """No change of these rows."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    return rows.where("false").withColumn(DELETED, F.lit(False))
+
+
+def replacing(rows: "DataFrame", following: "DataFrame", key: Sequence[str]) -> "DataFrame":
+    """The changes that make the `following` rows of these: all of them, and the keys that are GONE."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    names = [quote(name) for name in rows.columns]
+    gone = rows.join(following.select(*map(quote, key)), on=list(key), how="left_anti").select(*names)
+    return following.select(*names).withColumn(GONE, F.lit(False)).unionByName(gone.withColumn(GONE, F.lit(True)))
+
+
+def merge_folder(
+    folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", gone: str = DELETED
+) -> None:
     """Merge into the Hudi table in a folder. MERGE INTO needs the name of a table, so the folder has one meanwhile."""
     target = f"lakeingest_{folder.name.encode().hex()}"
     changes.createOrReplaceTempView("lakeingest_changes")
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
     spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{folder.as_uri()}'")
     try:
-        names = changes.columns if DELETED in spark.table(target).columns else changes.drop(DELETED).columns
-        spark.sql(merge_into(target, "lakeingest_changes", names, key))
+        names = changes.columns if gone in spark.table(target).columns else changes.drop(gone).columns
+        spark.sql(merge_into(target, "lakeingest_changes", names, key, gone))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")
 

@@ -8,7 +8,6 @@ Readers would see a rollback of a commit, so the gates run before it, on the row
 
 import errno
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +29,19 @@ from lakeingest.errors import NotOurTable, UnsupportedTable
 from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.lock import publishing
-from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of
-from lakeingest.lake.hudi.statement import changed, configured, effects_of, last_changes, merge_folder
+from lakeingest.lake.hudi.options import BUCKETS, KEY, OPTIONS, buckets_for
+from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, start_over
+from lakeingest.lake.hudi.statement import (
+    GONE,
+    changed,
+    configured,
+    effects_of,
+    last_changes,
+    merge_folder,
+    no_changes,
+    replacing,
+    rows_at,
+)
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention, writes
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.hudi.writer import HudiKeys, HudiMerger, HudiWriter
@@ -43,23 +53,8 @@ from lakeingest.rows import lake_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KEY = "lakeingest.key"
-BUCKETS = "lakeingest.buckets"
 CLOCK_SECONDS = 2.0  # that a file's time may lag behind the clock
 _NAME = re.compile(r"[\w$][\w$ -]*")
-_META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
-_BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge rewrites the files that it touches
-_BUCKETS_MIN = 4
-_OPTIONS = {
-    "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
-    "hoodie.index.type": "BUCKET",  # a key is looked up in one file only
-    "hoodie.parquet.bloom.filter.enabled": "false",  # 430 KB in each file, which only other kinds of index use
-    "hoodie.metadata.enable": "false",  # an index of the table's files, which a local listing does not need
-    "hoodie.embed.timeline.server": "false",
-    "hoodie.write.markers.type": "DIRECT",
-    "hoodie.table.timeline.timezone": "UTC",
-    "hoodie.datasource.write.commitmeta.key.prefix": f"{PREFIX}lakeingest.",
-}
 
 
 class HudiTarget:
@@ -123,6 +118,12 @@ class HudiTarget:
         if self._published(table) is not None:
             raise stale(table)
         self._staging(table).drop()
+
+    @names_storage_errors
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
+        """A commit of staging with one file of no rows, from which on only staging has rows."""
+        empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
+        return self._commit(staged, progress, rows=[empty.decode()], restarts=True)
 
     @names_storage_errors
     def writer(self, table: TableId) -> HudiWriter:
@@ -189,13 +190,16 @@ class HudiTarget:
 
     @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
-        """The rows of one commit: the visible rows, or those of the waves, with all later changes applied."""
+        """The rows of one commit: the visible rows, or those of the waves, with all later changes applied.
+
+        They are those of the waves before the first publish, and where the copy was started over.
+        """
         published = self._published(table)
         if published is not None and published.version == version:
             return self._visible(table, published, spark)
         commits = self._since(table, published, version)
         names, merges = files_of(commits)
-        if published is not None:
+        if published is not None and not start_over(commits):
             rows = self._visible(table, published, spark)
         else:
             rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
@@ -211,10 +215,11 @@ class HudiTarget:
     ) -> Staged:
         """One commit of Hudi: at first a bulk insert of all rows, then a MERGE INTO of the changes since the last.
 
+        Where the copy was started over these are all its rows, and the keys that readers see and it has not.
         The JVM that commits holds a lock meanwhile, which is released when the JVM ends.
         """
         table, spark = staged.progress.table, open_spark()
-        with publishing(table, self._lock(table), spark):
+        with publishing(table, self.settings.folder(table), spark):
             published = self._published(table)
             if staged.published != (None if published is None else published.version):
                 raise published_by_another(table)
@@ -312,16 +317,19 @@ class HudiTarget:
         return commits[0 if published is None else 1 : found.index(version) + 1]
 
     def _commit(
-        self, staged: Staged, progress: Progress, rows: Sequence[str] = (), changes: Sequence[str] = ()
+        self,
+        staged: Staged,
+        progress: Progress,
+        rows: Sequence[str] = (),
+        changes: Sequence[str] = (),
+        *,
+        restarts: bool = False,
     ) -> Staged:
-        commit = self._staging(progress.table).append(staged.version, progress, rows, changes)
+        commit = self._staging(progress.table).append(staged.version, progress, rows, changes, restarts=restarts)
         return Staged(progress, commit.version, staged.published)
 
     def _visible(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
-        read = (
-            spark.read.format("hudi").option("as.of.instant", published.time).option("hoodie.metadata.enable", "false")
-        )
-        return read.load(str(self._place(table))).drop(*(f"_hoodie_{name}" for name in _META))
+        return rows_at(self._place(table), published.time, spark)
 
     def _write(
         self,
@@ -331,13 +339,10 @@ class HudiTarget:
         spark: "SparkSession",
         properties: Mapping[str, str],
     ) -> None:
-        from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
         last, staging = commits[-1], self._staging(table)
         names, merges = files_of(commits)
         if published is None:
-            size = sum((staging.path / name).stat().st_size for name in names)
-            buckets = str(max(_BUCKETS_MIN, math.ceil(size / _BUCKET_BYTES)))
+            buckets = buckets_for(sum((staging.path / name).stat().st_size for name in names))
         else:
             buckets = published.properties[BUCKETS]
         marks = {
@@ -348,12 +353,11 @@ class HudiTarget:
             BUCKETS: buckets,
             **properties,
         }
-        options = (
-            _OPTIONS
-            | retention(self._place(table), self.settings.history)
-            | {"hoodie.bucket.index.num.buckets": buckets}
-        )
-        options |= {PREFIX + name: value for name, value in marks.items()}
+        options = OPTIONS | retention(self._place(table), self.settings.history)
+        options |= {
+            "hoodie.bucket.index.num.buckets": buckets,
+            **{PREFIX + name: value for name, value in marks.items()},
+        }
         if published is None:
             rmtree(self._building(table), ignore_errors=True)  # left by an interrupted first publish
             options["hoodie.table.name"] = table.name
@@ -362,15 +366,14 @@ class HudiTarget:
             rows = self.read(table, last.version, spark)
             rows.write.format("hudi").options(**options).mode("append").save(str(self._building(table)))
             return
-        changes = last_changes(staging.path, merges, last.key, spark)
-        if changes is None:  # the commit is only for its progress
-            changes = self._visible(table, published, spark).where("false").withColumn(DELETED, F.lit(False))
+        gone, changes = DELETED, last_changes(staging.path, merges, last.key, spark)
+        if start_over(commits):
+            old, new = self._visible(table, published, spark), self.read(table, last.version, spark)
+            gone, changes = GONE, replacing(old, new, last.key)
+        elif changes is None:  # the commit is only for its progress
+            changes = no_changes(self._visible(table, published, spark))
         with configured(spark, options):
-            merge_folder(self._place(table), changes, last.key, spark)
-
-    def _lock(self, table: TableId) -> Path:
-        final = self.settings.folder(table)
-        return final.with_name(final.name + ".lakeingest.lock")
+            merge_folder(self._place(table), changes, last.key, spark, gone)
 
     def _give_name(self, table: TableId) -> None:
         """Give a table its final name, unless another run did."""

@@ -14,7 +14,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.errors import parsed, unreadable
-from lakeingest.lake.hudi.staging import files_of
+from lakeingest.lake.hudi.staging import files_of, start_over
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, writes
 from lakeingest.lake.marks import OWNER, POSITION
@@ -31,11 +31,13 @@ class HudiVersions:
     def __init__(self, target: HudiTarget) -> None:
         self._target = target
 
-    def published(self, table: TableId) -> list[Published]:
+    def published(self, table: TableId, before: int | None = None) -> list[Published]:
         """The commits of ours in the active timeline whose files no cleaning has removed."""
         folder = self._target._place(table)  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
-            return [one for one, _ in _readable(folder, table)]
+            found = [one for one, _ in _readable(folder, table)]
+        last = max((number for number, one in enumerate(found) if one.version == before), default=-1)
+        return found[last + 1 :]
 
     def last(self, table: TableId) -> Staged | None:
         """The last commit of staging, or what readers see."""
@@ -68,7 +70,7 @@ class HudiVersions:
         if base is not None and base not in published:
             raise unreadable(str(schema.table), f"commit {base} is no longer held")
         rows: Iterator[pa.RecordBatch] = (batch for name in names for batch in _batches(staging.path / name, schema))
-        if base is not None:
+        if base is not None and not start_over(commits):
             rows = _visible(folder, published[base], schema)
         yield from laid_over(rows, changes, key, schema)
 

@@ -44,10 +44,7 @@ def compacted(loaded: Table, version: int) -> FileChanges:
 
     A file with many dead rows is written anew, too, however large it is.
     """
-    snapshot = loaded.metadata.snapshot_by_id(version)
-    assert snapshot is not None  # noqa: S101 - whoever commits builds on it
-    entries = (entry for one in snapshot.manifests(loaded.io) for entry in one.fetch_manifest_entry(loaded.io))
-    rows, deletes = by_content([entry.data_file for entry in entries])
+    rows, deletes = by_content(files_of(loaded, version))
     dead = read_deletes(deletes)
     groups = _all_groups(rows, dead)
     if not groups and len(deletes) < 2:  # noqa: PLR2004 - one file of deletes is as few as can be
@@ -57,6 +54,14 @@ def compacted(loaded: Table, version: int) -> FileChanges:
     left = {path: positions for path, positions in dead.items() if path not in gone}
     added = [file for group in groups for file in write_rows(loaded.metadata, _alive(loaded.metadata, group, dead))]
     return FileChanges((*added, *write_deletes(loaded.metadata, left)), (*old, *deletes))
+
+
+def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
+    """All files of rows and of deletes that a snapshot has."""
+    snapshot = loaded.metadata.snapshot_by_id(version)
+    assert snapshot is not None  # noqa: S101 - whoever commits builds on it
+    entries = (entry for one in snapshot.manifests(loaded.io) for entry in one.fetch_manifest_entry(loaded.io))
+    return tuple(entry.data_file for entry in entries)
 
 
 def _all_groups(files: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:

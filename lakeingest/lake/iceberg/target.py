@@ -32,7 +32,7 @@ from lakeingest.lake.errors import names_storage_errors, storage_errors, unreada
 from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.commit import commit, until_known
-from lakeingest.lake.iceberg.compaction import compacted, with_compaction
+from lakeingest.lake.iceberg.compaction import compacted, files_of, with_compaction
 from lakeingest.lake.iceberg.durable import IO, sync_commits
 from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
@@ -176,6 +176,12 @@ class IcebergTarget:
         until_known(table, lambda: self._catalog.drop_table(self._building(table)), is_gone)
 
     @names_storage_errors
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:  # noqa: ARG002
+        """Remove every file of rows and of deletes; main still has them."""
+        loaded = self._with(progress.table, staged.version)
+        return self._commit(loaded, staged, progress, FileChanges(gone=files_of(loaded, staged.version)))
+
+    @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
         """For the executors."""
         return IcebergWriter(self._table(table).metadata)
@@ -235,11 +241,7 @@ class IcebergTarget:
     @names_storage_errors
     def count(self, table: TableId, version: int) -> int | None:
         """Rows that were written minus positions that were deleted, from the snapshot's summary."""
-        snapshot = self._table(table).metadata.snapshot_by_id(version)
-        if snapshot is None or snapshot.summary is None:
-            raise stale(table)
-        totals = [int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes")]
-        return totals[0] - totals[1]
+        return leftovers.rows_of(self._with(table, version), version)
 
     @names_storage_errors
     def publish(

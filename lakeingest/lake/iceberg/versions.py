@@ -25,7 +25,7 @@ class IcebergVersions:
     def __init__(self, target: IcebergTarget) -> None:
         self._target = target
 
-    def published(self, table: TableId) -> list[Published]:
+    def published(self, table: TableId, before: int | None = None) -> list[Published]:
         """The snapshots of ours that main has stood at, by the table's own log."""
         loaded = self._loaded(table)
         if loaded is None or published_snapshot(loaded) is None:
@@ -37,6 +37,8 @@ class IcebergVersions:
                 position = snapshot.summary.additional_properties.get(POSITION)
                 if position:
                     found[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position))
+            if entry.snapshot_id == before:
+                found.clear()
         return sorted(found.values(), key=lambda one: one.place)
 
     def last(self, table: TableId) -> Staged | None:

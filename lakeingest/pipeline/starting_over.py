@@ -1,0 +1,70 @@
+"""Starting over: a table that has stopped is copied again from its first chunk, because a person asked for that.
+
+That is right where the copy cannot be continued, and the table is still defined as it was copied: changes in the binlog
+are lost or cannot be replayed. Readers see the old rows until the new copy is complete and has passed its gates.
+"""
+
+from lakeingest.errors import (
+    BinlogGone,
+    LakeIngestError,
+    Retryable,
+    SchemaChanged,
+    SpoolGap,
+    StateUnreadable,
+    UnsupportedEvent,
+    UnsupportedValue,
+)
+from lakeingest.lake.target import Staged
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.pipeline import resnapshot
+from lakeingest.pipeline.edge_errors import translate_errors
+from lakeingest.pipeline.joining import join
+from lakeingest.pipeline.open_run import OpenRun
+from lakeingest.pipeline.opening import assert_unchanged
+from lakeingest.pipeline.table_run import TableRun, Watch
+
+# SchemaChanged: the binlog has DDL which cannot be followed; a definition that is not as copied is refused below
+MENDED = (BinlogGone, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
+
+
+def hindrance(table: TableRun, *, whole: bool) -> str:
+    """Why a table that has stopped is not started over; empty where a request for the `whole` table does that."""
+    assert table.stop is not None  # noqa: S101 - whoever asks has looked
+    stopped = f"{table.id} has stopped: {table.stop.record.error}: {table.stop.record.message}"
+    if not isinstance(table.stop.error, MENDED):
+        return f"{stopped}; this waits until that is mended (lakeingest explain {table.stop.record.error})"
+    if not whole:
+        return f"{stopped}; `lakeingest resnapshot {table.id}`, of the whole table, starts its copy over"
+    return ""
+
+
+def is_restarted(staged: Staged) -> bool:
+    """Whether a copy that readers see was started over, and is not complete since."""
+    return staged.published is not None and not staged.progress.splits.complete
+
+
+def start_over(run: OpenRun, table: TableRun) -> str:
+    """Start the copy of a stopped table over, for the signals that wait; empty, or why that cannot be done.
+
+    The table may have stopped again after that.
+    """
+    edges = run.edges
+    try:
+        with translate_errors(edges.config.source, edges.target):
+            staged = table.copy or edges.target.recover(table.id)
+            schema = read_schema(edges.connection, table.id, table.options.choices)
+            if staged is None:
+                return f"{table.id}: its copy was dropped; the next run copies it again"
+            assert_unchanged(staged, schema)
+    except LakeIngestError as error:
+        if isinstance(error, Retryable) and not error.of_table:
+            raise
+        return f"{error.runbook}: {' '.join(str(error).split())}"
+    if staged.published is None:
+        return f"{table.id}: the next run goes on with its first copy"
+    resnapshot.cancel(table)
+    run.signals.begun.pop(table.id, None)
+    table.definition, table.stop, table.watch = schema, None, Watch.JOINING
+    table.advance(staged)
+    join(run)
+    return ""
