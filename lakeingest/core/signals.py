@@ -231,9 +231,9 @@ class Agenda:
     `failed` FAILED, with the reason. `paused` tables do nothing else: no merge, no publish, no read. `next` has the
     re-snapshot that each other table runs, with the document of its first signal RUNNING before the first row is read.
     `waiting` has, by table, every signal that reading the whole table from now on would answer: a copy that is started
-    over takes them all. A table whose copy has chunks to read runs none of them before. `whole` are the tables of which
-    one of them asks for all rows, and that are not paused. `superseded` has by number the
-    earlier signal that will answer it. `maintain` is to be run in order.
+    over takes them all. A table whose copy has chunks to read runs none of them before. `whole` are the tables that are
+    not paused, and of which one of these signals asks for all rows. `superseded` has by number the earlier signal that
+    will answer it. `maintain` is to be run in order.
     """
 
     cancelled: tuple[int, ...] = ()

@@ -142,6 +142,7 @@ def test_a_table_whose_binlog_is_gone_is_copied_again_and_readers_see_the_old_ro
 
 
 @pytest.mark.formats
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_the_only_table_of_a_pipeline_is_started_over(alone: Pipe) -> None:
     """The command does it by itself, where no run is at work."""
     pipe = alone
@@ -199,6 +200,7 @@ def test_after_the_binlog_was_reset(
 
 
 @pytest.mark.formats
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_a_value_that_cannot_be_replayed_is_passed_over(market: Pipe) -> None:
     """The row was corrected since; it is the run that has stopped at the value which starts the copy over."""
     pipe = market
@@ -267,6 +269,7 @@ def test_what_was_started_over_goes_on_in_the_next_run(market: Pipe, kind: type[
 
 
 @pytest.mark.formats
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_a_copy_that_cannot_be_gone_on_with_is_started_over_again(market: Pipe) -> None:
     """The spool that it needs is lost before its end; nobody has to ask once more."""
     pipe, old = market, market.rows("beans")
@@ -385,6 +388,7 @@ def test_an_error_of_the_new_copy_fails_the_signal(market: Pipe) -> None:
 
 
 @pytest.mark.formats
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_rows_that_were_marked_as_deleted_are_gone(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:
@@ -406,6 +410,7 @@ def test_rows_that_were_marked_as_deleted_are_gone(
 
 
 @pytest.mark.formats
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_readers_of_the_changelog_begin_again(market: Pipe) -> None:
     """Before the first publish of the new copy there is none; then it is that copy, and what came before is gone."""
     pipe = market
