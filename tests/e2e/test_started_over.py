@@ -41,13 +41,13 @@ def filled(pipe: Pipe, *names: str) -> Pipe:
 @pytest.fixture
 def market(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]) -> Pipe:
     """A pipeline of two tables that are copied, on a server whose binlog may be purged."""
-    return filled(pipe_on(mysql_server_with(server_id="94"), chunk_rows=1), "apples", "beans")
+    return filled(pipe_on(mysql_server_with(server_id="94"), chunk_rows=3), "apples", "beans")
 
 
 @pytest.fixture
 def alone(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]) -> Pipe:
     """The same with one table."""
-    return filled(pipe_on(mysql_server_with(server_id="94"), chunk_rows=1), "beans")
+    return filled(pipe_on(mysql_server_with(server_id="94"), chunk_rows=3), "beans")
 
 
 def beans(pipe: Pipe) -> str:
@@ -175,12 +175,13 @@ def test_where_all_tables_are_lost_those_that_are_asked_for_go_on(market: Pipe) 
 
 
 @pytest.mark.parametrize("name", MODES)
+@pytest.mark.long("copies two tables twice", only=("no GTID", "MariaDB"))
 def test_after_the_binlog_was_reset(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], name: str
 ) -> None:
     """Its places mean something else now. Readers of the changelog do not get rows of the old one."""
     mode = MODES[name]
-    pipe = filled(pipe_on(server_of(mode.flavor, server_id="201", **mode.settings), chunk_rows=1), "apples", "beans")
+    pipe = filled(pipe_on(server_of(mode.flavor, server_id="201", **mode.settings), chunk_rows=3), "apples", "beans")
     pipe.sql(
         mode.reset, "DELETE FROM beans WHERE id < 10", "FLUSH BINARY LOGS", "UPDATE beans SET v = 'x' WHERE id = 20"
     )
@@ -388,7 +389,7 @@ def test_an_error_of_the_new_copy_fails_the_signal(market: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("several publishes of Hudi", only=("hudi",))
+@pytest.mark.long("two servers of MariaDB, and several publishes")
 def test_rows_that_were_marked_as_deleted_are_gone(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:
