@@ -389,12 +389,12 @@ def test_an_error_of_the_new_copy_fails_the_signal(market: Pipe) -> None:
 
 
 @pytest.mark.formats
-@pytest.mark.long("two servers of MariaDB, and several publishes")
+@pytest.mark.long("several publishes")
 def test_rows_that_were_marked_as_deleted_are_gone(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:
     """With soft deletes: as if the copy had been dropped; deletes after that are marked again."""
-    pipe = filled(pipe_on(mysql_server_with(server_id="94"), chunk_rows=1, deletes="soft"), "apples", "beans")
+    pipe = filled(pipe_on(mysql_server_with(server_id="94"), chunk_rows=3, deletes="soft"), "apples", "beans")
     pipe.sql("DELETE FROM beans WHERE id = 1")
     pipe.run()
     assert len(pipe.rows("beans")) == ROWS
