@@ -14,7 +14,9 @@ Rows, low, high and definition are returned together: a retried task must never 
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
 import pymysql
@@ -37,6 +39,10 @@ from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.table_rows import select_rows
 from lakeingest.rows import table_schema
+
+READ_TRIES = 3  # of a chunk, while its table is being altered
+
+Read = TypeVar("Read")
 
 
 def _nothing() -> None: ...
@@ -106,6 +112,17 @@ def read_chunk(
     """Read one chunk; the errors are those of `read_rows`."""
     read = read_rows(source, schema, (chunk.range.predicate(schema.key),), server_uuid, epoch, hooks, cap)
     return ChunkRead(read.rows, Split(chunk.range, read.low, read.high.place(epoch)), read.high, read.nulled)
+
+
+def read_stable(read: Callable[[], Read]) -> Read:
+    """The result of `read`, repeated a few times if its table changes during the read; SplitUnstable if it still does.
+
+    Each try takes watermarks of its own.
+    """
+    for _ in range(READ_TRIES - 1):
+        with suppress(SplitUnstable):
+            return read()
+    return read()
 
 
 def read_rows(

@@ -6,7 +6,6 @@ does not purge binlog that the copy still needs.
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,9 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import FilePosition, GtidSet, Position, latest
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.splits import Split
-from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, SplitUnstable, of_pipeline, of_table
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, of_pipeline, of_table
 from lakeingest.lake.target import Writer
-from lakeingest.mysql.chunk_reader import Cap, ChunkRead, read_chunk
+from lakeingest.mysql.chunk_reader import Cap, read_chunk, read_stable
 from lakeingest.pipeline.binlog_ingest import Decoded, SpoolSegment, append_segments, are_small, next_segments
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its last wave
-READ_TRIES = 3  # how often a chunk is read while its table is being altered
 MERGE_SPLITS = 128  # each is a GTID set in every commit's properties, until a merge joins them
 
 
@@ -76,7 +74,8 @@ class CopyChunk:
         """Rows and watermarks are of the same attempt."""
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
-            read = self._read()
+            asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_chunk(*asked, cap=self.cap))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
@@ -84,14 +83,6 @@ class CopyChunk:
         with profile.stage("chunks: write"):
             files = self.writer.write(rows)
         return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
-
-    def _read(self) -> ChunkRead:
-        """Read the chunk, a few times if its table changes during the read; SplitUnstable if it still does."""
-        asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
-        for _ in range(READ_TRIES - 1):
-            with suppress(SplitUnstable):
-                return read_chunk(*asked, cap=self.cap)
-        return read_chunk(*asked, cap=self.cap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +12,13 @@ from lakeingest.core.chunks import Cost
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition, Low
 from lakeingest.core.schema import TableSchema
-from lakeingest.errors import SplitUnstable, of_table
+from lakeingest.errors import of_table
 from lakeingest.lake.target import KeyReader
-from lakeingest.mysql.chunk_reader import Cap, RowsRead, read_rows
+from lakeingest.mysql.chunk_reader import Cap, read_rows, read_stable
 from lakeingest.mysql.key_values import key_table
 from lakeingest.rows import source_rows
 from lakeingest.spool.patch_files import PatchFolder, absent
 
-READ_TRIES = 3  # of a chunk, while its table is being altered
 _NUMBER = "_lakeingest_number"
 
 
@@ -66,7 +64,8 @@ class ReadAgain:
         """The patches are durable when this returns, and nothing refers to them."""
         began = time.monotonic()
         with of_table():
-            read = self._read()
+            asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_rows(*asked, cap=self.cap))
         names = [self.patches.write_rows(self.signal, read.rows)]
         if self.chunk.listed and not self.schema.keeps_deleted:
             missing = _without(key_table(self.schema, self.chunk.listed), read.rows, self.schema.key)
@@ -75,13 +74,6 @@ class ReadAgain:
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         to_mark = self.chunk.listed if self.schema.keeps_deleted else ()
         return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, read.nulled, to_mark)
-
-    def _read(self) -> RowsRead:
-        asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
-        for _ in range(READ_TRIES - 1):
-            with suppress(SplitUnstable):
-                return read_rows(*asked, cap=self.cap)
-        return read_rows(*asked, cap=self.cap)
 
 
 @dataclass(frozen=True, slots=True)
