@@ -209,7 +209,7 @@ def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[st
     return rows, [commit.changes for commit in commits[first:] if commit.changes]
 
 
-def start_over(commits: Iterable[StagingCommit]) -> bool:
+def is_started_over(commits: Iterable[StagingCommit]) -> bool:
     """Whether one of these commits takes out all rows of before."""
     return any(commit.restarts for commit in commits)
 

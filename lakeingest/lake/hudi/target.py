@@ -30,7 +30,7 @@ from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.options import BUCKETS, KEY, OPTIONS, buckets_for
-from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, start_over
+from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over
 from lakeingest.lake.hudi.statement import (
     GONE,
     changed,
@@ -199,7 +199,7 @@ class HudiTarget:
             return self._visible(table, published, spark)
         commits = self._since(table, published, version)
         names, merges = files_of(commits)
-        if published is not None and not start_over(commits):
+        if published is not None and not is_started_over(commits):
             rows = self._visible(table, published, spark)
         else:
             rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
@@ -367,7 +367,7 @@ class HudiTarget:
             rows.write.format("hudi").options(**options).mode("append").save(str(self._building(table)))
             return
         gone, changes = DELETED, last_changes(staging.path, merges, last.key, spark)
-        if start_over(commits):
+        if is_started_over(commits):
             old, new = self._visible(table, published, spark), self.read(table, last.version, spark)
             gone, changes = GONE, replacing(old, new, last.key)
         elif changes is None:  # the commit is only for its progress

@@ -14,7 +14,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.errors import parsed, unreadable
-from lakeingest.lake.hudi.staging import files_of, start_over
+from lakeingest.lake.hudi.staging import files_of, is_started_over
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, writes
 from lakeingest.lake.marks import OWNER, POSITION
@@ -70,7 +70,7 @@ class HudiVersions:
         if base is not None and base not in published:
             raise unreadable(str(schema.table), f"commit {base} is no longer held")
         rows: Iterator[pa.RecordBatch] = (batch for name in names for batch in _batches(staging.path / name, schema))
-        if base is not None and not start_over(commits):
+        if base is not None and not is_started_over(commits):
             rows = _visible(folder, published[base], schema)
         yield from laid_over(rows, changes, key, schema)
 
