@@ -305,6 +305,7 @@ def test_keys_that_only_the_server_can_order_come_when_the_table_is_published(pi
 
 
 @pytest.mark.parametrize("seconds", [0, 86_400])
+@pytest.mark.long("waits for several polls", only=("86400",))
 def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a run that follows, from before the table is copied on, while segments are archived and put together."""
     keeping(pipe, seconds)

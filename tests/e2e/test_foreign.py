@@ -157,6 +157,7 @@ def test_a_compaction_in_mid_run_is_built_on(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("many compactions by Spark")
 def test_compactions_without_end_are_waited_out(pipe: Pipe) -> None:
     """After five tries the run ends, to be run again later; readers see what they saw."""
     pipe.sql(ORDERS, ROWS)

@@ -46,6 +46,7 @@ def test_changes_between_runs_are_applied(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("many jobs of Hudi", only=("hudi",))
 def test_every_type_is_copied_and_verified(pipe: Pipe) -> None:
     """Whether a chunk or the binlog brings it, and in both images of an update."""
     types = {
@@ -112,6 +113,7 @@ def test_days_before_the_gregorian_calendar_are_exact(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("kind", [WaveCommitted, Merged])
+@pytest.mark.long("many jobs of Hudi", only=("hudi",))
 def test_changes_during_a_run_are_caught(pipe: Pipe, kind: type[Event]) -> None:
     """Changes made after every wave, or after the stop was read, are in this run's result or the next one's, once."""
     pipe.sql(ORDERS, "CREATE TABLE parts (o BIGINT UNSIGNED, l SMALLINT, v TEXT, PRIMARY KEY (o, l))")

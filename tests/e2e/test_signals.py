@@ -170,6 +170,7 @@ def test_nothing_to_cancel_is_said(pipe: Pipe) -> None:
 
 
 @pytest.mark.formats
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_maintenance_keeps_the_rows_and_says_what_it_did(pipe: Pipe, lake_format: str) -> None:
     """Many small merges leave many small files: by hand they become few, and readers see the same rows."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY, v INT)", "INSERT INTO items VALUES (1, 1), (2, 2), (3, 3)")

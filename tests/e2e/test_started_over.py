@@ -248,6 +248,7 @@ class Killed(BaseException):
 
 @pytest.mark.formats
 @pytest.mark.parametrize("kind", [StartedOver, WaveCommitted])
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_what_was_started_over_goes_on_in_the_next_run(market: Pipe, kind: type[Event]) -> None:
     """After an end behind the commit that empties staging, and behind a wave; no wave is read twice."""
     pipe, old = market, market.rows("beans")
