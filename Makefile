@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
 ROWS ?=
 ROUNDS ?= 5
-SLICE ?= 0/4
+SLICE ?= 0/6
 bench: DIR ?= ./benchmark-lake
 DIR ?= ./demo-lake
 
@@ -34,7 +34,7 @@ test-all: .venv/package.stamp .venv/dev.stamp ## run every test
 	.venv/bin/python -m pytest -n 2 --cov tests/core
 	.venv/bin/python -m pytest -n 2 --durations 25 --ignore tests/core
 
-test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/4 to 3/4)
+test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/6 to 5/6)
 	.venv/bin/python -m pytest --durations 10 --take $(SLICE)
 
 lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
