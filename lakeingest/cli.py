@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -360,12 +361,15 @@ def _stopped(error: BaseException, committed: console.Committed) -> BaseExceptio
 
 
 def _stop_spark() -> None:
+    """Stop the session; its JVM may have ended by the signal that has ended us."""
     if "pyspark" in sys.modules:
+        from py4j.protocol import Py4JError
         from pyspark.sql import SparkSession
 
-        session = SparkSession.getActiveSession()
-        if session is not None:
-            session.stop()
+        with suppress(Py4JError, OSError):
+            session = SparkSession.getActiveSession()
+            if session is not None:
+                session.stop()
 
 
 def _record(config: "Config", outcome: dict[str, Any]) -> None:

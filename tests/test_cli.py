@@ -364,3 +364,22 @@ def test_the_demo_leaves_a_folder_of_others_alone(lakeingest: Command, tmp_path:
     code, message = refusal(f"demo --dir {folder / 'thesis.txt'}")
     assert code == 3
     assert "thesis.txt" in message
+
+
+WITHOUT_JVM = """
+import os, signal
+from pyspark.sql import SparkSession
+from lakeingest.cli import _stop_spark
+session = SparkSession.builder.master("local[1]").getOrCreate()
+jvm = session.sparkContext._gateway.proc
+os.kill(jvm.pid, signal.SIGKILL)
+jvm.wait()
+_stop_spark()
+"""
+
+
+@pytest.mark.spark
+def test_a_command_that_has_succeeded_ends_well_although_the_jvm_has_ended() -> None:
+    """A service manager sends its SIGTERM to every process of the run, Spark's among them."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_JVM], capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr[-2000:]
