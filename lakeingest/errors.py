@@ -23,6 +23,11 @@ class LakeIngestError(Exception):
         """The name of its page in `runbooks`, which `lakeingest explain` prints."""
         return type(self).__name__
 
+    @property
+    def line(self) -> str:
+        """The runbook's name and the message, on one line."""
+        return f"{self.runbook}: {' '.join(str(self).split())}"
+
 
 class UsageError(LakeIngestError):
     """The command line or pipeline.yml has a mistake."""

@@ -138,7 +138,7 @@ def _start_over(run: OpenRun, found: Agenda) -> bool:
                 moved = True
                 continue
         if not isinstance(table.stop.error, Retryable | GateFailed):
-            _move(run, whole.number, Event.FAIL, why=_named(table.stop.error))
+            _move(run, whole.number, Event.FAIL, why=table.stop.error.line)
             moved = True
     return moved
 
@@ -185,7 +185,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
     except LakeIngestError as error:
         resnapshot.cancel(table)
         del run.signals.begun[table.id]
-        _move(run, first, Event.FAIL, why=_named(error))
+        _move(run, first, Event.FAIL, why=error.line)
         return True
     run.signals.tries.pop(first, None)
     if done is Step.DONE:
@@ -218,7 +218,7 @@ def _try_again(run: OpenRun, table: TableRun, number: int, error: Retryable) -> 
     resnapshot.cancel(table)
     del run.signals.begun[table.id]
     tries = run.signals.tries[number] = run.signals.tries.get(number, 0) + 1
-    _note(run, [number], f"tried {tries} times: {_named(error)}")
+    _note(run, [number], f"tried {tries} times: {error.line}")
     staged = run.edges.target.recover(table.id)
     if staged is not None:
         table.reload(staged)
@@ -248,7 +248,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
         except LakeIngestError as error:
             if not error.of_table:
                 raise
-            failed.append(f"{name}: {_named(error)}")
+            failed.append(f"{name}: {error.line}")
     run.edges.lease.assert_held()
     removed, freed = run.binlog.spool.sweep(LEFTOVER_AGE)
     result = {
@@ -296,7 +296,3 @@ def _note(run: OpenRun, numbers: Iterable[int], note: str) -> None:
             run.edges.lease.assert_held()
             run.signals.folder.note(documents[number], note)
             documents[number] = replace(documents[number], note=note)
-
-
-def _named(error: LakeIngestError) -> str:
-    return f"{error.runbook}: {' '.join(str(error).split())}"

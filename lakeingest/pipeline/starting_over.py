@@ -59,7 +59,7 @@ def start_over(run: OpenRun, table: TableRun) -> str:
     except LakeIngestError as error:
         if isinstance(error, Retryable) and not error.of_table:
             raise
-        return f"{error.runbook}: {' '.join(str(error).split())}"
+        return error.line
     if staged.published is None:
         return f"{table.id}: the next run goes on with its first copy"
     resnapshot.cancel(table)
