@@ -174,7 +174,7 @@ def test_a_table_is_copied_and_proved_in_a_given_session(config: Config, spark: 
 
 
 @pytest.mark.spark
-@pytest.mark.long("a process with a Spark of its own")
+@pytest.mark.long("starts a process with another Spark")
 def test_a_session_of_ones_own_is_started_with_our_settings(lake_config: Config, tmp_path: Path) -> None:
     """It is used, whatever else is in it, and never stopped; ours is kept from call to call, until `close`.
 

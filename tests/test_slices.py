@@ -1,4 +1,4 @@
-"""Which tests each lane takes: tests/slices.py, tried with tests of its own."""
+"""Which tests each lane takes. The lanes select from small tests that are written here."""
 
 import pytest
 

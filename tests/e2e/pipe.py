@@ -29,6 +29,12 @@ class Pipe:
             for statement in statements:
                 cursor.execute(statement)
 
+    def purge(self) -> None:
+        """The source drops all binlog files but the last."""
+        with self.connection.cursor() as cursor:
+            cursor.execute("SHOW BINARY LOGS")
+            self.sql(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
+
     def run(self, *tables: str, observe: Observer | None = None, max_minutes: float | None = None) -> RunResult:
         """One run; its events are kept."""
 

@@ -165,9 +165,7 @@ def test_the_purged_binlog_of_one_table_stops_no_other(market: Pipe) -> None:
         pipe.sql("FLUSH BINARY LOGS")
         add(pipe, 3, "apples")
         pipe.run()
-        with pipe.connection.cursor() as cursor:
-            cursor.execute("SHOW BINARY LOGS")
-            pipe.sql(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
+        pipe.purge()
     add(pipe, 4, "apples", "corn")
     checked = {one.name: one.finding for one in check(pipe.config).checked if one.finding and one.fatal}
     assert list(checked) == ["saved positions"]

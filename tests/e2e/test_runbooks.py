@@ -135,9 +135,7 @@ def place(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalSe
 def purge(pipe: Pipe) -> None:
     """The source drops what we have not read yet."""
     pipe.sql("FLUSH BINARY LOGS", "DELETE FROM orders WHERE id = 1", "FLUSH BINARY LOGS")
-    with pipe.connection.cursor() as cursor:
-        cursor.execute("SHOW BINARY LOGS")
-        pipe.sql(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
+    pipe.purge()
 
 
 def truncate_spool(pipe: Pipe) -> None:

@@ -1,8 +1,7 @@
 """A table that has stopped is copied again from its first chunk where that is asked for; readers keep the old rows."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +17,7 @@ from lakeingest.errors import BinlogGone, ChangelogGone, LakeIngestError, MainMo
 from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCommitted
 from lakeingest.state.signals import SignalFolder
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_binlog_of_one_table import without
 from tests.e2e.test_follow import follow_while, shown, soon
 from tests.e2e.test_history import MODES
 
@@ -55,31 +55,14 @@ def beans(pipe: Pipe) -> str:
     return f"{pipe.database}.beans"
 
 
-def purge(pipe: Pipe) -> None:
-    """The source drops all binlog files but the last."""
-    with pipe.connection.cursor() as cursor:
-        cursor.execute("SHOW BINARY LOGS")
-        pipe.sql(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
-
-
-@contextmanager
-def without_beans(pipe: Pipe) -> Iterator[None]:
-    """The configuration leaves the table out while the block runs."""
-    before = pipe.config
-    tables = before.tables.model_copy(update={"exclude": (beans(pipe),)})
-    pipe.config = before.model_copy(update={"tables": tables})
-    yield
-    pipe.config = before
-
-
 def lose_beans(pipe: Pipe) -> None:
     """Changes of one table are lost: it was left out until the binlog that has them was purged."""
     pipe.sql("DELETE FROM beans WHERE id % 7 = 0", "UPDATE beans SET v = 'new' WHERE id % 3 = 0")
-    with without_beans(pipe):
+    with without(pipe, "beans"):
         pipe.run()
         pipe.sql("FLUSH BINARY LOGS", "INSERT INTO apples SELECT MAX(id) + 1, 'x', NULL FROM apples")
         pipe.run()
-        purge(pipe)
+        pipe.purge()
     pipe.events.clear()
 
 
@@ -113,7 +96,7 @@ def at_wave(number: int, work: Callable[[], object]) -> Callable[[Event], None]:
 
 @pytest.mark.formats
 def test_a_table_whose_binlog_is_gone_is_copied_again_and_readers_see_the_old_rows_meanwhile(market: Pipe) -> None:
-    """The other table goes on, what was deleted is gone from the copy, and changes of that time are in it."""
+    """The other table goes on. The new copy lacks the deleted rows, and has the changes made while it was copied."""
     pipe, old = market, market.rows("beans")
     lose_beans(pipe)
     pipe.sql("INSERT INTO apples VALUES (202, 'x', NULL)")
@@ -148,7 +131,7 @@ def test_the_only_table_of_a_pipeline_is_started_over(alone: Pipe) -> None:
     pipe = alone
     pipe.sql("DELETE FROM beans WHERE id < 10", "UPDATE beans SET v = 'new' WHERE id = 20")
     pipe.sql("FLUSH BINARY LOGS")
-    purge(pipe)
+    pipe.purge()
     assert isinstance(stopped(pipe), BinlogGone)
     [done] = ask(pipe.config, "resnapshot", [beans(pipe)], scope=WHOLE, spark=pipe.spark)
     assert done.state == "done"
@@ -160,7 +143,7 @@ def test_where_all_tables_are_lost_those_that_are_asked_for_go_on(market: Pipe) 
     pipe = market
     pipe.sql("DELETE FROM beans WHERE id < 10", "DELETE FROM apples WHERE id < 10")
     pipe.sql("FLUSH BINARY LOGS")
-    purge(pipe)
+    pipe.purge()
     whole(pipe)
     error = stopped(pipe)
     assert isinstance(error, BinlogGone)
@@ -176,7 +159,7 @@ def test_where_all_tables_are_lost_those_that_are_asked_for_go_on(market: Pipe) 
 
 @pytest.mark.parametrize("name", MODES)
 @pytest.mark.long("copies two tables twice", only=("no GTID", "MariaDB"))
-def test_after_the_binlog_was_reset(
+def test_all_tables_are_started_over_after_the_binlog_was_reset(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], name: str
 ) -> None:
     """Its places mean something else now. Readers of the changelog do not get rows of the old one."""
@@ -225,7 +208,7 @@ def test_the_only_table_with_such_a_value_is_started_over(alone: Pipe) -> None:
     pipe.assert_equal()
 
 
-def test_beside_a_run_that_follows(market: Pipe) -> None:
+def test_a_run_that_follows_starts_a_copy_over(market: Pipe) -> None:
     """It goes on with the other table, and the copy is made again between its rounds."""
     pipe = market
 
@@ -250,7 +233,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("kind", [StartedOver, WaveCommitted])
 @pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_what_was_started_over_goes_on_in_the_next_run(market: Pipe, kind: type[Event]) -> None:
-    """After an end behind the commit that empties staging, and behind a wave; no wave is read twice."""
+    """The run ends after the commit that empties staging, or after a wave; no wave is read twice."""
     pipe, old = market, market.rows("beans")
     lose_beans(pipe)
     whole(pipe)
@@ -272,8 +255,8 @@ def test_what_was_started_over_goes_on_in_the_next_run(market: Pipe, kind: type[
 
 @pytest.mark.formats
 @pytest.mark.long("several publishes of Hudi", only=("hudi",))
-def test_a_copy_that_cannot_be_gone_on_with_is_started_over_again(market: Pipe) -> None:
-    """The spool that it needs is lost before its end; nobody has to ask once more."""
+def test_a_copy_that_cannot_be_continued_is_started_over_again(market: Pipe) -> None:
+    """The spool is lost before the copy is complete; nobody has to ask a second time."""
     pipe, old = market, market.rows("beans")
     lose_beans(pipe)
     whole(pipe)
@@ -414,7 +397,7 @@ def test_rows_that_were_marked_as_deleted_are_gone(
 @pytest.mark.formats
 @pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_readers_of_the_changelog_begin_again(market: Pipe) -> None:
-    """Before the first publish of the new copy there is none; then it is that copy, and what came before is gone."""
+    """They get ChangelogGone until the new copy is published. The changelog then begins with the rows of that copy."""
     pipe = market
     lose_beans(pipe)
     whole(pipe)

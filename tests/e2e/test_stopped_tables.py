@@ -168,19 +168,12 @@ def test_what_a_stopped_table_needs_is_kept_in_the_spool(market: Pipe) -> None:
         add(pipe, key)
         pipe.sql("FLUSH BINARY LOGS")
     stopped(pipe)
-    purge(pipe)
+    pipe.purge()
     assert len(segments(pipe)) > 2
     pipe.sql("UPDATE beans SET v = 10 WHERE id = 1")
     pipe.run()
     pipe.assert_equal()
     assert segments(pipe) == []
-
-
-def purge(pipe: Pipe) -> None:
-    """The source drops all binlog files but the last."""
-    with pipe.connection.cursor() as cursor:
-        cursor.execute("SHOW BINARY LOGS")
-        pipe.sql(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
 
 
 def segments(pipe: Pipe) -> list[Path]:

@@ -81,7 +81,7 @@ def test_what_readers_see_needs_nothing_where_the_copy_was_started_over(table: T
     assert table.needed_from == Place(1, 1, 300)
 
 
-def test_a_copy_from_before_it_was_started_over_is_not_gone_on_with(table: TableRun) -> None:
+def test_a_copy_from_before_it_was_started_over_is_not_continued(table: TableRun) -> None:
     """Somebody compacted what readers see, and the lake answers with that."""
     table.advance(staged(2, published=2))
     table.reload(staged(3, published=3))
