@@ -103,7 +103,7 @@ def resumption(
                 raise
         else:
             return _continued(config, connection, schemas, copied, spool, covered, asked)
-    failed = _gone(config, connection, positions)
+    failed = _gone(config, connection, positions) | _lost_rereads(config, connection, copied, None)
     if failed and failed.keys() == positions.keys() and not is_asked:
         raise next(iter(failed.values()))
     left = [position for table, position in positions.items() if table not in failed]
@@ -125,6 +125,7 @@ def _continued(
     position.
     """
     failed = _unproven(config, connection, spool, covered)
+    failed |= _lost_rereads(config, connection, copied, spool.position.place)
     behind: dict[TableId, Position] = {}
     again = list(_lost(config, connection, spool, covered))
     for table in copied.keys() - covered.keys():
@@ -202,6 +203,24 @@ def _lost(
                 still_there(config.source, connection, mark)
             except BinlogGone:
                 yield table
+
+
+def _lost_rereads(
+    config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress], proven: Place | None
+) -> dict[TableId, LakeIngestError]:
+    """The tables with rows that were read again in a part of the binlog that is now lost, and wait for the next merge.
+
+    That merge needs the changes up to their high watermark. What lies before a `proven` place is not lost.
+    """
+    failed: dict[TableId, LakeIngestError] = {}
+    for table, progress in copied.items():
+        mark = progress.read_to
+        if progress.patches and mark is not None and (proven is None or mark.place > proven):
+            try:
+                still_there(config.source, connection, mark)
+            except BinlogGone as error:
+                failed[table] = BinlogGone(f"rows of {table} were read again in a lost part of the binlog: {error}")
+    return failed
 
 
 def _place(position: Position) -> Place:

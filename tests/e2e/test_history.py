@@ -4,21 +4,25 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lakeingest.commands.check import check
+from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
+from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition
+from lakeingest.core.signals import WHOLE, Scope
 from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import BinlogGone
 from lakeingest.mysql.connection import clock, written_position
 from lakeingest.mysql.continuity import wait_until_over
 from lakeingest.pipeline import binlog_ingest, boundaries
-from lakeingest.pipeline.events import Event, Opened, WaveCommitted
+from lakeingest.pipeline.events import Event, Opened, RowsReread, WaveCommitted
 from lakeingest.pipeline.opening import opened
 from lakeingest.spool.spool import Spool
 from tests.e2e.mortal import Mortal
@@ -69,9 +73,9 @@ def insert(pipe: Pipe, ids: range) -> None:
 def stops(pipe: Pipe) -> None:
     """A run stops, `check` and `verify` say the same, and readers keep what they had."""
     [before], rows = status(pipe.config), pipe.rows("orders")
-    for ask in (pipe.run, pipe.verify):
+    for command in (pipe.run, pipe.verify):
         with pytest.raises(BinlogGone, match=r"is not the one that our position .* was read from.*copy the tables"):
-            ask()
+            command()
     [finding] = [one.finding for one in check(pipe.config, pipe.spark).problems]
     assert finding is not None
     assert "it was reset, or the server was restored from a backup" in finding
@@ -220,6 +224,25 @@ def test_a_boundary_in_a_lost_end_of_the_binlog_stops_nothing(
     pipe.assert_equal()
 
 
+@contextmanager
+def writes(mortal: Mortal, statement: str) -> Iterator[None]:
+    """A client that runs a statement again and again."""
+    done = threading.Event()
+
+    def write() -> None:
+        with mortal.connect() as connection, connection.cursor() as cursor:
+            while not done.is_set():
+                cursor.execute(statement)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        done.set()
+        writer.join()
+
+
 def test_a_chunk_that_saw_a_lost_end_of_the_binlog_is_read_again(mortal: Mortal, pipe_on: Callable[..., Pipe]) -> None:
     """Its high watermark is behind the end of its file now, where nobody can read the changes up to it."""
     pipe = pipe_on(mortal.server, chunk_rows=10)
@@ -233,20 +256,8 @@ def test_a_chunk_that_saw_a_lost_end_of_the_binlog_is_read_again(mortal: Mortal,
         if isinstance(event, WaveCommitted):
             raise Stop
 
-    def write() -> None:
-        with mortal.connect() as connection, connection.cursor() as cursor:
-            while not done.is_set():
-                cursor.execute(f"INSERT INTO {pipe.database}.beside VALUES ()")
-
-    done = threading.Event()
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        with pytest.raises(Stop):
-            pipe.run("orders", observe=stop)
-    finally:
-        done.set()
-        writer.join()
+    with writes(mortal, f"INSERT INTO {pipe.database}.beside VALUES ()"), pytest.raises(Stop):
+        pipe.run("orders", observe=stop)
     spool = Spool.load(pipe.config.state / "spool")
     assert spool is not None
     truncate(mortal, spool.position.at)
@@ -256,3 +267,38 @@ def test_a_chunk_that_saw_a_lost_end_of_the_binlog_is_read_again(mortal: Mortal,
     waves = [event.wave for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)]
     assert waves.count(1) == 2
     pipe.assert_equal("orders")
+
+
+def test_rows_that_were_read_again_in_a_lost_end_of_the_binlog_stop_their_table(
+    mortal: Mortal, pipe_on: Callable[..., Pipe]
+) -> None:
+    """They wait for the next merge, which would need the lost changes. A new copy of the table mends it."""
+    pipe = pipe_on(mortal.server, chunk_rows=50)
+    pipe.sql(ORDERS, "CREATE TABLE beside (id INT PRIMARY KEY AUTO_INCREMENT)")
+    pipe.sql("CREATE DATABASE elsewhere", "CREATE TABLE elsewhere.t (id INT PRIMARY KEY AUTO_INCREMENT)")
+    insert(pipe, range(100))
+    pipe.run()
+    orders = f"{pipe.database}.orders"
+
+    class Stop(Exception):
+        """Ends a run where a crash could."""
+
+    def stop(event: Event) -> None:
+        if isinstance(event, RowsReread):
+            raise Stop
+
+    ask(pipe.config, "resnapshot", [orders], scope=Scope(range=KeyRange((10,), (90,))), wait=False)
+    with writes(mortal, "INSERT INTO elsewhere.t VALUES ()"), pytest.raises(Stop):
+        pipe.run(observe=stop)
+    spool = Spool.load(pipe.config.state / "spool")
+    assert spool is not None
+    truncate(mortal, spool.position.at)
+    pipe.connection = mortal.rise()
+    pipe.sql(f"USE {pipe.database}", "INSERT INTO beside VALUES ()")
+    with pytest.raises(BinlogGone, match="read again in a lost part") as stopped:
+        pipe.run()
+    [stop] = stopped.value.result.stopped
+    assert (stop.table.name, stop.error) == ("orders", "BinlogGone")
+    pipe.assert_equal("beside")
+    ask(pipe.config, "resnapshot", [orders], scope=WHOLE, spark=pipe.spark)
+    pipe.assert_equal()
