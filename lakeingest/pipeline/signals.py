@@ -250,7 +250,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
                 raise
             failed.append(f"{name}: {error.line}")
     run.edges.lease.assert_held()
-    removed, freed = run.binlog.spool.sweep(LEFTOVER_AGE)
+    removed, freed = _sweep(run, [requested[name] for name in chosen])
     result = {
         "tables": [one.to_json() for one in done],
         "spool": {"files_removed": removed, "bytes_freed": freed},
@@ -261,6 +261,17 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
     else:
         _move(run, signal.number, Event.FINISH, note=note, result=result)
     return True
+
+
+def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
+    """Delete the files of the state folder that killed runs have left; how many files and bytes."""
+    removed, freed = run.binlog.spool.sweep(LEFTOVER_AGE)
+    needed = {number for number, one in run.signals.documents.items() if not one.ended}
+    for table in tables:
+        if table.definition is not None and not (table.copy and table.progress.patches):
+            more, bytes_ = PatchFolder.of(run.edges.config.state, table.definition).sweep(LEFTOVER_AGE, needed)
+            removed, freed = removed + more, freed + bytes_
+    return removed, freed
 
 
 def _move(

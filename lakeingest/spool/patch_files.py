@@ -7,8 +7,9 @@ keys it has read.
 """
 
 import datetime as dt
+import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote as encode
@@ -84,6 +85,20 @@ class PatchFolder:
         with spool_errors(self.path):
             for path in self.path.glob(f"{signal:06d}-*"):
                 path.unlink(missing_ok=True)
+
+    def sweep(self, age: dt.timedelta, needed: Collection[int]) -> tuple[int, int]:
+        """Delete files older than `age` of signals that are not `needed`; how many files and bytes.
+
+        A run that was killed leaves them, where its signal then ended without it.
+        """
+        oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
+        with spool_errors(self.path):
+            for path in self.path.glob("*.parquet"):
+                stat = path.stat()
+                if int(path.name.partition("-")[0]) not in needed and stat.st_mtime < oldest:
+                    path.unlink(missing_ok=True)
+                    removed, freed = removed + 1, freed + stat.st_size
+        return removed, freed
 
     def _write(self, signal: int, changes: pa.Table) -> str:
         name = f"{signal:06d}-{uuid.uuid4().hex}"

@@ -297,8 +297,8 @@ def test_rows_that_were_read_again_in_a_lost_end_of_the_binlog_stop_their_table(
     pipe.sql(f"USE {pipe.database}", "INSERT INTO beside VALUES ()")
     with pytest.raises(BinlogGone, match="read again in a lost part") as stopped:
         pipe.run()
-    [stop] = stopped.value.result.stopped
-    assert (stop.table.name, stop.error) == ("orders", "BinlogGone")
+    [orders_stop] = stopped.value.result.stopped
+    assert (orders_stop.table.name, orders_stop.error) == ("orders", "BinlogGone")
     pipe.assert_equal("beside")
     ask(pipe.config, "resnapshot", [orders], scope=WHOLE, spark=pipe.spark)
     pipe.assert_equal()
