@@ -35,7 +35,7 @@ test-all: .venv/package.stamp .venv/dev.stamp ## run every test
 	.venv/bin/python -m pytest -n 2 --durations 25 --ignore tests/core
 
 test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/6 to 5/6)
-	.venv/bin/python -m pytest --durations 10 --take $(SLICE)
+	.venv/bin/python -m pytest -n 2 --durations 10 --take $(SLICE)
 
 lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/ruff check

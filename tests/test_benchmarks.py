@@ -38,6 +38,7 @@ def sample(folder: Path) -> Iterator[Sample]:
         yield made
 
 
+@pytest.mark.long("many rows")
 def test_our_decoders_find_every_row(sample: Sample, folder: Path) -> None:
     """Each of ours decodes all that it is given, and has its figures in the report."""
     results = measure(sample, folder, 1, OURS)
@@ -98,6 +99,7 @@ def test_a_turn_measures_an_equal_copy_and_sees_one_that_is_not(place: Bench) ->
     assert mirror.metadata() is None
 
 
+@pytest.mark.long("fills two servers")
 def test_changes_are_the_same_each_time(place: Bench) -> None:
     """A table that is made anew and changed again is the same table; inserts and deletes have their shares."""
     sums = []

@@ -379,6 +379,7 @@ _stop_spark()
 
 
 @pytest.mark.spark
+@pytest.mark.long("starts Spark in a process")
 def test_a_command_that_has_succeeded_ends_well_although_the_jvm_has_ended() -> None:
     """A service manager sends its SIGTERM to every process of the run, Spark's among them."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_JVM], capture_output=True, text=True, timeout=200, check=False)

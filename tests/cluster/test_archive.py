@@ -85,6 +85,7 @@ def test_dependencies_are_fetched_once(built: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the archive is for Python 3.11")
+@pytest.mark.long("compiles the kernels anew")
 def test_a_job_finds_its_kernels_compiled(tmp_path: Path) -> None:
     """Unpacked where nothing can be written, with the variables of a request; on no machine is anything compiled."""
     unpacked = tmp_path / "job"

@@ -78,6 +78,7 @@ def test_the_service_takes_the_request_as_it_is_printed(pipeline: Pipeline) -> N
     assert sizes == {upload.uri: upload.path.stat().st_size for upload in uploads}
 
 
+@pytest.mark.long("starts Spark through spark-submit")
 def test_spark_is_told_what_a_session_here_is_told(pipeline: Pipeline) -> None:
     """The catalog, the time zone and the jars; Python and its path for the driver and the executors."""
     told = properties(submit(pipeline(), ["spark.conf={spark.executor.cores: '4', spark.sql.session.timeZone: Z}"]))

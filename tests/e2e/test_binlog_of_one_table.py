@@ -72,7 +72,7 @@ def without(pipe: Pipe, name: str) -> Iterator[None]:
     [(ZERO_DATE, UnsupportedValue), (PARTIAL_IMAGE, UnsupportedEvent), (DDL, UnsupportedEvent)],
     ids=["value", "image", "ddl"],
 )
-@pytest.mark.long("five runs with a publish of Hudi each", only=("hudi",))
+@pytest.mark.long("five runs with a publish of Hudi each", only=("hudi", "ddl", "image"))
 def test_the_others_go_on_run_after_run(market: Pipe, trouble: tuple[str, ...], error: type[LakeIngestError]) -> None:
     """The table keeps its position, `status` and `check` name it, and its copy can be made again."""
     pipe, before = market, position(market, "beans")
@@ -135,6 +135,7 @@ def test_a_run_that_follows_goes_on_with_the_others(market: Pipe) -> None:
     pipe.assert_equal("apples", "corn")
 
 
+@pytest.mark.long("a variation in several runs")
 def test_a_table_that_is_copied_for_the_first_time_stops_in_a_later_wave(market: Pipe) -> None:
     """DDL of it comes between two of its waves; no wave is committed after that, and the others are published."""
     pipe = market
@@ -156,6 +157,7 @@ def test_a_table_that_is_copied_for_the_first_time_stops_in_a_later_wave(market:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variation in several runs")
 def test_the_purged_binlog_of_one_table_stops_no_other(market: Pipe) -> None:
     """It was left out for a while; `check` says the same."""
     pipe = market

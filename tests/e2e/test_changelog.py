@@ -93,6 +93,7 @@ def copied(pipe: Pipe) -> Pipe:
 
 
 @pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_changelog_is_every_row_and_then_the_changes_in_order(copied: Pipe) -> None:
     """An update is -U and +U, a moved key too; positions ascend, and each change has its commit time and its GTID."""
     change(copied)
@@ -113,6 +114,7 @@ def test_a_changelog_is_every_row_and_then_the_changes_in_order(copied: Pipe) ->
 
 
 @pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_without_any_time_to_keep_changes_it_is_the_rows_as_they_are(copied: Pipe) -> None:
     """Complete for any retention; what a reader that began earlier needs is gone, which an error names."""
     keeping(copied, 0)
@@ -198,7 +200,7 @@ def killed_at_wave(pipe: Pipe, wave: int, between: Callable[[int], None] = lambd
 
 
 @pytest.mark.formats
-@pytest.mark.long("a copy on Hudi that is broken off", only=("hudi",))
+@pytest.mark.long("waits for waves of a copy")
 def test_a_table_in_its_bootstrap_has_the_rows_of_its_finished_splits(pipe: Pipe) -> None:
     """As of the spool's end; with what comes after the position a reader has the table once it is published."""
     keeping(pipe, 0)
@@ -249,6 +251,7 @@ def held_from(pipe: Pipe) -> str:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
+@pytest.mark.long("waits for waves of a copy", only=("False",))
 def test_a_position_in_mid_bootstrap_leads_to_the_whole_table(pipe: Pipe, quiet: bool) -> None:  # noqa: FBT001
     """The changes, then every row at the first published position, then the changes after it; also of a quiet source.
 
@@ -289,6 +292,7 @@ def test_a_position_in_mid_bootstrap_leads_to_the_whole_table(pipe: Pipe, quiet:
     assert sorted(tuple(row.values()) for row in rows.values()) == source(pipe)
 
 
+@pytest.mark.long("waits for waves of a copy")
 def test_keys_that_only_the_server_can_order_come_when_the_table_is_published(pipe: Pipe) -> None:
     """Before that nobody can tell which of their changes a row has seen."""
     keeping(pipe, 7 * 86_400)

@@ -54,6 +54,7 @@ def played(
     return folder, said
 
 
+@pytest.mark.long("runs the whole demo, as .ci/run does by its command")
 def test_the_demo_proves_every_table(played: tuple[Path, str]) -> None:
     """All five tables are equal, changes were made meanwhile, and some of them were dropped by the filter."""
     _, said = played

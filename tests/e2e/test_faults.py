@@ -215,6 +215,7 @@ def faulty(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalS
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long("waits for the source", only=("wrong password",))
 def test_a_fault_is_one_line_and_the_next_run_goes_on(faulty: Pipe, record: Record, fault: str) -> None:
     """The line names it, readers see what they saw, and without the fault the same command makes it equal."""
     stops_and_goes_on(faulty, record, fault, *FAULTS[fault])
@@ -266,6 +267,7 @@ def stops_and_goes_on(pipe: Pipe, record: Record, fault: str, broken: Broken, co
 
 
 @pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_target_that_is_not_ours_is_left_alone(pipe: Pipe, record: Record) -> None:
     """A table of that name that someone else made is refused, unchanged; under another name the run goes on."""
     pipe.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a')")

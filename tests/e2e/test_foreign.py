@@ -218,6 +218,7 @@ def test_main_rolled_back_is_brought_forward_again(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variation in several runs")
 def test_the_spool_is_kept_for_what_readers_see(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_binlog_that_is_reset_while_a_run_is_at_work_is_noticed(shop: Pipe, mo
     assert len(shop.rows("orders")) == 20
 
 
+@pytest.mark.long("another server of what runs with GTIDs", only=("no GTID",))
 def test_what_was_seen_of_the_binlog_does_not_change_while_it_grows(shop: Pipe) -> None:
     """Rotations, a purge of the last transaction's file, statements, and quiet runs: each run goes on."""
     for statements in (
@@ -174,6 +175,7 @@ def mortal(tmp_path: Path) -> Iterator[Mortal]:
         mortal.end()
 
 
+@pytest.mark.long("a server that is killed and starts again")
 def test_a_server_that_is_restored_from_an_older_image_is_noticed(
     mortal: Mortal, pipe_on: Callable[..., Pipe], tmp_path: Path
 ) -> None:
@@ -200,6 +202,7 @@ def truncate(mortal: Mortal, at: FilePosition) -> None:
     os.truncate(mortal.data / at.file, at.pos)
 
 
+@pytest.mark.long("a server that is killed and starts again")
 def test_a_boundary_in_a_lost_end_of_the_binlog_stops_nothing(
     mortal: Mortal, pipe_on: Callable[..., Pipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +246,7 @@ def writes(mortal: Mortal, statement: str) -> Iterator[None]:
         writer.join()
 
 
+@pytest.mark.long("a server that is killed and starts again")
 def test_a_chunk_that_saw_a_lost_end_of_the_binlog_is_read_again(mortal: Mortal, pipe_on: Callable[..., Pipe]) -> None:
     """Its high watermark is behind the end of its file now, where nobody can read the changes up to it."""
     pipe = pipe_on(mortal.server, chunk_rows=10)
@@ -269,6 +273,7 @@ def test_a_chunk_that_saw_a_lost_end_of_the_binlog_is_read_again(mortal: Mortal,
     pipe.assert_equal("orders")
 
 
+@pytest.mark.long("a server that is killed and starts again")
 def test_rows_that_were_read_again_in_a_lost_end_of_the_binlog_stop_their_table(
     mortal: Mortal, pipe_on: Callable[..., Pipe]
 ) -> None:

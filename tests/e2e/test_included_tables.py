@@ -63,6 +63,7 @@ def spooled(pipe: Pipe) -> Spool:
 
 
 @ON_EACH
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB", "no GTIDs"))
 def test_a_table_that_is_included_later_is_copied_and_the_other_goes_on_where_it_is(shop: Pipe) -> None:
     """It is not read again, its changes are applied once, and nothing of the binlog is read for it twice."""
     before, stood = version(shop, "old"), spooled(shop).position.place

@@ -136,6 +136,7 @@ class Broken(Exception):
     """What ends a run in mid-copy."""
 
 
+@pytest.mark.long("waits for waves of a copy")
 def test_a_copy_goes_on_where_it_was_broken_off(pipe: Pipe) -> None:
     """Also of keys that only the server can order: from the literal that the last wave ended at, none of them lost."""
     keyed = KEYS["mixed3"]

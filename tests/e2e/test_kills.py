@@ -217,6 +217,7 @@ def spooling(job: Job) -> Callable[[], bool]:
     return lambda: bool(set(folder.glob("*")) - before)
 
 
+@pytest.mark.long("waits for processes to end")
 def test_a_killed_run_leaves_no_process(job_in: Callable[[str], Job]) -> None:
     """Spark's JVM and its workers end with the run that started them."""
     job = job_in("p")

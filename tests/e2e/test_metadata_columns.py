@@ -77,6 +77,7 @@ def plain(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["v"], row["n"], row["_lakeingest_op"], row["_lakeingest_deleted"]
 
 
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 10.11",))
 def test_deleted_rows_stay_with_their_last_values_and_each_row_says_where_it_is_from(soft: Pipe) -> None:
     """Inserts, updates, deletes, keys that move and come again, and rows that only lived between two runs."""
     soft.run()
@@ -116,7 +117,7 @@ def test_deleted_rows_stay_with_their_last_values_and_each_row_says_where_it_is_
     assert result.target.rows == sum(not row["_lakeingest_deleted"] for row in third.values())
 
 
-@pytest.mark.long("several runs on each server", only=("MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("waits for waves of a copy")
 def test_what_is_deleted_while_the_table_is_copied_stays_too(soft: Pipe) -> None:
     """In a chunk that was read before, and not in one that is read later, which never had the row."""
 
@@ -275,7 +276,7 @@ def test_rows_that_are_read_again_leave_deleted_rows_as_they_are(
 
 
 @pytest.mark.formats
-@pytest.mark.long("several runs on each server", only=("MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("several runs on each server", only=("MariaDB 10.11", "MariaDB 11.4", "hudi"))
 def test_a_changelog_has_no_row_that_is_marked_as_deleted(soft: Pipe) -> None:
     """Replayed into an empty table it gives the source's."""
     soft.run()

@@ -65,6 +65,7 @@ def test_every_wave_and_every_publish_pass_a_gate(pipe: Pipe) -> None:
     assert len(pipe.seen(GateRun)) == waves
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_bad_row_is_stopped_before_any_reader_sees_it(pipe: Pipe, rule: Callable[..., None]) -> None:
     """Readers keep the old rows, run after run, until it is mended in the source: then the next run publishes."""
     rule(CHEAP)
@@ -89,6 +90,7 @@ def test_a_bad_row_is_stopped_before_any_reader_sees_it(pipe: Pipe, rule: Callab
     pipe.assert_equal()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_first_copy_with_a_bad_row_is_not_shown(pipe: Pipe, rule: Callable[..., None]) -> None:
     """There is no table for readers until it is mended; nothing is copied twice for it."""
     rule(CHEAP)
@@ -104,6 +106,7 @@ def test_a_first_copy_with_a_bad_row_is_not_shown(pipe: Pipe, rule: Callable[...
     assert len(pipe.seen(WaveCommitted)) == waves
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_suite_written_later_is_asked_at_the_next_publish(pipe: Pipe, rule: Callable[..., None]) -> None:
     """A table that stands still is not asked again; `status` tells which suites were."""
     pipe.sql(ORDERS, ROWS)

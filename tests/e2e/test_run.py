@@ -101,6 +101,7 @@ def test_compressed_and_tagged_transactions_are_copied(
     pipe.assert_equal()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_days_before_the_gregorian_calendar_are_exact(pipe: Pipe) -> None:
     """As MySQL has them, whether a chunk or the binlog brings them: no engine moves them to another calendar."""
     pipe.sql("CREATE TABLE days (id INT PRIMARY KEY, d DATE, at DATETIME(6), t TIMESTAMP(6) NULL)")
@@ -160,7 +161,7 @@ def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch
     pipe.assert_equal()
 
 
-@pytest.mark.long("many jobs of Hudi", only=("hudi",))
+@pytest.mark.long("many chunks")
 def test_a_merge_in_many_ranges_is_exact(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of keys at their edges: unsigned ones above 2^63, and keys of two columns."""
     monkeypatch.setattr("lakeingest.pipeline.merge.SLICE_ROWS", 50)
@@ -186,6 +187,7 @@ def test_a_merge_in_many_ranges_is_exact(pipe: Pipe, monkeypatch: pytest.MonkeyP
     pipe.assert_equal()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_run_out_of_time_is_continued(pipe: Pipe) -> None:
     """`max_minutes` ends a run at a commit, unpublished; the next run copies only what is missing."""
     pipe.sql(ORDERS)
@@ -231,6 +233,7 @@ def test_a_new_table_joins_and_a_run_may_name_tables(pipe: Pipe) -> None:
         pipe.run("nothere")
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_lost_state_folder_is_filled_again_from_the_binlog(pipe: Pipe) -> None:
     """The target is the checkpoint: without state a published table goes on from its own position."""
     pipe.sql(ORDERS)
@@ -243,6 +246,7 @@ def test_a_lost_state_folder_is_filled_again_from_the_binlog(pipe: Pipe) -> None
     pipe.assert_equal()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_lost_state_folder_in_mid_copy_starts_the_copy_again(pipe: Pipe) -> None:
     """Chunks whose changes are not kept any more are read again, not merged from a binlog that lacks them."""
     pipe.sql(ORDERS)
@@ -263,6 +267,7 @@ def test_a_lost_state_folder_in_mid_copy_starts_the_copy_again(pipe: Pipe) -> No
     pipe.assert_equal()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_purged_binlog_is_named(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]) -> None:
     """When the source has dropped the file that the position stands in, the run stops and says so."""
     pipe = pipe_on(mysql_server_with(server_id="77"), chunk_rows=10)
@@ -279,6 +284,7 @@ def test_a_purged_binlog_is_named(pipe_on: Callable[..., Pipe], mysql_server_wit
     assert len(pipe.rows("orders")) == 5
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_verify_names_what_differs_and_notices_a_busy_source(pipe: Pipe) -> None:
     """A change that the binlog does not tell of is found, its keys are named; after one that it tells of, it asks."""
     pipe.sql(ORDERS)
@@ -345,6 +351,7 @@ def test_without_gtids_the_copy_is_exact_too(
     pipe.assert_equal()
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_second_writer_is_refused(pipe: Pipe) -> None:
     """A run whose staging branch was moved by another one commits nothing more, and the table stays right."""
     pipe.sql(ORDERS)

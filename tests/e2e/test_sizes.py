@@ -77,6 +77,7 @@ def test_wide_rows_are_cut_by_bytes_from_the_first_wave(auto: Pipe) -> None:
     auto.assert_equal()
 
 
+@pytest.mark.long("many rows")
 def test_rows_that_are_wider_than_estimated_are_cut_finer(auto: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statistics that are not there yet make one chunk of all; its reader gives up before its memory is full."""
     monkeypatch.setattr(bootstrap, "BYTES_MAX", 8 << 20)
@@ -102,6 +103,7 @@ def test_chunks_of_a_narrow_table_grow(auto: Pipe, monkeypatch: pytest.MonkeyPat
     auto.assert_equal()
 
 
+@pytest.mark.long("many rows")
 def test_a_chunk_that_is_too_slow_is_cut_finer(auto: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server gives it up; nothing of its wave is committed, and smaller chunks come to an equal table."""
     monkeypatch.setattr(bootstrap, "SECONDS_MAX", 0.1)
@@ -115,6 +117,7 @@ def test_a_chunk_that_is_too_slow_is_cut_finer(auto: Pipe, monkeypatch: pytest.M
     auto.assert_equal()
 
 
+@pytest.mark.long("many rows")
 def test_a_chunk_of_fixed_rows_that_is_too_slow_is_named(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

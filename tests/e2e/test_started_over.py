@@ -95,6 +95,7 @@ def at_wave(number: int, work: Callable[[], object]) -> Callable[[Event], None]:
 
 
 @pytest.mark.formats
+@pytest.mark.long("many publishes of Hudi", only=("hudi",))
 def test_a_table_whose_binlog_is_gone_is_copied_again_and_readers_see_the_old_rows_meanwhile(market: Pipe) -> None:
     """The other table goes on. The new copy lacks the deleted rows, and has the changes made while it was copied."""
     pipe, old = market, market.rows("beans")
@@ -138,6 +139,7 @@ def test_the_only_table_of_a_pipeline_is_started_over(alone: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("copies a table twice")
 def test_where_all_tables_are_lost_those_that_are_asked_for_go_on(market: Pipe) -> None:
     """The others stop, each for itself, until they are asked for as well."""
     pipe = market
@@ -158,7 +160,7 @@ def test_where_all_tables_are_lost_those_that_are_asked_for_go_on(market: Pipe) 
 
 
 @pytest.mark.parametrize("name", MODES)
-@pytest.mark.long("copies two tables twice", only=("no GTID", "MariaDB"))
+@pytest.mark.long("copies a table twice")
 def test_all_tables_are_started_over_after_the_binlog_was_reset(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], name: str
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_value_that_cannot_be_replayed_is_passed_over(market: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("copies a table twice")
 def test_the_only_table_with_such_a_value_is_started_over(alone: Pipe) -> None:
     """A later run finds its spool behind the value."""
     pipe = alone
@@ -208,6 +211,7 @@ def test_the_only_table_with_such_a_value_is_started_over(alone: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("copies a table twice")
 def test_a_run_that_follows_starts_a_copy_over(market: Pipe) -> None:
     """It goes on with the other table, and the copy is made again between its rounds."""
     pipe = market
@@ -231,7 +235,7 @@ class Killed(BaseException):
 
 @pytest.mark.formats
 @pytest.mark.parametrize("kind", [StartedOver, WaveCommitted])
-@pytest.mark.long("several publishes of Hudi", only=("hudi",))
+@pytest.mark.long("copies a table twice")
 def test_what_was_started_over_goes_on_in_the_next_run(market: Pipe, kind: type[Event]) -> None:
     """The run ends after the commit that empties staging, or after a wave; no wave is read twice."""
     pipe, old = market, market.rows("beans")
@@ -254,7 +258,7 @@ def test_what_was_started_over_goes_on_in_the_next_run(market: Pipe, kind: type[
 
 
 @pytest.mark.formats
-@pytest.mark.long("several publishes of Hudi", only=("hudi",))
+@pytest.mark.long("copies a table twice")
 def test_a_copy_that_cannot_be_continued_is_started_over_again(market: Pipe) -> None:
     """The spool is lost before the copy is complete; nobody has to ask a second time."""
     pipe, old = market, market.rows("beans")
@@ -274,6 +278,7 @@ def test_a_copy_that_cannot_be_continued_is_started_over_again(market: Pipe) -> 
     pipe.assert_equal()
 
 
+@pytest.mark.long("copies a table twice")
 def test_someone_compacts_what_readers_see_while_the_copy_is_made(market: Pipe) -> None:
     """Staging is not built on that, because the changes since are lost: the next run starts the copy over again."""
     pipe, old = market, market.rows("beans")
@@ -322,6 +327,7 @@ def test_a_table_that_stopped_for_another_reason_is_not_started_over(market: Pip
     pipe.assert_equal("apples")
 
 
+@pytest.mark.long("copies a table twice")
 def test_a_paused_table_is_started_over_when_it_is_resumed(market: Pipe) -> None:
     """Until then it waits."""
     pipe, old = market, market.rows("beans")
@@ -338,6 +344,7 @@ def test_a_paused_table_is_started_over_when_it_is_resumed(market: Pipe) -> None
     pipe.assert_equal()
 
 
+@pytest.mark.long("copies a table twice")
 def test_a_copy_that_was_started_over_is_finished_although_the_request_is_cancelled(market: Pipe) -> None:
     """There is no way back to rows that cannot be kept up to date; cancelled before that, nothing is started over."""
     pipe, old = market, market.rows("beans")
@@ -358,6 +365,7 @@ def test_a_copy_that_was_started_over_is_finished_although_the_request_is_cancel
     pipe.assert_equal()
 
 
+@pytest.mark.long("copies a table twice")
 def test_an_error_of_the_new_copy_fails_the_signal(market: Pipe) -> None:
     """The value is in the table itself; once it is corrected later runs make the copy, and nobody asks again."""
     pipe, old = market, market.rows("beans")
@@ -395,7 +403,7 @@ def test_rows_that_were_marked_as_deleted_are_gone(
 
 
 @pytest.mark.formats
-@pytest.mark.long("several publishes of Hudi", only=("hudi",))
+@pytest.mark.long("copies a table twice")
 def test_readers_of_the_changelog_begin_again(market: Pipe) -> None:
     """They get ChangelogGone until the new copy is published. The changelog then begins with the rows of that copy."""
     pipe = market

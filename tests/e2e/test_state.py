@@ -58,6 +58,7 @@ def test_a_state_folder_is_of_one_pipeline_and_one_server(
     pipe.assert_equal()
 
 
+@pytest.mark.long("many waves")
 def test_a_table_that_joins_leaves_the_spool_to_the_others(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

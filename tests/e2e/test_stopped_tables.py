@@ -158,6 +158,7 @@ def test_whatever_stops_a_table_the_others_go_on(
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variation in several runs")
 def test_what_a_stopped_table_needs_is_kept_in_the_spool(market: Pipe) -> None:
     """The source purges its binlog meanwhile; the table goes on from the spool, which is forgotten then."""
     pipe = market
@@ -183,7 +184,7 @@ def segments(pipe: Pipe) -> list[Path]:
 
 
 @pytest.mark.formats
-@pytest.mark.long("several runs with publishes of Hudi", only=("hudi",))
+@pytest.mark.long("a variation in several runs")
 def test_a_new_table_that_cannot_be_copied_leaves_the_others(market: Pipe) -> None:
     """One whose name is taken, one without a key, one with a zero date: each has its reason, 3 is the exit code."""
     pipe = market
@@ -219,6 +220,7 @@ def taken(pipe: Pipe, name: str) -> None:
     pipe.spark.sql(f"CREATE TABLE {CATALOG}.{pipe.database}.{name} AS SELECT 7 AS id, 'theirs' AS v")
 
 
+@pytest.mark.long("a variation in several runs")
 def test_the_most_serious_error_decides_how_a_run_ends(market: Pipe) -> None:
     """A person who is needed comes before a gate; both tables are in the result."""
     pipe = market
@@ -232,6 +234,7 @@ def test_the_most_serious_error_decides_how_a_run_ends(market: Pipe) -> None:
     assert json.loads((pipe.config.state / "stopped" / f"{pipe.database}.corn.json").read_text())["exit"] == 3
 
 
+@pytest.mark.long("a variation in several runs")
 def test_a_run_that_follows_goes_on_and_tries_a_failed_gate_again(
     market: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +256,7 @@ def test_a_run_that_follows_goes_on_and_tries_a_failed_gate_again(
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variation in several runs")
 def test_one_copy_that_is_dropped_is_made_again_and_the_others_go_on(market: Pipe) -> None:
     """After a change of its definition; the DDL in the binlog, which is behind it by then, stops no one."""
     pipe = market

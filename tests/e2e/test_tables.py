@@ -32,7 +32,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-@pytest.mark.long("copies some 20 tables", only=("MariaDB 10.11", "MariaDB 11.4", "MariaDB 11.8"))
+@pytest.mark.long("many tables")
 def test_tables_and_columns_with_odd_names(any_pipe: Pipe) -> None:
     """Dots, quotes, reserved words, signs that mean something in a path or a URI: as names of tables, keys, columns."""
     pipe = any_pipe
@@ -173,6 +173,7 @@ def test_a_table_in_partitions(pipe: Pipe) -> None:
     copied_and_changed(pipe, "UPDATE t SET id = id + 30 WHERE id < 5", "DELETE FROM t WHERE id > 25 AND id < 30")
 
 
+@pytest.mark.long("a thousand columns")
 def test_a_thousand_columns(pipe: Pipe) -> None:
     """Of which rows fill as much as MySQL has room for; and a row of its 65,535 bytes."""
     columns = ", ".join(f"c{n} VARCHAR(4) CHARACTER SET latin1" for n in range(1000))

@@ -40,6 +40,7 @@ def zone(start: dt.datetime, end: dt.datetime) -> Iterator[str]:
     yield f"INSERT IGNORE INTO mysql.time_zone_transition VALUES {rows}"
 
 
+@pytest.mark.long("a server with all time zones")
 def test_times_of_every_zone_arrive_as_the_server_has_them(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -28,6 +28,7 @@ def choose(pipe: Pipe, table: str, **types: object) -> None:
     pipe.config = pipe.config.model_copy(update={"tables": tables})
 
 
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_what_was_chosen_is_planned_copied_verified_and_counted(any_pipe: Pipe) -> None:
     """Zero dates as NULL and as text, times in microseconds, booleans, SRIDs: by chunks and by the binlog."""
     pipe = any_pipe
@@ -74,6 +75,7 @@ def test_another_choice_for_a_table_that_is_copied_stops_the_run(pipe: Pipe) -> 
         pipe.run()
 
 
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4",))
 def test_virtual_columns_may_be_left_out(any_pipe: Pipe) -> None:
     """Wherever they stand, whatever their types; those that are stored stay."""
     any_pipe.sql(

@@ -75,6 +75,7 @@ def test_a_run_that_is_killed_before_the_publish_loses_nothing(lake: Lake) -> No
     assert lake.seen() == [(key, "after" if key == 7 else text) for key, text in before]
 
 
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_a_stale_maintenance_is_refused(lake: Lake) -> None:
     """A zombie that tidies up what another run has merged meanwhile changes nothing."""
     stale = merged(lake, range(3))
@@ -84,6 +85,7 @@ def test_a_stale_maintenance_is_refused(lake: Lake) -> None:
     assert lake.loaded() == current
 
 
+@pytest.mark.long("several publishes of Hudi", only=("hudi",))
 def test_only_old_leftovers_are_removed(lake: Lake, lake_config: Config) -> None:
     """What a killed task left goes when it is old enough, whatever its age a file that is referred to stays."""
     merged(lake, range(3))

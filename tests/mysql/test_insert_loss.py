@@ -60,7 +60,7 @@ class Outcome:
 
 @pytest.mark.parametrize("writers", [1, 4])
 @pytest.mark.parametrize("gtid_mode", MODES)
-@pytest.mark.long("thousands of snapshots", only=("1",))
+@pytest.mark.long("thousands of snapshots", only=("1", "OFF"))
 def test_no_snapshot_loses_an_insert(
     mysql_server_with: Callable[..., LocalServer], gtid_mode: str, writers: int
 ) -> None:
@@ -73,6 +73,7 @@ def test_no_snapshot_loses_an_insert(
 
 
 @pytest.mark.parametrize("gtid_mode", MODES)
+@pytest.mark.long("many clients", only=("OFF",))
 def test_the_written_position_as_low_watermark_loses_inserts(
     mysql_server_with: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch, gtid_mode: str
 ) -> None:

@@ -190,7 +190,7 @@ for start, stop in wanted["segments"]:
 
 
 @pytest.mark.parametrize("compression", ["OFF", "ON"])
-@pytest.mark.long("writes and reads 1,100,000 rows", only=("ON",))
+@pytest.mark.long("a large transaction")
 def test_memory_does_not_grow_with_the_transaction(db: Db, compression: str) -> None:
     """A transaction of 1,000,000 rows, of 87 MB, needs little more than one of 100,000: what is compressed of it."""
     table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(100), d DECIMAL(20,2), at DATETIME(3)")

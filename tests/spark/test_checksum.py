@@ -167,6 +167,7 @@ def copied(db: Db, schema: TableSchema, spark: SparkSession, folder: Path) -> Da
     return spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(folder / "rows.parquet"))
 
 
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4",))
 def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """NULL, '', unicode, negative zero, least and greatest values, zero bytes: one checksum, whoever computes it."""
     schema = every_kind(db)
@@ -181,6 +182,7 @@ def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: Sp
         assert source_side.range_checksums(db.source, schema, keys)[0] == sums[number]
 
 
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4",))
 def test_one_changed_value_is_noticed_in_every_column(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """The row's checksum and the range's change, and the key of the row is named."""
     schema = every_kind(db)

@@ -53,6 +53,7 @@ def expire(lake: Lake, suffix: str = "") -> None:
     )
 
 
+@pytest.mark.long("waits for a catalog")
 def test_a_copy_of_a_newer_format_is_refused_by_name(lake: Lake) -> None:
     """Someone altered it to what cannot be written, nor be taken back."""
     lake.published((1, "a"))

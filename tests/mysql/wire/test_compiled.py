@@ -121,6 +121,7 @@ def test_without_a_writable_folder_each_process_compiles(package: Package) -> No
     assert logged.count("no folder for compiled kernels can be written") == 1
 
 
+@pytest.mark.long("compiles the kernels anew")
 def test_other_sources_and_other_processors_have_other_folders(package: Package, tmp_path: Path) -> None:
     """A kernel contains steps of other files, and instructions that other processors may lack."""
     changed, source = Package(tmp_path / "changed.zip"), Path("mysql", "wire", "json_scalar.py")
@@ -135,6 +136,7 @@ def test_other_sources_and_other_processors_have_other_folders(package: Package,
     assert len(folders) == 3
 
 
+@pytest.mark.long("compiles the kernels anew")
 def test_a_folder_that_others_can_write_is_not_used(package: Package, tmp_path: Path) -> None:
     """In the folder for temporary files, ours is used only while nobody else can write it."""
     ours = tmp_path / f"lakeingest-{os.getuid()}"
@@ -150,6 +152,7 @@ def test_a_folder_that_others_can_write_is_not_used(package: Package, tmp_path: 
     assert package.run(TMPDIR=tmp_path)[1] is None
 
 
+@pytest.mark.long("compiles the kernels anew")
 def test_a_read_only_folder_is_used_only_when_it_is_complete(package: Package, tmp_path: Path) -> None:
     """An incomplete one is skipped. If a complete one lacks a kernel after all, the kernel is compiled."""
     _, folder, _ = package.run(NUMBA_CACHE_DIR=tmp_path)

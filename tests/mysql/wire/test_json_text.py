@@ -503,6 +503,7 @@ def test_random_documents_have_the_text_of_the_server(documents: Documents, draw
 
 
 @pytest.mark.mysql
+@pytest.mark.long("large documents")
 def test_large_documents_have_the_text_of_the_server(documents: Documents) -> None:
     """Containers above 64 KiB with small ones and numbers in them, a hundred levels, and 20 MB of text."""
     mixed = [[i, -i, str(i), None, i / 8, 2**40 + i, {"k": [i]}] for i in range(20_000)]
