@@ -145,8 +145,8 @@ def refusal(line: str) -> tuple[int, str]:
     """The exit code and the message that a command line ends with."""
     with pytest.raises(Exception) as raised:  # noqa: PT011 - of whatever class
         app(line.split(), standalone_mode=False)
-    told = getattr(raised.value, "format_message", raised.value.__str__)
-    return exit_code(raised.value), told()
+    answer = getattr(raised.value, "format_message", raised.value.__str__)
+    return exit_code(raised.value), answer()
 
 
 def test_the_version_is_shown(lakeingest: Command) -> None:
@@ -235,7 +235,7 @@ def test_a_wrong_config_is_one_line(lakeingest: Command, pipeline: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "answer"),
     [
         (BinlogGone("purged"), "purged (runbook: BinlogGone)"),
         (ConfigError("two\nlines"), "two lines (runbook: ConfigError)"),
@@ -245,9 +245,9 @@ def test_a_wrong_config_is_one_line(lakeingest: Command, pipeline: Callable[...,
         (KeyboardInterrupt(), "interrupted; what was committed stays, the same command goes on from there"),
     ],
 )
-def test_an_error_of_ours_ends_with_its_runbook(error: BaseException, told: str) -> None:
+def test_an_error_of_ours_ends_with_its_runbook(error: BaseException, answer: str) -> None:
     """One line; what was typed wrong, and Ctrl-C, need none."""
-    assert message(error) == told
+    assert message(error) == answer
 
 
 @pytest.mark.mysql
@@ -266,9 +266,9 @@ def test_a_source_that_is_away_is_retried_later(
     pipeline(port=port)
     done = lakeingest("run")
     assert_error(done, 75, f"127.0.0.1:{port}", "away")
-    told = json.loads((tmp_path / "state" / "last_run.json").read_text())
-    assert told.pop("at").endswith("+00:00")
-    assert told == {
+    answer = json.loads((tmp_path / "state" / "last_run.json").read_text())
+    assert answer.pop("at").endswith("+00:00")
+    assert answer == {
         "exit": 75,
         "error": done.stderr.removeprefix("lakeingest: ").strip(),
         "caught_up": False,
@@ -294,9 +294,9 @@ def test_status_needs_no_spark(lakeingest: Command, on_server: Path, database: s
     assert "not copied yet" in done.stdout
     done = lakeingest("status", f"{database}.orders", "--json", PYTHONPATH=path)
     assert (done.returncode, done.stderr) == (0, "")
-    [told] = json.loads(done.stdout)
-    assert told["target"] == f"lake.{database}.orders"
-    assert (told["state"], told["rows"], told["position"], told["gate"]) == ("not copied yet", 0, None, None)
+    [answer] = json.loads(done.stdout)
+    assert answer["target"] == f"lake.{database}.orders"
+    assert (answer["state"], answer["rows"], answer["position"], answer["gate"]) == ("not copied yet", 0, None, None)
 
 
 SPARK_FROM_THE_START = ("--set", "spark.conf={spark.master: 'local[1]'}")
@@ -315,9 +315,9 @@ def test_a_bug_of_ours_is_one_line_too(lakeingest: Command, on_server: Path, tmp
     path = poisoned(tmp_path, "raise RuntimeError('boom\\nbang')")
     run = ("run", *SPARK_FROM_THE_START)
     assert_error(lakeingest(*run, PYTHONPATH=path), 70, "internal error: RuntimeError: boom", "--debug")
-    told = json.loads((tmp_path / "state" / "last_run.json").read_text())
-    assert told["exit"] == 70
-    assert told["error"].startswith("internal error: RuntimeError: boom")
+    answer = json.loads((tmp_path / "state" / "last_run.json").read_text())
+    assert answer["exit"] == 70
+    assert answer["error"].startswith("internal error: RuntimeError: boom")
     done = lakeingest("--debug", *run, PYTHONPATH=path)
     assert (done.returncode, done.stdout) == (70, "")
     assert done.stderr.startswith("Traceback (most recent call last):")
@@ -349,8 +349,8 @@ def test_a_signal_ends_a_run_that_hangs(
         finally:
             process.kill()
     assert_error(subprocess.CompletedProcess(command, process.returncode, out, err), code, named)
-    told = json.loads((tmp_path / "state" / "last_run.json").read_text())
-    assert (told["exit"], f"lakeingest: {told['error']}\n") == (code, err)
+    answer = json.loads((tmp_path / "state" / "last_run.json").read_text())
+    assert (answer["exit"], f"lakeingest: {answer['error']}\n") == (code, err)
 
 
 def test_the_demo_leaves_a_folder_of_others_alone(lakeingest: Command, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def wave(number: int, rows: int) -> Event:
         ([wave(1, 7), Published(ORDERS, 7, "binlog.000003:4", 1.0)], "committed so far: shop.orders: published as of "),
     ],
 )
-def test_what_is_committed_is_told_from_the_events(events: list[Event], said: str) -> None:
+def test_events_say_what_is_committed(events: list[Event], said: str) -> None:
     """The last state of each table; events of nothing that stays say so; each is passed on."""
     committed, passed = Committed(), list[Event]()
     observe = committed.then(passed.append)
@@ -64,9 +64,9 @@ def test_a_run_that_follows_says_no_more_than_what_it_publishes() -> None:
     ]
     away = SourceLost("the source db:3306 is away: gone; run the same command again when it is back", 4.0)
     say = lines()
-    told = [say(event) for event in [*batch, Following(12.34), *batch, away]]
-    assert [text is not None for text in told] == [True, True, True, True, False, False, True, True]
-    assert told[3:] == [
+    answer = [say(event) for event in [*batch, Following(12.34), *batch, away]]
+    assert [text is not None for text in answer] == [True, True, True, True, False, False, True, True]
+    assert answer[3:] == [
         "caught up with the source in 12.3 s; from now on each publish is a line",
         None,
         None,

@@ -37,12 +37,12 @@ def config(folder: Path, lake_format: str) -> Config:
 
 def mysql(code: int) -> Exception:
     """An error of the server, or of the client."""
-    return pymysql.err.OperationalError(code, "told")
+    return pymysql.err.OperationalError(code, "refused")
 
 
-def sqlite(told: str) -> Exception:
+def sqlite(reported: str) -> Exception:
     """An error of the embedded catalog."""
-    return OperationalError("SELECT 1", {}, sqlite3.OperationalError(told))
+    return OperationalError("SELECT 1", {}, sqlite3.OperationalError(reported))
 
 
 def after(first: Exception, then: Exception) -> Exception:
@@ -66,7 +66,7 @@ MYSQL: dict[str, tuple[Exception, str, int]] = {
     "session killed": (mysql(3169), "SourceAway", 75),
     "wrong password": (mysql(ER.ACCESS_DENIED_ERROR), "OperatorNeeded", 3),
     "missing grant": (mysql(ER.SPECIFIC_ACCESS_DENIED_ERROR), "OperatorNeeded", 3),
-    "table dropped": (pymysql.err.ProgrammingError(ER.NO_SUCH_TABLE, "told"), "OperatorNeeded", 3),
+    "table dropped": (pymysql.err.ProgrammingError(ER.NO_SUCH_TABLE, "refused"), "OperatorNeeded", 3),
     "query timeout": (mysql(ER.QUERY_TIMEOUT), "ChunkTooSlow", 3),
     "lock wait": (mysql(ER.LOCK_WAIT_TIMEOUT), "SplitUnstable", 75),
     "definition changed": (mysql(1412), "SplitUnstable", 75),
@@ -118,12 +118,12 @@ def test_what_is_not_our_bug_has_a_name_an_exit_code_and_a_runbook(
     """In one line, whatever the line was before."""
     raised, name, code = EDGES[edge][what]
     pipeline = config(tmp_path, kind)
-    with pytest.raises(LakeIngestError) as told, translate_errors(pipeline.source, open_target(pipeline)):
+    with pytest.raises(LakeIngestError) as reported, translate_errors(pipeline.source, open_target(pipeline)):
         raise raised
-    assert (told.value.runbook, exits.exit_code(told.value)) == (name, code)
-    assert told.value.__cause__ is raised
+    assert (reported.value.runbook, exits.exit_code(reported.value)) == (name, code)
+    assert reported.value.__cause__ is raised
     assert (RUNBOOKS / f"{name}.md").is_file()
-    line = exits.message(told.value)
+    line = exits.message(reported.value)
     assert line.endswith(f"(runbook: {name})")
     assert "\n" not in line
 
@@ -134,9 +134,9 @@ def test_what_is_not_our_bug_has_a_name_an_exit_code_and_a_runbook(
 def test_what_nobody_else_explains_is_a_bug_of_ours(bug: Exception, tmp_path: Path) -> None:
     """It passes as it is, and is exit code 70 with a runbook too."""
     pipeline = config(tmp_path, "iceberg")
-    with pytest.raises(type(bug)) as told, translate_errors(pipeline.source, open_target(pipeline)):
+    with pytest.raises(type(bug)) as reported, translate_errors(pipeline.source, open_target(pipeline)):
         raise bug
-    assert told.value is bug
+    assert reported.value is bug
     assert exits.exit_code(bug) == 70
     assert "runbook: InternalError" in exits.message(bug)
 
@@ -145,6 +145,6 @@ def test_an_error_that_has_a_name_keeps_it(tmp_path: Path) -> None:
     """Whichever edge gave it."""
     pipeline = config(tmp_path, "iceberg")
     error = LakeIngestError("named")
-    with pytest.raises(LakeIngestError) as told, translate_errors(pipeline.source, open_target(pipeline)):
+    with pytest.raises(LakeIngestError) as reported, translate_errors(pipeline.source, open_target(pipeline)):
         raise error
-    assert told.value is error
+    assert reported.value is error

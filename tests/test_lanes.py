@@ -62,8 +62,8 @@ def test_a_failure_on_a_newest_server_blocks_only_where_the_pinned_one_fails_too
     )
     result = pytester.runpytest_inprocess("-ra", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=3 + 2 + 1 + 3, failed=3 + 2, xfailed=1 + 1)
-    told = "XFAIL *::test_moved[[]MariaDB 11.8] - fails on the newest MariaDB 11.8, passes on the pinned*it moved*"
-    result.stdout.fnmatch_lines([told])
+    answer = "XFAIL *::test_moved[[]MariaDB 11.8] - fails on the newest MariaDB 11.8, passes on the pinned*it moved*"
+    result.stdout.fnmatch_lines([answer])
     failed = {line.split("::")[1].split(" -")[0] for line in result.outlines if line.startswith("FAILED ")}
     assert failed == {
         "test_broken[MariaDB 11.4]",

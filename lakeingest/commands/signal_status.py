@@ -119,8 +119,8 @@ class Signals:
     def paused(self, config: Config, table: TableId, position: Position | None) -> Paused | None:
         """Since when the table, which stands at this position, is paused; None where it is not."""
         signals = [one.signal for one in self.documents]
-        shown: Mapping[TableId, Progress] = {}
-        if table not in agenda(signals, [table], shown, shown).paused:
+        visible: Mapping[TableId, Progress] = {}
+        if table not in agenda(signals, [table], visible, visible).paused:
             return None
         last = _last_pause(signals, table)
         kept, unread = None, position

@@ -4,7 +4,7 @@
                                      ^ partial merge |  ^ partial |     ^ merge |    ^-------- merge --------|
 
 COPYING: some chunks are read. COPIED: all are, splits stand at different marks or a patch waits. LEVEL: all stand at
-one stop, so the staged rows are the source's table there. Only an AUDITED table may be shown to readers.
+one stop, so the staged rows are the source's table there. Only an AUDITED table may be visible to readers.
 
 Two steps lead back to COPIED from every later phase: a range is replaced, a patch waits. Each merge levels the table
 again, so it may be published before the re-snapshot has come to its end. One leads back to COPYING: the copy is started
@@ -368,11 +368,11 @@ def _later(one: Position | None, other: Position | None) -> Position | None:
     return max(marks, key=lambda position: position.place, default=None)
 
 
-def needed_by(staged: Progress, shown: Progress | None, reads: Iterable[Place] = ()) -> Place:
+def needed_by(staged: Progress, visible: Progress | None, reads: Iterable[Place] = ()) -> Place:
     """The spool may forget the table's changes up to this place, and no others.
 
-    `shown` is the progress that readers see: staging may be branched from it again, and merged from its position.
+    `visible` is the progress that readers see: staging may be branched from it again, and merged from its position.
     `reads` are the places where the spool ended before each read that still runs, or is not committed yet, took its
     first low.
     """
-    return min([staged.needed_from, *([] if shown is None else [shown.needed_from]), *reads])
+    return min([staged.needed_from, *([] if visible is None else [visible.needed_from]), *reads])

@@ -251,18 +251,18 @@ def agenda(
     signals: Iterable[Signal],
     tables: Iterable[TableId],
     staged: Mapping[TableId, Progress],
-    shown: Mapping[TableId, Progress],
+    visible: Mapping[TableId, Progress],
 ) -> Agenda:
     """What to do next about these signals, of the tables that are copied now.
 
-    `staged` is the progress of each table's newest commit, `shown` that which readers see; a table that was never
+    `staged` is the progress of each table's newest commit, `visible` that which readers see; a table that was never
     published is not in it.
     """
     ordered, known = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
     cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
     over = {signal.number: signal.cancels for signal in cancels}
     read = {number for progress in staged.values() for number in progress.answered}
-    published = {number for progress in shown.values() for number in progress.answered}
+    published = {number for progress in visible.values() for number in progress.answered}
     by_cancel = {
         signal.number
         for signal in ordered

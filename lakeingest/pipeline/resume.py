@@ -63,8 +63,8 @@ def asked_anew(
     """The tables that are not paused, and of which someone has asked to read all rows again."""
     signals = [one.signal for one in SignalFolder(config.state).read()]
     progress = {table: one.progress for table, one in staged.items() if one}
-    shown = {table: one.progress for table, one in staged.items() if one and one.visible}
-    return agenda(signals, tables, progress, shown).whole
+    visible = {table: one.progress for table, one in staged.items() if one and one.visible}
+    return agenda(signals, tables, progress, visible).whole
 
 
 def resumption(

@@ -20,9 +20,9 @@ def settle(config: Config) -> None:
         asked = {table for one in signals if one.action is Action.RESNAPSHOT for table in one.tables}
         there = copies(open_target(config), asked).staged
         staged = {table: one.progress for table, one in there.items()}
-        shown = {table: one.progress for table, one in there.items() if one.visible}
+        visible = {table: one.progress for table, one in there.items() if one.visible}
         known = config.tables.select({table for one in signals for table in one.tables})
-        found = agenda(signals, known, staged, shown)
+        found = agenda(signals, known, staged, visible)
         for numbers, event in ((found.cancelled, Event.CANCEL), (found.finished, Event.FINISH)):
             for number in numbers:
                 lease.assert_held()

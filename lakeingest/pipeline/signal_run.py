@@ -13,15 +13,15 @@ from lakeingest.state.signals import SignalDocument, SignalFolder
 class SignalRun:
     """The signals of a run, which holds the lease.
 
-    `documents` are those that were read last, by number. `shown` is the progress of each table that readers see, as far
-    as this run has seen it. `waiting` has, by table, the signals that were asked before `documents` were read, and that
-    a copy from now on answers. `begun` are the re-snapshots that are being read, with the signals that each answers.
-    `tries` counts by signal how often an error interrupted it that may pass by itself.
+    `documents` are those that were read last, by number. `visible` is the progress of each table that readers see, as
+    far as this run has seen it. `waiting` has, by table, the signals that were asked before `documents` were read, and
+    that a copy from now on answers. `begun` are the re-snapshots that are being read, with the signals that each
+    answers. `tries` counts by signal how often an error interrupted it that may pass by itself.
     """
 
     folder: SignalFolder
     documents: dict[int, SignalDocument] = field(default_factory=dict, init=False)
-    shown: dict[TableId, Progress] = field(default_factory=dict, init=False)
+    visible: dict[TableId, Progress] = field(default_factory=dict, init=False)
     waiting: Mapping[TableId, tuple[int, ...]] = field(default_factory=dict, init=False)
     begun: dict[TableId, Request] = field(default_factory=dict, init=False)
     tries: dict[int, int] = field(default_factory=dict, init=False)

@@ -35,12 +35,12 @@ def look(run: OpenRun) -> Agenda:
     signals = run.signals
     documents = signals.documents = {one.signal.number: one for one in signals.folder.read()}
     copied = {table.id: table for table in run.tables.values() if table.copy is not None}
-    signals.shown |= {name: table.progress for name, table in copied.items() if table.staged.visible}
+    signals.visible |= {name: table.progress for name, table in copied.items() if table.staged.visible}
     found = agenda(
         [one.signal for one in documents.values()],
         {*run.tables, *included(run, documents.values())},
         {name: table.progress for name, table in copied.items()},
-        signals.shown,
+        signals.visible,
     )
     signals.waiting = found.waiting
     for number in found.cancelled:
@@ -281,8 +281,8 @@ def _move(
     signals = run.signals
     before = signals.documents[number]
     run.edges.lease.assert_held()
-    kept = note or ("" if event is Event.CANCEL else before.note)
-    moved = signals.documents[number] = signals.folder.move(before, event, why=why, note=kept, result=result)
+    stays = note or ("" if event is Event.CANCEL else before.note)
+    moved = signals.documents[number] = signals.folder.move(before, event, why=why, note=stays, result=result)
     if moved.signal.state is not before.signal.state:
         run.edges.observe(SignalMoved(moved))
     if moved.ended:

@@ -73,7 +73,7 @@ def test_a_job_is_named_by_what_is_in_it(tmp_path: Path) -> None:
 
 @pytest.mark.long("installs all dependencies into an archive")
 def test_dependencies_are_fetched_once(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same versions are not asked for again; others are, and what pip cannot find is told in one line."""
+    """The same versions are not asked for again; others are, and what pip cannot find is named in one line."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     [kept] = built.iterdir()
@@ -145,7 +145,7 @@ def test_the_archives_are_all_that_a_job_needs(pipeline: Callable[..., Path], bu
     assert any(path.endswith("job/lakeingest/spark/session.py") for path in loaded)
     assert any("dependencies/pyarrow/" in path for path in loaded)
     assert [path for path in loaded if "site-packages" in path] == []
-    # what is refused is S3: the command has read the file, and had to be told the variable
+    # what is refused is S3: the command has read the file, and needed the variable
     done = python("job/lakeingest/__main__.py", "run", "-c", "job/pipeline.yml")
     assert (done.returncode, "MYSQL_PASSWORD is not set" in done.stderr) == (2, True), done.stderr
     done = python("job/lakeingest/__main__.py", "run", "-c", "job/pipeline.yml", MYSQL_PASSWORD="x")

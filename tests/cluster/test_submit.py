@@ -26,16 +26,16 @@ Pipeline = Callable[..., Path]
 
 
 def properties(submission: Submission) -> dict[str, str]:
-    """What Spark is told, of the parameters and of the defaults."""
+    """Spark's settings, from the parameters and the defaults."""
     parameters = submission.request["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
     words = parameters.split(" ")
     assert set(words[::2]) == {"--conf"}
     [defaults] = submission.request["configurationOverrides"]["applicationConfiguration"]
     assert defaults["classification"] == "spark-defaults"
-    told: dict[str, str] = dict(word.split("=", 1) for word in words[1::2])
-    assert told.keys().isdisjoint(defaults["properties"])
-    told.update(defaults["properties"])
-    return told
+    answer: dict[str, str] = dict(word.split("=", 1) for word in words[1::2])
+    assert answer.keys().isdisjoint(defaults["properties"])
+    answer.update(defaults["properties"])
+    return answer
 
 
 @mock_aws
@@ -79,35 +79,35 @@ def test_the_service_takes_the_request_as_it_is_printed(pipeline: Pipeline) -> N
 
 
 @pytest.mark.long("starts Spark through spark-submit")
-def test_spark_is_told_what_a_session_here_is_told(pipeline: Pipeline) -> None:
+def test_spark_submit_has_the_settings_of_a_session_here(pipeline: Pipeline) -> None:
     """The catalog, the time zone and the jars; Python and its path for the driver and the executors."""
-    told = properties(submit(pipeline(), ["spark.conf={spark.executor.cores: '4', spark.sql.session.timeZone: Z}"]))
-    assert told["spark.sql.catalog.lake.warehouse"] == "s3://company/lake"
-    assert told["spark.sql.catalog.lake.cache-enabled"] == "false"
-    assert told["spark.jars.packages"] == FORMATS["iceberg"].jars[0]
-    assert (told["spark.executor.cores"], told["spark.sql.session.timeZone"]) == ("4", "Z")
+    answer = properties(submit(pipeline(), ["spark.conf={spark.executor.cores: '4', spark.sql.session.timeZone: Z}"]))
+    assert answer["spark.sql.catalog.lake.warehouse"] == "s3://company/lake"
+    assert answer["spark.sql.catalog.lake.cache-enabled"] == "false"
+    assert answer["spark.jars.packages"] == FORMATS["iceberg"].jars[0]
+    assert (answer["spark.executor.cores"], answer["spark.sql.session.timeZone"]) == ("4", "Z")
     assert properties(submit(pipeline()))["spark.sql.session.timeZone"] == "UTC"
     for side in (DRIVER, "spark.executorEnv"):
-        assert told[f"{side}.PYTHONPATH"] == "./job:./dependencies"
-        assert told[f"{side}.PYSPARK_PYTHON"] == "/usr/bin/python3.11"
+        assert answer[f"{side}.PYTHONPATH"] == "./job:./dependencies"
+        assert answer[f"{side}.PYSPARK_PYTHON"] == "/usr/bin/python3.11"
 
 
 def test_jars_that_are_there_are_not_fetched(pipeline: Pipeline) -> None:
     """With `provided` none is named; named ones are taken from where they are; a setting of the user's wins."""
-    told = properties(submit(pipeline(), ["spark.jars=provided"]))
-    assert {"spark.jars", "spark.jars.packages"}.isdisjoint(told)
-    told = properties(submit(pipeline(), ["spark.jars=['s3://company/a.jar', 'local:///b.jar']"]))
-    assert told["spark.jars"] == "s3://company/a.jar,local:///b.jar"
-    told = properties(submit(pipeline(), ["spark.conf={spark.jars.packages: 'a:b:1'}"]))
-    assert told["spark.jars.packages"] == "a:b:1"
+    answer = properties(submit(pipeline(), ["spark.jars=provided"]))
+    assert {"spark.jars", "spark.jars.packages"}.isdisjoint(answer)
+    answer = properties(submit(pipeline(), ["spark.jars=['s3://company/a.jar', 'local:///b.jar']"]))
+    assert answer["spark.jars"] == "s3://company/a.jar,local:///b.jar"
+    answer = properties(submit(pipeline(), ["spark.conf={spark.jars.packages: 'a:b:1'}"]))
+    assert answer["spark.jars.packages"] == "a:b:1"
 
 
 def test_hudi_needs_no_catalog(pipeline: Pipeline) -> None:
     """Its tables are found by their folders, on a cluster as here."""
     path = pipeline(pipeline().read_text().replace("catalog: {type: glue}", "format: hudi"))
-    told = properties(submit(path))
-    assert told["spark.sql.extensions"] == "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
-    assert told["spark.jars.packages"] == FORMATS["hudi"].jars[0]
+    answer = properties(submit(path))
+    assert answer["spark.sql.extensions"] == "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
+    assert answer["spark.jars.packages"] == FORMATS["hudi"].jars[0]
 
 
 def test_each_submission_is_a_job_of_its_own(pipeline: Pipeline) -> None:
@@ -124,10 +124,10 @@ def test_a_secret_is_a_reference(pipeline: Pipeline, monkeypatch: pytest.MonkeyP
     path = pipeline(pipeline().read_text().replace("user: lake", "user: '${DB_USER}'"))
     made = submit(path)
     assert made.variables == {"DB_USER": None, "MYSQL_PASSWORD": "lake/mysql"}
-    told = properties(made)
-    assert told[f"{DRIVER}.MYSQL_PASSWORD"] == "EMR.secret@lake/mysql"
-    assert f"{DRIVER}.DB_USER" not in told
-    assert re.search(told["spark.redaction.regex"], f"{DRIVER}.ANY")
+    answer = properties(made)
+    assert answer[f"{DRIVER}.MYSQL_PASSWORD"] == "EMR.secret@lake/mysql"
+    assert f"{DRIVER}.DB_USER" not in answer
+    assert re.search(answer["spark.redaction.regex"], f"{DRIVER}.ANY")
     with tarfile.open(made.uploads[1].path) as job:
         kept = job.extractfile("pipeline.yml")
         assert kept is not None

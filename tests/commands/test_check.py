@@ -116,12 +116,12 @@ def test_a_condition_is_a_line_and_exit_code_0_is_ready(
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} == {"ok"}
     assert app(["check", "-c", path, "--json"], standalone_mode=False) in {0, None}
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is True
-    assert [f"ok       {one['name']}" for one in told["checked"]] == lines
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] is True
+    assert [f"ok       {one['name']}" for one in answer["checked"]] == lines
 
 
-def test_everything_that_is_wrong_is_told_at_once(
+def test_everything_that_is_wrong_is_reported_at_once(
     spoilt_db: Db, file_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Server, rights, tables, target and folders; warnings come last and apart; nothing is left; the exit code is 1."""
@@ -148,9 +148,9 @@ def test_everything_that_is_wrong_is_told_at_once(
         "state folder": f"{tmp_path}/file/state cannot be written",
     }
     warnings = {"tables.include": "['no.such']", "binlog retention": "SET GLOBAL binlog_expire_logs_seconds = 86400"}
-    told = found(result)
-    assert told.keys() == problems.keys() | warnings.keys()
-    assert all(fix in told[name] for name, fix in (problems | warnings).items())
+    answer = found(result)
+    assert answer.keys() == problems.keys() | warnings.keys()
+    assert all(fix in answer[name] for name, fix in (problems | warnings).items())
     assert {one.name for one in result.warnings} == warnings.keys()
     assert failed.value.exit_code == 1
     assert all(name in str(failed.value) for name in problems)
@@ -164,9 +164,9 @@ def test_a_source_that_is_away_is_one_finding(db: Db, file_of: Callable[..., Pat
     """What can be looked at without it is looked at."""
     path = file_of(db, source={"host": "127.0.0.1", "port": 1, "user": "nobody"}, state="pipeline.yml/state")
     result = check(load_config(path))
-    told = found(result)
-    assert told.keys() == {"connection", "state folder"}
-    assert told["connection"].startswith("cannot connect: the source 127.0.0.1:1 is away")
+    answer = found(result)
+    assert answer.keys() == {"connection", "state folder"}
+    assert answer["connection"].startswith("cannot connect: the source 127.0.0.1:1 is away")
     assert {"catalog", "warehouse", "room in the warehouse", "spool", "Java and PySpark"} <= {
         one.name for one in result.checked
     }
@@ -184,16 +184,16 @@ def test_a_view_is_refused_by_name(db: Db, file_of: Callable[..., Path]) -> None
     """It is no table, and the line says so: its rows are those of others."""
     db.run("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE VIEW v AS SELECT * FROM a")
     result = check(load_config(file_of(db, tables={"include": [f"{db.name}.a", f"{db.name}.v"]})))
-    told = found(result)["tables.include"]
+    answer = found(result)["tables.include"]
     assert result.ok
     assert (
         f"['{db.name}.v']; correct it, or GRANT SELECT; {db.name}.v is a view, which the binlog has no changes of"
-        in told
+        in answer
     )
 
 
 def test_a_column_that_the_target_cannot_name_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
-    """Of Hudi, whose names are Avro's; each table is told with its column, and `plan` tells it too."""
+    """Of Hudi, whose names are Avro's; each table is named with its column, by `plan` too."""
     db.run("CREATE TABLE odd (id INT PRIMARY KEY, `net price` INT)")
     assert check(load_config(file_of(db))).ok
     config = load_config(file_of(db, target={"format": "hudi"}))
@@ -225,11 +225,11 @@ def test_a_catalog_that_cannot_be_opened_is_a_problem(db: Db, file_of: Callable[
     config = load_config(file_of(db))
     config.target.warehouse.mkdir()
     config.target.catalog_file.write_text("no database" * 1000)
-    told = found(check(config))
-    assert told.keys() == {"catalog"}
-    assert str(config.target.catalog_file) in told["catalog"]
-    assert "not a database" in told["catalog"]
-    assert "\n" not in told["catalog"]
+    answer = found(check(config))
+    assert answer.keys() == {"catalog"}
+    assert str(config.target.catalog_file) in answer["catalog"]
+    assert "not a database" in answer["catalog"]
+    assert "\n" not in answer["catalog"]
 
 
 def test_a_copy_whose_files_are_gone_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
@@ -245,9 +245,9 @@ def test_a_damaged_spool_is_a_problem(db: Db, file_of: Callable[..., Path]) -> N
     config = load_config(file_of(db))
     (config.state / "spool").mkdir(parents=True)
     (config.state / "spool" / "opened.json").write_text("{")
-    told = found(check(config))
-    assert told.keys() == {"spool"}
-    assert f"the spool in {config.state / 'spool'} cannot be read" in told["spool"]
+    answer = found(check(config))
+    assert answer.keys() == {"spool"}
+    assert f"the spool in {config.state / 'spool'} cannot be read" in answer["spool"]
 
 
 def test_a_full_disk_is_a_problem_and_a_small_one_a_warning(

@@ -56,7 +56,7 @@ def kill_readers(db: Db) -> None:
 @pytest.mark.mysql
 @pytest.mark.newest
 def test_every_type_is_read_alike_on_both_paths(any_server: LocalServer, db: Db) -> None:
-    """Rows that were inserted, updated or moved lately; the columns without a value are told."""
+    """Rows that were inserted, updated or moved lately; the columns without a value are reported."""
     values = values_of(any_server)
     columns = ", ".join(f"c{number} {source_type}" for number, source_type in enumerate(values))
     schema = db.table("t", f"id INT PRIMARY KEY, {columns}, idle INT")
@@ -94,13 +94,13 @@ def test_rows_are_found_by_every_kind_of_key(any_server: LocalServer, db: Db, na
 
 
 @pytest.mark.mysql
-def test_what_cannot_be_compared_is_told(db: Db) -> None:
+def test_what_cannot_be_compared_is_reported(db: Db) -> None:
     """DDL in the newest file of the binlog: its rows before that are of another table."""
     schema = db.table("t", "id INT PRIMARY KEY")
     db.run("INSERT INTO t VALUES (1)", "ALTER TABLE t ADD COLUMN v INT")
-    [told] = parity(db.source, db.connection, {schema.table: schema})
-    assert "snapshot and binlog cannot be compared: the binlog holds DDL" in str(told.finding)
-    assert not told.fatal
+    [answer] = parity(db.source, db.connection, {schema.table: schema})
+    assert "snapshot and binlog cannot be compared: the binlog holds DDL" in str(answer.finding)
+    assert not answer.fatal
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(0.0, -0.0), (1.5, None), (1e300, 1e301)])

@@ -72,15 +72,15 @@ def filled(db: Db, name: str) -> TableId:
 
 def planned(config: Config) -> TablePlan:
     """The plan of the only table."""
-    [told] = plan(config)
-    return told
+    [answer] = plan(config)
+    return answer
 
 
-def copy_of(told: TablePlan) -> CopyPlan:
+def copy_of(answer: TablePlan) -> CopyPlan:
     """What is to be copied."""
-    assert told.reasons == ()
-    assert told.copy is not None
-    return told.copy
+    assert answer.reasons == ()
+    assert answer.copy is not None
+    return answer.copy
 
 
 def begun(config: Config, db: Db, name: str, *uppers: Key | None) -> None:
@@ -108,10 +108,10 @@ def test_the_chunks_are_those_that_a_run_would_cut(
 ) -> None:
     """Rows, chunks and waves of each key path; the time is that of one chunk for each; nothing is left behind."""
     table = filled(db, name)
-    told = planned(config)
-    copy = copy_of(told)
-    assert (told.table, told.target, told.state) == (table, f"lake.{db.name}.{name}", "new")
-    assert (told.key, told.key_path) == (key, path)
+    answer = planned(config)
+    copy = copy_of(answer)
+    assert (answer.table, answer.target, answer.state) == (table, f"lake.{db.name}.{name}", "new")
+    assert (answer.key, answer.key_path) == (key, path)
     assert (copy.rows, copy.chunk_rows, copy.at_once) == (100, 10, 1)
     assert copy.bytes > 0
     planner, waves = Planner(db.connection, read_schema(db.connection, table), TableOptions(chunk_rows=10), 1), 0
@@ -121,8 +121,8 @@ def test_the_chunks_are_those_that_a_run_would_cut(
         chunks, waves, lower = chunks + len(wave), waves + 1, wave[-1].range.upper
     assert (copy.chunks, copy.waves) == (chunks, waves) == (10, math.ceil(10 / CHUNKS_PER_SLOT))
     assert 0 < copy.seconds < 60
-    assert told.retention_seconds is not None
-    assert told.margin_seconds == told.retention_seconds - copy.seconds
+    assert answer.retention_seconds is not None
+    assert answer.margin_seconds == answer.retention_seconds - copy.seconds
     assert [one.name for one in tmp_path.iterdir()] == ["pipeline.yml"]
 
 
@@ -134,17 +134,17 @@ def test_an_empty_table_is_one_chunk(db: Db, config: Config) -> None:
     assert 0 < copy.seconds < 60
 
 
-def test_each_type_is_told_and_none_is_lossy(db: Db, config: Config) -> None:
+def test_each_type_is_planned_and_none_is_lossy(db: Db, config: Config) -> None:
     """As MySQL has it, and as the lake will."""
     db.run("CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, d DECIMAL(9,2), at TIMESTAMP(3), v VARCHAR(9))")
-    told = planned(config)
-    assert [(one.name, one.source_type, one.lake_type) for one in told.columns] == [
+    answer = planned(config)
+    assert [(one.name, one.source_type, one.lake_type) for one in answer.columns] == [
         ("id", "bigint unsigned", "decimal(20, 0)"),
         ("d", "decimal(9,2)", "decimal(9, 2)"),
         ("at", "timestamp(3)", "timestamptz"),
         ("v", "varchar(9)", "string"),
     ]
-    assert told.lossy == ()
+    assert answer.lossy == ()
 
 
 def test_a_table_that_cannot_be_copied_is_listed_with_its_reasons(db: Db, config: Config) -> None:
@@ -181,19 +181,19 @@ def test_a_copy_that_was_begun_goes_on(db: Db, config: Config) -> None:
     """Only what is left is planned, from the key that it stands at."""
     filled(db, "even")
     begun(config, db, "even", (10,), (20,), (30,))
-    told = planned(config)
-    copy = copy_of(told)
-    assert (told.state, copy.rows, copy.chunks, copy.waves) == ("goes on", 70, 7, 2)
+    answer = planned(config)
+    copy = copy_of(answer)
+    assert (answer.state, copy.rows, copy.chunks, copy.waves) == ("goes on", 70, 7, 2)
 
 
 def test_a_complete_copy_has_no_chunks_left(db: Db, config: Config) -> None:
     """The binlog is all that a run reads."""
     filled(db, "gappy")
     begun(config, db, "gappy", (10,), None)
-    told = planned(config)
-    copy = copy_of(told)
-    assert (told.state, copy.rows, copy.chunks, copy.waves, copy.seconds) == ("goes on", 0, 0, 0, 0.0)
-    assert told.margin_seconds == told.retention_seconds
+    answer = planned(config)
+    copy = copy_of(answer)
+    assert (answer.state, copy.rows, copy.chunks, copy.waves, copy.seconds) == ("goes on", 0, 0, 0, 0.0)
+    assert answer.margin_seconds == answer.retention_seconds
 
 
 @pytest.mark.parametrize(("made_for", "reason"), [("other", "is no copy of"), ("even", "changed its definition")])
@@ -216,8 +216,8 @@ def test_a_binlog_that_is_kept_for_good_has_no_margin(
         filled(db, "even")
         config = config_of(db, tmp_path)
         with globally(db.connection, binlog_expire_logs_seconds="0"):
-            told = planned(config)
-        assert (told.retention_seconds, told.margin_seconds) == (None, None)
+            answer = planned(config)
+        assert (answer.retention_seconds, answer.margin_seconds) == (None, None)
 
 
 def test_only_the_tables_that_were_asked_for_are_planned(db: Db, config: Config) -> None:
@@ -250,5 +250,5 @@ def test_the_command_prints_text_or_json(
     ):
         assert part in text
     assert app(["plan", f"{db.name}.even", "-c", path, "--json"], standalone_mode=False) in {0, None}
-    [told] = json.loads(capsys.readouterr().out)
-    assert (told["state"], told["lossy"], told["copy"]["chunks"]) == ("new", [], 10)
+    [answer] = json.loads(capsys.readouterr().out)
+    assert (answer["state"], answer["lossy"], answer["copy"]["chunks"]) == ("new", [], 10)

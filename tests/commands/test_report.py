@@ -105,7 +105,7 @@ def test_ipython_shows_the_table(result: Report) -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "told"),
+    ("result", "answer"),
     [
         (
             CheckResult(
@@ -128,6 +128,6 @@ def test_ipython_shows_the_table(result: Report) -> None:
         ),
     ],
 )
-def test_results_say_what_came_of_it(result: Report, told: list[str]) -> None:
+def test_results_say_what_came_of_it(result: Report, answer: list[str]) -> None:
     """A row each, and a note where a table does not say all."""
-    assert [" ".join(line.split()) for line in str(result).splitlines()[1:]] == told
+    assert [" ".join(line.split()) for line in str(result).splitlines()[1:]] == answer

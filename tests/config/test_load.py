@@ -235,7 +235,7 @@ def test_a_wrong_value_names_its_key(setting: str, named: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_several_errors_are_told_together() -> None:
+def test_several_errors_are_reported_together() -> None:
     """One look at the message mends the whole file."""
     with pytest.raises(ConfigError, match=r"source\.port: .*; unknown key tabels; did you mean tables\?"):
         parsed("source/port=x", "tabels={}")
@@ -243,17 +243,17 @@ def test_several_errors_are_told_together() -> None:
 
 @pytest.mark.parametrize("later", ["target/warehouse=s3://bucket/lake", "points={every: 1h}", "tables/startup=latest"])
 def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
-    """A misspelt key is told whatever else is in the file."""
+    """A misspelt key is reported whatever else is in the file."""
     with pytest.raises(ConfigError, match=r"unknown key source\.hots; did you mean host\?"):
         parsed(later, "source/hots=a")
 
 
-def test_all_that_is_not_built_yet_is_told_together() -> None:
+def test_all_that_is_not_built_yet_is_reported_together() -> None:
     """Keys and values, in one line."""
     with pytest.raises(NotBuiltYet) as refused:
         parsed("points={every: 1h}", "state=s3://bucket/state", "target/warehouse=gs://bucket/lake")
-    told = str(refused.value)
-    assert all(named in told for named in ("points is not", "s3://bucket/state: only", "gs://bucket/lake: only"))
+    answer = str(refused.value)
+    assert all(named in answer for named in ("points is not", "s3://bucket/state: only", "gs://bucket/lake: only"))
 
 
 def test_a_password_is_never_shown() -> None:

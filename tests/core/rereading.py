@@ -85,8 +85,8 @@ class Rereading(World):
 
     def agenda(self) -> Agenda:
         """What is to be done about the signals."""
-        shown = {} if self.lake.main is None else {ORDERS: self.shown}
-        return agenda(self.signals.values(), [ORDERS], {ORDERS: self.state}, shown)
+        visible = {} if self.lake.main is None else {ORDERS: self.visible}
+        return agenda(self.signals.values(), [ORDERS], {ORDERS: self.state}, visible)
 
     def open(self) -> bool:
         """Whether a signal is not done."""
@@ -295,7 +295,7 @@ class Rereading(World):
     # Readers.
 
     @property
-    def shown(self) -> Progress:
+    def visible(self) -> Progress:
         """The progress that readers see."""
         assert self.lake.main is not None
         return Progress.from_json(json.loads(self.lake.main[1]))
@@ -308,7 +308,7 @@ class Rereading(World):
 
     def needed(self) -> Place:
         """Up to where the spool may forget; a later low is no earlier than what `reach` says now."""
-        return needed_by(self.state, self.shown, [self.reach(), *([] if self.since is None else [self.since])])
+        return needed_by(self.state, self.visible, [self.reach(), *([] if self.since is None else [self.since])])
 
     def compare(self, expected: Table) -> None:
         """But for the damage whose re-snapshot readers do not see yet."""

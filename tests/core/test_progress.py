@@ -132,7 +132,7 @@ def test_every_illegal_step_is_refused_and_changes_nothing(phase: Phase, step: S
 def test_what_is_not_in_the_table_is_no_step(phase: Phase, step: Step) -> None:
     """Every other pair of a phase and a step, whichever method would take it."""
     with pytest.raises(IllegalStep, match=f"no {step} when {phase}$"):
-        at(phase)._after(step)  # noqa: SLF001 - which merge it is, no method is told
+        at(phase)._after(step)  # noqa: SLF001 - no method takes the kind of merge
 
 
 def test_a_step_too_soon_says_what_stands_in_the_way() -> None:

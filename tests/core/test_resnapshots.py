@@ -120,7 +120,7 @@ class ForgetsWhatRunningReadsNeed(Rereading):
 
     def needed(self) -> Place:
         """What the commits need."""
-        return needed_by(self.state, self.shown)
+        return needed_by(self.state, self.visible)
 
 
 class ForgetsWhatWasReadAgain(Rereading):
@@ -128,7 +128,7 @@ class ForgetsWhatWasReadAgain(Rereading):
 
     def needed(self) -> Place:
         """The last position, whatever was read since."""
-        return max(self.place, self.shown.needed_from) if self.state.position else super().needed()
+        return max(self.place, self.visible.needed_from) if self.state.position else super().needed()
 
 
 class IsDoneOnStaging(Rereading):
@@ -197,7 +197,7 @@ REFUSED = (ForgetsWhatRunningReadsNeed, ForgetsWhatWasReadAgain)
 
 @pytest.mark.parametrize("mutant", REFUSED)
 def test_a_spool_that_lacks_what_was_read_again_is_refused(mutant: type[Rereading]) -> None:
-    """Before a wrong table can be shown."""
+    """Before a wrong table can be visible."""
     with pytest.raises(SpoolGap, match="the spool begins "):
         deque(walked(mutant, seed) for seed in range(TRIES))
 

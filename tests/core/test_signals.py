@@ -49,18 +49,18 @@ def say(number: int, action: Action, *tables: TableId, **more: Any) -> Signal:
     return Signal(number, action, "me", NOON, tables, **more)
 
 
-def agreed(*signals: Signal, staged: Progress = SHOWN, shown: Progress | None = SHOWN) -> Agenda:
+def agreed(*signals: Signal, staged: Progress = SHOWN, visible: Progress | None = SHOWN) -> Agenda:
     """What is next, of two tables; the signals may come in any order."""
     both = [ORDERS, ITEMS]
-    answer = agenda(signals, both, {ORDERS: staged}, {} if shown is None else {ORDERS: shown})
-    assert answer == agenda(reversed(signals), both, {ORDERS: staged}, {} if shown is None else {ORDERS: shown})
+    answer = agenda(signals, both, {ORDERS: staged}, {} if visible is None else {ORDERS: visible})
+    assert answer == agenda(reversed(signals), both, {ORDERS: staged}, {} if visible is None else {ORDERS: visible})
     return answer
 
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("event", Event)
 def test_a_signal_goes_the_ways_of_the_table_and_no_others(state: State, event: Event) -> None:
-    """An event that happened before may be told again; what has ended stays as it ended."""
+    """An event that happened before may be reported again; what has ended stays as it ended."""
     signal = replace(ask(1), state=state, why="it broke" if state is State.FAILED else None)
     if (state, event) not in TRANSITIONS:
         with pytest.raises(IllegalEvent, match=f"signal 1: no {event} when {state}"):
@@ -162,10 +162,10 @@ def test_a_re_snapshot_goes_on_where_the_staged_commit_says() -> None:
 def test_a_re_snapshot_is_done_when_readers_see_it() -> None:
     """On staging it only waits for that: it is neither run again nor done."""
     signals, staged = (ask(2, state=State.RUNNING), ask(4)), replace(SHOWN, answered=(2, 4))
-    waits, done = agreed(*signals, staged=staged), agreed(*signals, staged=staged, shown=staged)
+    waits, done = agreed(*signals, staged=staged), agreed(*signals, staged=staged, visible=staged)
     assert (waits.next, waits.finished, waits.waiting) == ({}, (), {})
     assert (done.next, done.finished) == ({}, (2, 4))
-    assert agreed(*signals, shown=None).finished == ()
+    assert agreed(*signals, visible=None).finished == ()
 
 
 def test_the_last_one_of_pause_and_resume_wins() -> None:

@@ -75,8 +75,8 @@ def test_init_plan_and_check_say_the_same_and_the_others_are_copied(
     pipe.run()
     assert pipe.rows("children") == [(1, 1), (2, 2), (3, 2)]
     assert not pipe.verify("children")["children"].equal
-    told = {one.table.name: one.cascades for one in status(pipe.config)}
-    assert told == {"children": 1, "parents": 0}
+    answer = {one.table.name: one.cascades for one in status(pipe.config)}
+    assert answer == {"children": 1, "parents": 0}
     assert f"{child}: changes by 1 foreign keys are missing" in status(pipe.config).note
 
 

@@ -287,8 +287,8 @@ def test_a_position_in_mid_bootstrap_leads_to_the_whole_table(pipe: Pipe, quiet:
     reader = replay.flink([*printed, *rest[: within + 1]], KEY, strict=False)
     assert replayed(again, reader, strict=False) == source(pipe)
     rows = replay.debezium(debezium, KEY)
-    told = json.loads(debezium[-1])["payload"]["source"]["sequence"]
-    replay.debezium(lines(pipe, since=told, form="debezium-json"), KEY, rows)
+    answer = json.loads(debezium[-1])["payload"]["source"]["sequence"]
+    replay.debezium(lines(pipe, since=answer, form="debezium-json"), KEY, rows)
     assert sorted(tuple(row.values()) for row in rows.values()) == source(pipe)
 
 
@@ -419,8 +419,8 @@ def test_debezium_events_give_the_table(copied: Pipe) -> None:
     assert sorted(tuple(row.values()) for row in replay.debezium(printed, KEY).values()) == source(copied)
     update = payloads[27]
     assert (update["before"], update["after"]) == ({"id": 0, "v": None}, {"id": 0, "v": "changed"})
-    told = update["source"]
-    assert (told["db"], told["table"], told["name"]) == (copied.database, "t", copied.config.name)
+    answer = update["source"]
+    assert (answer["db"], answer["table"], answer["name"]) == (copied.database, "t", copied.config.name)
     files = [row[0] for row in query(copied.connection, "SHOW BINARY LOGS")]
-    assert told["file"] in files
-    assert lines(copied, since=told["sequence"], form="debezium-json")[0].count('"op":"u"') == 1
+    assert answer["file"] in files
+    assert lines(copied, since=answer["sequence"], form="debezium-json")[0].count('"op":"u"') == 1

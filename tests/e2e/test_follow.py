@@ -206,7 +206,7 @@ def kill(pipe: Pipe, connection: int) -> None:
 
 
 def test_a_source_that_stays_away_ends_the_run(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a few tries, each of them told with its reason; one that is there again in time does not."""
+    """After a few tries, each of them reported with its reason; one that is there again in time does not."""
     monkeypatch.setattr(follow, "PAUSES_SECONDS", (0.5, 0.6, 0.7))
     failures = [3]
 

@@ -117,7 +117,7 @@ def moments(seconds: float, chance: random.Random) -> Iterator[float]:
         yield (number + chance.random()) * seconds / KILLS
 
 
-def told(job: Job, number: int, after: float, seconds: float) -> str:
+def answer(job: Job, number: int, after: float, seconds: float) -> str:
     """Which run was killed, and when."""
     return f"{job.server.flavor.name} to {job.lake_format}, kill {number} after {after:.1f} of {seconds:.1f} s"
 
@@ -154,7 +154,7 @@ def test_kills_in_a_bootstrap(
     whole = job_in("whole")
     seconds = worked(whole, opened(whole))
     starts = [max(1, start) for start in sorted(chunk_reads(whole))]
-    # the log has every chunk; their rows are an estimate, so that it cannot be told how many there are
+    # the log has every chunk; their rows are an estimate, so their number is not known
     assert all(end - start < 2 * CHUNK_ROWS for start, end in pairwise([1, *starts, ROWS + 1]))
     for number, after in enumerate(moments(seconds, chance), start=1):
         job = job_in(f"b{number}")
@@ -171,7 +171,7 @@ def test_kills_in_a_bootstrap(
             assert min(reads) == copied_up_to[0]
         assert len(reads) == len(set(reads))
         state = "not created" if before is None else f"{before.wave} waves, {before.phase}"
-        moment = told(job, number, after, seconds)
+        moment = answer(job, number, after, seconds)
         record_property("kills in a bootstrap, equal after each", f"{moment}: {state}; then {len(reads)} chunks")
         job.sql(f"DROP DATABASE {job.database}")
 
@@ -196,7 +196,7 @@ def test_kills_in_a_catch_up(
         stopped = "merged" if job.progress("items") != before else "not merged"
         spooled = len(list((job.state / "spool" / "segments").glob("*.json")))
         finish(job, spark)
-        moment = told(job, number, after, seconds)
+        moment = answer(job, number, after, seconds)
         record_property("kills in a catch-up, equal after each", f"{moment}: {spooled} segments spooled, {stopped}")
     assert chunk_reads(job) == []
 

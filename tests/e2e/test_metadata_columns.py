@@ -111,8 +111,8 @@ def test_deleted_rows_stay_with_their_last_values_and_each_row_says_where_it_is_
         31: ("new", 30, "u", False),
     }
     soft.assert_equal("t")
-    [told] = status(soft.config)
-    assert (told.rows, told.keeps_deleted) == (len(third), True)
+    [answer] = status(soft.config)
+    assert (answer.rows, answer.keeps_deleted) == (len(third), True)
     result = soft.verify("t")["t"]
     assert result.target.rows == sum(not row["_lakeingest_deleted"] for row in third.values())
 

@@ -102,9 +102,9 @@ def test_a_new_table_that_cannot_be_copied_is_stopped_until_it_can(shop: Pipe) -
         soon(lambda: bool(shop.seen(TableStopped)))
         shop.sql("INSERT INTO old VALUES (3, 3)")
         shown(shop, "old")
-        [told] = [one for one in status(shop.config) if one.table.name == "new"]
-        assert told.stopped is not None
-        assert told.stopped.error == "PreflightFailed"
+        [answer] = [one for one in status(shop.config) if one.table.name == "new"]
+        assert answer.stopped is not None
+        assert answer.stopped.error == "PreflightFailed"
         assert len(shop.seen(TableStopped)) == 1
         shop.sql("FLUSH BINARY LOGS", "ALTER TABLE new ADD PRIMARY KEY (id)", "FLUSH BINARY LOGS")
         shop.sql("INSERT INTO new VALUES (2, 2)")

@@ -124,7 +124,7 @@ def test_a_suite_written_later_is_asked_at_the_next_publish(pipe: Pipe, rule: Ca
     assert (after.gate["success"], after.gate["rows"], after.gate["warnings"]) == (True, 89, 0)
 
 
-def test_a_wrong_suite_is_told_before_anything_is_copied(pipe: Pipe, rule: Callable[..., None]) -> None:
+def test_a_wrong_suite_is_reported_before_anything_is_copied(pipe: Pipe, rule: Callable[..., None]) -> None:
     """By `check`, and by a run, which makes nothing."""
     rule("expectations: [{type: expect_column_to_exist, kwargs: {column: amuont}}]")
     rule(CHEAP, table="order")

@@ -1,4 +1,4 @@
-"""Re-snapshot: rows that the binlog has not told of are read again, while the log goes on."""
+"""Re-snapshot: rows whose changes are not in the binlog are read again, while the log goes on."""
 
 from collections.abc import Callable
 

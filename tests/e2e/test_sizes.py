@@ -121,7 +121,7 @@ def test_a_chunk_that_is_too_slow_is_cut_finer(auto: Pipe, monkeypatch: pytest.M
 def test_a_chunk_of_fixed_rows_that_is_too_slow_is_named(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was set is obeyed, and who set it is told; with other rows the same run goes on."""
+    """The user's setting is obeyed, and the error names it; with other rows the same run goes on."""
     pipe = pipe_on(mysql_server, chunk_rows=600)
     wide(pipe, 600)
     with monkeypatch.context() as patched:

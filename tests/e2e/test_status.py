@@ -62,7 +62,7 @@ def test_a_copy_whose_source_table_was_dropped_is_named(pair: Pipe) -> None:
 def test_the_command_ends_with_the_error_of_the_source(
     mysql_server: LocalServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """After it has said what the lake knows; the last run is told where it failed, and a closed pipe is no bug."""
+    """After it has said what the lake knows; the last run is named if it failed, and a closed pipe is no bug."""
     job = Job(tmp_path_factory.mktemp("status"), mysql_server, "status_job").write()
     try:
         job.sql(f"CREATE TABLE {job.database}.t (id INT PRIMARY KEY)", f"INSERT INTO {job.database}.t VALUES (1)")

@@ -203,7 +203,7 @@ def test_a_new_table_that_cannot_be_copied_leaves_the_others(market: Pipe) -> No
     assert error.exit_code == 3
     assert isinstance(error.result, RunResult)
     found = {one.table.name: (one.error, one.message) for one in error.result.stopped}
-    assert {name: told for name, (told, _) in found.items()} == {
+    assert {name: answer for name, (answer, _) in found.items()} == {
         "aloe": "PreflightFailed",
         "barley": "UnsupportedValue",
         "dates": "PreflightFailed",

@@ -1,4 +1,4 @@
-"""Runs as processes: two at once, one that is killed, one that loses its lease, one that is told to stop."""
+"""Runs as processes: two at once, one that is killed, one that loses its lease, one that is asked to stop."""
 
 import json
 import os
@@ -77,11 +77,11 @@ def test_a_run_that_is_stopped_says_what_is_committed(job: Job, sent: signal.Sig
     last = said.splitlines()[-1]
     assert (run.returncode, last.startswith(begins)) == (code, True), said
     assert "the same command goes on from" in last
-    told = re.search(rf"committed so far: {job.database}\.items: (\d+) waves, ([\d,]+) rows", last)
-    assert told, last
+    answer = re.search(rf"committed so far: {job.database}\.items: (\d+) waves, ([\d,]+) rows", last)
+    assert answer, last
     progress = job.progress("items")
     assert progress is not None
-    waves, rows = int(told[1]), int(told[2].replace(",", ""))
+    waves, rows = int(answer[1]), int(answer[2].replace(",", ""))
     # the signal may come between a commit and the word of it
     assert progress.wave - waves in {0, 1}
     assert rows == waves * progress.rows // progress.wave

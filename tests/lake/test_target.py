@@ -123,7 +123,7 @@ def test_a_merge_that_changes_nothing_is_fine(lake: Lake) -> None:
 
 
 def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake]) -> None:
-    """Rows that share a part of the key are told apart, reserved words are quoted, 64 bits without sign are exact."""
+    """Rows that share a part of the key are distinct, reserved words are quoted, 64 bits without sign are exact."""
     columns = (
         Column("select", Kind.UINT64, source_type("bigint unsigned"), nullable=False),
         Column("from", Kind.INT32, source_type("int"), nullable=False),

@@ -49,7 +49,7 @@ ODD = {
 
 
 def source_of(server: LocalServer, **other: Any) -> Source:
-    """How lakeingest is told of a server."""
+    """How a configuration names a server."""
     account = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
     return Source.model_validate(account | other)
 

@@ -167,8 +167,8 @@ def test_compressed_events_are_refused_by_name(db: Db) -> None:
     start = db.here()
     db.run("SET GLOBAL log_bin_compress = ON")
     try:
-        [told] = [one.finding for one in findings(db) if one.finding]
-        assert told == "log_bin_compress is 'ON'; SET GLOBAL log_bin_compress = 'OFF'"
+        [answer] = [one.finding for one in findings(db) if one.finding]
+        assert answer == "log_bin_compress is 'ON'; SET GLOBAL log_bin_compress = 'OFF'"
         with db.session() as other:
             query(other, "INSERT INTO t VALUES (1, REPEAT('x', 5000))")
     finally:
@@ -222,8 +222,8 @@ def test_cascades_are_never_in_the_binlog(db: Db) -> None:
         "CREATE TABLE p (id INT PRIMARY KEY)",
         "CREATE TABLE t (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES p (id) ON DELETE CASCADE)",
     )
-    [told] = [one.finding for one in findings(db) if one.finding]
-    assert f"foreign keys change rows of {db.name}.t outside the binlog" in str(told)
+    [answer] = [one.finding for one in findings(db) if one.finding]
+    assert f"foreign keys change rows of {db.name}.t outside the binlog" in str(answer)
 
 
 @pytest.fixture
@@ -245,8 +245,8 @@ def test_missing_rights_are_named_and_four_rights_are_enough(db: Db, account: Ca
     """For chunks and the binlog; the right to list replicas is not needed."""
     schema = db.table("t", "id INT PRIMARY KEY")
     with connect(account().source) as connection:
-        told = table_preflight.grants(Server.of(connection, [schema.table]))
-    assert "lacks BINLOG MONITOR, REPLICA MONITOR; GRANT BINLOG MONITOR, REPLICA MONITOR ON *.* TO" in str(told)
+        answer = table_preflight.grants(Server.of(connection, [schema.table]))
+    assert "lacks BINLOG MONITOR, REPLICA MONITOR; GRANT BINLOG MONITOR, REPLICA MONITOR ON *.* TO" in str(answer)
     own = account("BINLOG MONITOR", "REPLICA MONITOR", "REPLICATION SLAVE")
     start = db.here()
     db.run("INSERT INTO t VALUES (1)")

@@ -81,16 +81,16 @@ def test_outputs_are_not_in_the_repository(path: Path) -> None:
 @pytest.mark.any_format
 def test_a_table_is_onboarded(lake_format: str, shop: LocalServer, tmp_path: Path) -> None:
     """No cell fails; waves are drawn, a wrong rule stops the publish, the right one lets it, the copy is equal."""
-    told = executed(ROOT / "notebooks" / "onboard_a_table.ipynb", tmp_path, shop, lake_format)
-    drawn, refused = told["run"]
+    answer = executed(ROOT / "notebooks" / "onboard_a_table.ipynb", tmp_path, shop, lake_format)
+    drawn, refused = answer["run"]
     picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(drawn["data"]["image/png"])))
     blue, orange = (0.12, 0.47, 0.71), (1.0, 0.5, 0.05)
     for colour in (blue, orange):
         assert (abs(picture[..., :3] - colour).max(axis=-1) < 0.2).mean() > 0.0001, colour
     assert "was not published" in refused["text"]
     assert "amount" in refused["text"]
-    assert "published" not in text(told["status-staged"]).split()
-    assert "published" in text(told["status"]).split()
-    assert "source = target" in text(told["verify"])
-    assert "600" in text(told["verify"]).split()
-    assert "<table" in told["verify"][0]["data"]["text/html"]
+    assert "published" not in text(answer["status-staged"]).split()
+    assert "published" in text(answer["status"]).split()
+    assert "source = target" in text(answer["verify"])
+    assert "600" in text(answer["verify"]).split()
+    assert "<table" in answer["verify"][0]["data"]["text/html"]

@@ -206,7 +206,7 @@ def test_each_gate_judges_its_own_rows(spark: SparkSession) -> None:
 
 
 def test_a_users_expectation_fails_beside_the_default_ones(spark: SparkSession) -> None:
-    """It is named by its file; all failures are told."""
+    """It is named by its file; all failures are reported."""
     found = report(
         frame(spark, *WHOLE),
         6,
@@ -231,7 +231,7 @@ def test_a_failure_of_less_severity_is_a_warning(spark: SparkSession) -> None:
 
 
 def test_an_expectation_that_cannot_be_evaluated_has_failed(spark: SparkSession) -> None:
-    """It is told why, in one line; the others are evaluated all the same."""
+    """The reason is one line; the others are evaluated all the same."""
     found = report(
         frame(spark, *WHOLE),
         5,
@@ -300,7 +300,7 @@ def test_the_page_says_what_failed_where_and_when(tmp_path: Path) -> None:
     )
     path = save_report(tmp_path, SCHEMA.table, "before publish", 5_678, GateReport(outcomes, {"success": False}))
     text = path.read_text()
-    for told in (
+    for answer in (
         "shop.lines: gate before publish: 2 of 4 expectations failed",
         "<th>rows</th><td>5,678</td>",
         "2 of 4 expectations failed, 1 warnings",
@@ -308,7 +308,7 @@ def test_the_page_says_what_failed_where_and_when(tmp_path: Path) -> None:
         "cannot be evaluated: no column x",
         "observed 3",
     ):
-        assert told in text
+        assert answer in text
     assert re.search(r"<th>time</th><td>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</td>", text)
     assert re.findall(r'<td class="(\w+)">', text) == ["failed", "failed", "warning", "passed"]
     assert "<amount>" not in text

@@ -105,7 +105,7 @@ def test_a_missing_column_is_named(tmp_path: Path, kwargs: str) -> None:
 
 
 def test_a_file_that_names_no_table_is_named(tmp_path: Path) -> None:
-    """A slip in a name would leave a table unasked; all that is wrong is told together."""
+    """A slip in a name would leave a table unasked; all that is wrong is reported together."""
     written(tmp_path, **{"shop.order": NOT_NULL, "shop": NOT_NULL, "shop.items": "expectations: ["})
     finding = found(tmp_path)
     assert finding is not None

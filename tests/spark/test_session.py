@@ -158,14 +158,14 @@ def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_form
     config = target(lake_config, format=other)
     with pytest.raises(OperatorNeeded) as raised:
         fitted(spark, config)
-    told = str(raised.value)
-    assert told == lacking(config, spark)
-    assert "\n" not in told
+    answer = str(raised.value)
+    assert answer == lacking(config, spark)
+    assert "\n" not in answer
     fixed = [name for name in config.target.spark_properties() if not name.startswith("spark.sql.parquet.")]
-    assert [name for name in fixed if name not in told] == []
-    assert f"a jar with {config.target.spark_properties()['spark.sql.extensions']}" in told
-    assert f"has the extension of {lake_format}, which damages tables of {other}" in told
-    assert "Pipeline.spark_settings()" in told
+    assert [name for name in fixed if name not in answer] == []
+    assert f"a jar with {config.target.spark_properties()['spark.sql.extensions']}" in answer
+    assert f"has the extension of {lake_format}, which damages tables of {other}" in answer
+    assert "Pipeline.spark_settings()" in answer
 
 
 @pytest.mark.spark

@@ -318,7 +318,7 @@ def test_a_sweep_leaves_what_is_archived(spool: Spool) -> None:
 
 
 def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_that_part(spool: Spool) -> None:
-    """Also when a run was killed while it archived; readers that were past that part go on, others are told."""
+    """Also when a run was killed while it archived; readers that were past that part go on, others get an error."""
     grow(spool, range(2))
     spool.append([segment(spool, number) for number in range(2, 5)])
     manifest = spool.folder / "segments" / "000003.json"

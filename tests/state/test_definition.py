@@ -1,4 +1,4 @@
-"""What readers of the changelog are told of a table: its definition when it was copied, and its first position."""
+"""What readers of the changelog learn about a table: its definition when it was copied, and its first position."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -118,7 +118,7 @@ def can_be_taken(folder: Path) -> bool:
 
 
 def test_a_lease_has_one_holder_at_a_time(tmp_path: Path, start: Callable[..., Run]) -> None:
-    """The second is told who the first is; once the first has released it, nothing of it is left in the way."""
+    """The error of the second names the first; once the first has released it, nothing of it is left in the way."""
     first, second = start(), start()
     first.take(tmp_path / "state")
     assert first.says() == "held"

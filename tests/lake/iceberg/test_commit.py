@@ -1,4 +1,4 @@
-"""Every commit of ours takes effect once or not at all, and whoever made it is told which, whatever its answer says."""
+"""Every commit of ours takes effect once or not at all, and its writer learns which, whatever the catalog answers."""
 
 import random
 from collections.abc import Callable
@@ -232,7 +232,7 @@ def test_a_writer_without_an_answer_does_not_disturb_its_successor(lake: Lake, n
 
 
 def test_a_late_commit_does_not_land_on_a_branch_that_was_reset(lake: Lake) -> None:
-    """Its writer was told that it is refused: the branch must not come back to where that commit asserts it."""
+    """Its writer got the answer that it is refused: the branch must not come back to where that commit asserts it."""
     staged = changed(lake)
     fault = Fault(0, ANSWERS["nothing"], late=1, late_by=99, meanwhile=lambda: foreign_snapshot(lake, STAGING))
     target, catalog = behind(lake.settings, [fault])
@@ -334,7 +334,7 @@ def test_a_commit_that_cannot_be_recognised_is_refused(lake: Lake) -> None:
 
 
 class Rounds:
-    """Two runs in turn on one table, each with faults, and what each was told of each of its merges."""
+    """Two runs in turn on one table, each with faults, and the answer that each got for each of its merges."""
 
     def __init__(self, lake: Lake, seed: int) -> None:
         self.lake, self.random = lake, random.Random(seed)
@@ -342,7 +342,7 @@ class Rounds:
         self.runs = [behind(lake.settings) for _ in range(2)]
         self.staged: list[Staged | None] = [None, None]
         self.row = 0
-        self.told: dict[int, bool | None] = {0: True}  # by a row's key: there, not there, None where it is not known
+        self.reported: dict[int, bool | None] = {0: True}  # by a row's key; None where it is not known
 
     def go(self) -> None:
         """One step of a run; it may meet the other one's while its answer is out."""
@@ -366,16 +366,16 @@ class Rounds:
             self.staged[run] = None
             if kind == "merge":
                 self.row = row = self.row + 1
-                self.told[row] = None
+                self.reported[row] = None
                 self.staged[run] = self.lake.merge(staged, (row, "r", False), pos=20 + row, target=target)
-                self.told[row] = True
+                self.reported[row] = True
             elif kind == "mark":
                 self.staged[run] = target.mark(staged, staged.progress)
             elif not staged.visible:
                 self.lake.publish(staged, target)
         except StaleWriter:
             if row is not None:
-                self.told[row] = False
+                self.reported[row] = False
         except CommitUnknown:
             pass
 
@@ -393,25 +393,25 @@ class Rounds:
         return Fault(arrives, answer, late=self.random.randrange(2), late_by=self.random.randrange(1, 4))
 
     def check(self) -> None:
-        """What was told is so; what was not known is so from now on."""
+        """Every answer was true; what was not known is known from now on."""
         for _, catalog in self.runs:
             catalog.deliver()
         self.lake.loaded()
         rows = {row for row, _ in rows_of(self.lake)}
         assert len(rows) == len(rows_of(self.lake))
-        assert {row for row, there in self.told.items() if there} <= rows
-        assert rows <= {row for row, there in self.told.items() if there is not False}
+        assert {row for row, there in self.reported.items() if there} <= rows
+        assert rows <= {row for row, there in self.reported.items() if there is not False}
         assert {row for row, _ in rows_of(self.lake, MAIN)} <= rows
-        self.told = {row: row in rows for row in self.told}
+        self.reported = {row: row in rows for row in self.reported}
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.long("50 rounds of two runs", only=("1", "2", "3"))
 def test_two_runs_with_random_faults_get_true_answers(lake: Lake, seed: int) -> None:
-    """50 rounds: each row is there once and only where a run was told so, or not told; all branches can be read."""
+    """50 rounds: each row is there once and only where the answer said so, or got lost; all branches can be read."""
     rounds = Rounds(lake, seed)
     for number in range(50):
         rounds.go()
         if number % 10 == 9:
             rounds.check()
-    assert len(rounds.told) > 15
+    assert len(rounds.reported) > 15

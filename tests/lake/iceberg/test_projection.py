@@ -79,8 +79,8 @@ def write(tmp_path: Path, metadata: TableMetadata) -> Write:
             rows = ["7", None] if kind == pa.string() and field.name == "few" else ROWS[field.name]
             values = pa.array(rows, kind.value_type if pa.types.is_dictionary(kind) else kind)
             columns.append(values.dictionary_encode() if pa.types.is_dictionary(kind) else values)
-            told = {"PARQUET:field_id": str(field.field_id)} if ids else None
-            fields.append(pa.field(f"their_{field.name}", kind, metadata=told))
+            answer = {"PARQUET:field_id": str(field.field_id)} if ids else None
+            fields.append(pa.field(f"their_{field.name}", kind, metadata=answer))
         path = tmp_path / "others.parquet"
         pq.write_table(pa.table(columns, schema=pa.schema(fields)), path, **options)
         return named(path)
@@ -154,8 +154,8 @@ def test_a_file_that_does_not_hold_the_table_is_named(
 def test_a_value_that_the_type_cannot_hold_is_named(metadata: TableMetadata, tmp_path: Path) -> None:
     """Nothing is rounded: a time between two microseconds, which no value of ours is."""
     at = pa.array([1], pa.timestamp("ns"))
-    told = pa.schema([pa.field("at", at.type, metadata={"PARQUET:field_id": "4"})])
-    pq.write_table(pa.table([at], schema=told), tmp_path / "others.parquet")
+    answer = pa.schema([pa.field("at", at.type, metadata={"PARQUET:field_id": "4"})])
+    pq.write_table(pa.table([at], schema=answer), tmp_path / "others.parquet")
     with pytest.raises(StateUnreadable, match=r"others\.parquet.*lose data"):
         read_rows(metadata, named(tmp_path / "others.parquet"), ["at"])
 

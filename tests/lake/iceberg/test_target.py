@@ -309,8 +309,8 @@ def test_many_merges_leave_few_files(lake: Lake, raw: Raw) -> None:
     assert lake.seen() == sorted(rows.items())
     scanned = raw().scan().to_arrow()
     assert sorted(zip(scanned["id"].to_pylist(), scanned["v"].to_pylist(), strict=True)) == sorted(rows.items())
-    told = summary(raw(), staged.version)
-    assert (int(told["total-data-files"]), int(told["total-delete-files"])) == (kinds[0], kinds[1])
+    answer = summary(raw(), staged.version)
+    assert (int(answer["total-data-files"]), int(answer["total-delete-files"])) == (kinds[0], kinds[1])
 
 
 def test_a_file_with_mostly_deleted_rows_is_rewritten(lake: Lake, raw: Raw) -> None:

@@ -1,4 +1,4 @@
-"""Generated columns in row images: left out by the user, left out by the server, and how it is told which it does."""
+"""Generated columns in row images: left out by the user or by the server, and how a server is asked which it does."""
 
 import pytest
 

@@ -216,12 +216,12 @@ def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
 def test_a_version_that_is_too_old_is_refused(db: Db) -> None:
     """Such servers are not available here: the variables are those that they would report."""
 
-    def told(version: str) -> Server:
+    def answer(version: str) -> Server:
         return Server(db.connection, {"version": version}, ())
 
-    assert "its version 8.0.21-log is older than 8.0.22; upgrade" in str(preflight.version(told("8.0.21-log")))
-    assert preflight.version(told("5.7.44")) is not None
-    assert [preflight.version(told(new)) for new in ("8.0.22", "8.4.0-log", "9.7.4-2", "10.0.0")] == [None] * 4
+    assert "its version 8.0.21-log is older than 8.0.22; upgrade" in str(preflight.version(answer("8.0.21-log")))
+    assert preflight.version(answer("5.7.44")) is not None
+    assert [preflight.version(answer(new)) for new in ("8.0.22", "8.4.0-log", "9.7.4-2", "10.0.0")] == [None] * 4
 
 
 def test_a_condition_that_cannot_be_checked_is_a_finding(db: Db) -> None:
@@ -349,8 +349,8 @@ def test_a_retention_that_is_too_short_is_refused(spoilt_db: Db) -> None:
         with globally(spoilt_db.connection, binlog_expire_logs_seconds=kept):
             server = Server.of(spoilt_db.connection)
             assert server.retention_seconds == int(kept)
-            told = str(retention(server, copy_seconds))
-            assert told.endswith(f"SET GLOBAL binlog_expire_logs_seconds = {wanted}")
+            answer = str(retention(server, copy_seconds))
+            assert answer.endswith(f"SET GLOBAL binlog_expire_logs_seconds = {wanted}")
         with globally(spoilt_db.connection, binlog_expire_logs_seconds=str(wanted)):
             assert retention(Server.of(spoilt_db.connection), copy_seconds) is None
 

@@ -220,12 +220,12 @@ class Fuzz:
 
     def table_map(self, chance: random.Random) -> bool | None:
         """A TABLE_MAP event is read or damaged; rows that are read by it are as well-formed as any."""
-        raw, schema, _, original, told = chance.choice(self.row_events)
-        altered = mutated(chance, told, HEADER, self.pool)
+        raw, schema, _, original, answer = chance.choice(self.row_events)
+        altered = mutated(chance, answer, HEADER, self.pool)
         try:
             found = read_table_map(Event.from_data(altered))
             if found.columns == original.columns:
-                return None if altered == told else False
+                return None if altered == answer else False
             reader = RowReader()
             table = reader.add(schema, found, "at the corpus")
         except (Damaged, UnknownCharset, UnsupportedEvent, SchemaChanged) as error:

@@ -74,15 +74,15 @@ def test_columns_that_a_row_lacks_are_skipped(columns: int) -> None:
         chance = random.Random(seed)
         values, widths = any_row(chance, columns)
         present = [chance.random() < 0.6 for _ in range(columns)]
-        told = sum(1 << place for place, is_there in enumerate(present) if is_there).to_bytes(
+        answer = sum(1 << place for place, is_there in enumerate(present) if is_there).to_bytes(
             (columns + 7) // 8, "little"
         )
         there = [place for place in range(columns) if present[place]]
         raw = row([values[place] for place in there], [widths[place] for place in there], 0)
         start, size = np.zeros((columns, 1), np.int32), np.zeros((columns, 1), np.int32)
-        data = array(told + raw)
-        end = len(told) + len(raw)
-        assert walk_row(data, len(told), end, 0, len(there), 0, np.array(widths), start, size, 0) == end
+        data = array(answer + raw)
+        end = len(answer) + len(raw)
+        assert walk_row(data, len(answer), end, 0, len(there), 0, np.array(widths), start, size, 0) == end
         for place in range(columns):
             at, count = start[place, 0], size[place, 0]
             wanted = values[place] if present[place] else None
