@@ -42,11 +42,12 @@ def keep_rereads(edges: Edges, spool: Spool, schema: TableSchema, found: Sequenc
     if not groups:
         return
     edges.lease.assert_held()
-    log, folder = archive.named(spool.folder), RereadFolder.of(spool.folder, schema.table)
-    first = folder.count(stop, log)
-    starts = accumulate((sum(len(rows) for _, rows in group) for group in groups), initial=first)
-    tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, starts, strict=False)]
-    executors = edges.executors
-    files = scatter(executors.for_tasks(small=len(tasks) == 1), WriteRereads.run, tasks, executors.at_once)
-    edges.lease.assert_held()
-    folder.add(ReadTo(stop, log=log, reread=first), files)
+    with edges.profile.stage("merges: keep reread rows"):
+        log, folder = archive.named(spool.folder), RereadFolder.of(spool.folder, schema.table)
+        first = folder.count(stop, log)
+        starts = accumulate((sum(len(rows) for _, rows in group) for group in groups), initial=first)
+        tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, starts, strict=False)]
+        executors = edges.executors
+        files = scatter(executors.for_tasks(small=len(tasks) == 1), WriteRereads.run, tasks, executors.at_once)
+        edges.lease.assert_held()
+        folder.add(ReadTo(stop, log=log, reread=first), files)

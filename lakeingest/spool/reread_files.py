@@ -123,9 +123,12 @@ def clear(spool: Path) -> None:
 
 
 def leftovers(spool: Path) -> Iterator[Path]:
-    """Files that no document names; a merge at work may be about to name one."""
+    """Files that no document names; a merge at work may be about to name one. None where a document is damaged."""
     for folder in (spool / FOLDER).glob("*"):
-        needed = {name for file in folder.glob("*.json") for name, _ in _read(file)}
+        try:
+            needed = {name for file in folder.glob("*.json") for name, _ in _read(file)}
+        except StateUnreadable:
+            continue
         yield from (file for file in folder.iterdir() if file.suffix != ".json" and file.name not in needed)
 
 

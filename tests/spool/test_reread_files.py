@@ -250,6 +250,7 @@ def test_a_torn_file_is_an_error_that_names_it(spool: Spool, suffix: str) -> Non
     file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(StateUnreadable, match=rf"{file.name}, which holds rows that were read again, cannot be read"):
         read(spool)
+    assert spool.sweep(timedelta(0)) == (0, 0)
     spool.append([segment(spool, 1)])
     spool.forget(place(2))
     assert read(spool) == []
