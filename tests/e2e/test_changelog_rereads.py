@@ -13,9 +13,8 @@ from lakeingest import Pipeline
 from lakeingest.commands.changelog import Changelog
 from lakeingest.commands.changelog_json import ChangelogJson
 from lakeingest.commands.repair import repair
-from lakeingest.core.keys import KeyRange
 from lakeingest.core.reading import ReadTo
-from lakeingest.core.signals import WHOLE, Scope
+from lakeingest.core.signals import WHOLE
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
 from lakeingest.spool.changelog import StoredChangelog
@@ -57,6 +56,12 @@ def lose(pipe: Pipe) -> None:
     )
 
 
+def resnapshot(pipe: Pipe, **scope: Any) -> None:
+    """Read these rows again, and wait until they are published."""
+    [done] = Pipeline(pipe.config, pipe.spark).resnapshot(f"{pipe.database}.t", **scope)
+    assert done.state == "done"
+
+
 def end(pipe: Pipe) -> str:
     """The position of a reader that has read all that is spooled, and nothing that was read again."""
     held = StoredChangelog(pipe.config.state / "spool").held()
@@ -87,12 +92,11 @@ class Readers:
         for at, flink, debezium in self.stopped:
             rest = lines(self.pipe, since=at)
             assert replayed(rest, dict(flink), strict=False) == rows, at
-            assert lines(self.pipe, since=position(rest[-1])) == []
-            again = position(rest[-2])
-            assert lines(self.pipe, since=again) == rest[-1:]
             events = lines(self.pipe, since=at, form="debezium-json")
             left = replay.debezium(events, KEY, dict(debezium), strict=False)
             assert sorted(tuple(row.values()) for row in left.values()) == rows, at
+        assert lines(self.pipe, since=position(rest[-1])) == []
+        assert lines(self.pipe, since=position(rest[-2])) == rest[-1:]
 
 
 @pytest.mark.formats
@@ -101,13 +105,12 @@ def test_rows_that_were_read_again_are_in_the_changelog(copied: Pipe) -> None:
     """Keys, a range and the whole table: a reader from the beginning, from any position, and from the spool's end."""
     readers = Readers(copied)
     lose(copied)
-    read_again(copied, "t", Scope(keys=((5,), (6,), (71,), (9999,))), 1)
+    resnapshot(copied, keys=[5, 6, 71, 9999])
     rows = shown(copied)
     assert {5: "lost", 25: "25"}.items() <= {row[0]: row[1] for row in rows}.items()
     readers.assert_equal(rows)
-    read_again(copied, "t", Scope(range=KeyRange((20,), (30,))), 2)
-    readers.assert_equal(shown(copied))
-    read_again(copied, "t", WHOLE, 3)
+    resnapshot(copied, from_=20, to=30)
+    resnapshot(copied)
     assert shown(copied) == source(copied)
     readers.assert_equal(source(copied))
     copied.sql("UPDATE t SET v = 'later' WHERE id IN (5, 70)", "INSERT INTO t VALUES (6, 'back', 1)")
@@ -146,7 +149,7 @@ def test_changes_while_rows_are_read_again_win(any_pipe: Pipe) -> None:
             f"UPDATE t SET id = id + 2000 WHERE id = {n * 5}",
         )
 
-    assert read_again(pipe, "t", WHOLE, between=write) > 1
+    read_again(pipe, "t", WHOLE, between=write)
     pipe.run()
     assert shown(pipe) == source(pipe)
     readers.assert_equal(source(pipe))
@@ -156,7 +159,7 @@ def test_lines_of_rows_that_were_read_again(copied: Pipe) -> None:
     """+I of a row, -D with the key alone; a read and a delete in Debezium's form; each with its position, in order."""
     at = end(copied)
     unlogged(copied, "UPDATE t SET v = 'lost' WHERE id = 5", "DELETE FROM t WHERE id = 6")
-    read_again(copied, "t", Scope(keys=((5,), (6,))))
+    resnapshot(copied, keys=[5, 6])
     docs = [json.loads(line, parse_float=Decimal) for line in lines(copied, since=at)]
     place, log = at.removesuffix(f"-{at.partition('-')[2]}").removesuffix(".end"), at.partition("-")[2]
     assert docs == [
@@ -195,7 +198,7 @@ def test_other_kinds_of_since_reach_rows_that_were_read_again(copied: Pipe) -> N
     """GTIDs, a place of the binlog, and a time after the last transaction: these rows come after all of them."""
     lose(copied)
     gtids = query(copied.connection, "SELECT @@global.gtid_executed")[0][0].replace("\n", "")
-    read_again(copied, "t", WHOLE)
+    resnapshot(copied)
     wanted = lines(copied, since=end(copied))
     assert len(wanted) == 58 + 3
     held = StoredChangelog(copied.config.state / "spool").held()
@@ -212,7 +215,7 @@ def test_a_row_that_is_marked_as_deleted_goes_with_its_last_values(
     readers = Readers(pipe)
     at = end(pipe)
     lose(pipe)
-    read_again(pipe, "t", WHOLE)
+    resnapshot(pipe)
     readers.assert_equal(source(pipe))
     gone = [json.loads(line)["data"] for line in lines(pipe, since=at) if json.loads(line)["op"] == "-D"]
     assert sorted((row["id"], row["v"]) for row in gone) == [(6, "changed"), (26, "26"), (46, "46")]
@@ -232,7 +235,7 @@ def test_a_merge_that_ends_before_its_commit_is_made_again(copied: Pipe, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr("lakeingest.lake.iceberg.target.IcebergTarget.commit_merge", killed)
         with pytest.raises(Killed):
-            read_again(copied, "t", Scope(keys=tuple((key,) for key in (5, 6, 25, 26, 45, 46, 70, 71))))
+            resnapshot(copied, keys=[5, 6, 25, 26, 45, 46, 70, 71])
     assert {5: "changed", 25: "25"}.items() <= {row[0]: row[1] for row in shown(copied)}.items()
     readers.assert_equal(source(copied))
     copied.sql("UPDATE t SET v = 'logged' WHERE id IN (5, 26)", "DELETE FROM t WHERE id = 45")
@@ -245,7 +248,7 @@ def test_rows_that_were_read_again_stay_as_long_as_changes(copied: Pipe) -> None
     """Without any time to keep changes they go with the next ones: no reader can be before them."""
     keeping(copied, 0)
     lose(copied)
-    read_again(copied, "t", WHOLE)
+    resnapshot(copied)
     at, folder = end(copied), Path(copied.config.state / "spool" / FOLDER)
     assert lines(copied, since=at)
     assert replayed(lines(copied), strict=False) == source(copied)
@@ -270,7 +273,7 @@ def test_a_reader_that_follows_gets_rows_that_were_read_again(copied: Pipe) -> N
         try:
             for number in range(1, 4):
                 lose(copied) if number == 1 else unlogged(copied, f"UPDATE t SET v = 'lost {number}' WHERE id = 9")
-                read_again(copied, "t", WHOLE if number < 3 else Scope(keys=((9,),)), number)
+                resnapshot(copied, **({} if number < 3 else {"keys": [9]}))
                 soon(lambda: replayed(list(got), strict=False) == source(copied))
                 if number == 2:
                     copied.sql("UPDATE t SET v = 'logged' WHERE id = 11")
