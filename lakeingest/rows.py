@@ -101,6 +101,12 @@ def change_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([*_ORIGIN, *table_schema(schema)])
 
 
+def reread_schema(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of change rows that were read again: without a commit time, maybe with the key alone."""
+    known = {*schema.key, change.KIND, *change.ORDER}
+    return pa.schema([field.with_nullable(field.name not in known) for field in change_schema(schema)])
+
+
 def laid_over(
     rows: Iterable[pa.RecordBatch], changes: Sequence[pa.Table], key: Sequence[str], schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:

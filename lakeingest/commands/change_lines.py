@@ -23,10 +23,10 @@ Encode = Callable[[Any], str]  # a value that is not None as JSON
 def positions(part: Part, name: str) -> list[str]:
     """What `--since` takes to go on after each row."""
     if isinstance(part, Changed):
-        columns = (part.rows[one].to_pylist() for one in change.ORDER)
+        columns = (part.rows[one].to_pylist() for one in (*change.ORDER, change.COMMITTED_AT))
         return [
-            str(ReadTo(Place(epoch, file, pos), ordinal, log=name))
-            for epoch, file, pos, ordinal in zip(*columns, strict=True)
+            str(ReadTo(place, reread=number, log=name) if at is None else ReadTo(place, number, log=name))
+            for place, number, at in ((Place(*parts), number, at) for *parts, number, at in zip(*columns, strict=True))
         ]
     within = str(ReadTo(part.place, copying=True, log=name))
     last = str(ReadTo(part.place, log=name)) if part.last else within

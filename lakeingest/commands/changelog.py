@@ -3,13 +3,14 @@
 A reader that begins gets a *copy*, all rows of the oldest published version whose later changes are all held, and then
 these changes: so it is complete, however long changes are kept. A reader that names a position gets the changes after
 it. Where the table was not published there yet, the reader has only a part of it: it gets a copy after the changes that
-lead to the first version from there on.
+lead to the first version from there on. Rows that were read again, which the binlog does not tell of, are among the
+changes: so the reader has what the copy in the lake has.
 """
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -24,7 +25,8 @@ from lakeingest.lake.formats import open_target, open_versions
 from lakeingest.lake.preflight import copied
 from lakeingest.lake.versions import Published, Versions
 from lakeingest.pipeline.unpublished import unpublished_rows
-from lakeingest.spool.changelog import Changes, Held, StoredChangelog
+from lakeingest.spool.changelog import Held, StoredChangelog
+from lakeingest.spool.changes import Changes
 from lakeingest.spool.readers import Reader, reading
 from lakeingest.state.definition import Definition, definition
 
@@ -43,7 +45,10 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Change rows, in order, with the columns that `rows.change_schema` says."""
+    """Change rows, in order, with the columns that `rows.change_schema` says.
+
+    Those without a commit time are rows that were read again as of their place (`rows.reread_schema`).
+    """
 
     rows: pa.RecordBatch
 
@@ -190,7 +195,7 @@ class Changelog:
 
     def _end(self, changes: Changes, read_to: ReadTo) -> ReadTo:
         """All that the changes held was read."""
-        return ReadTo(changes.end, log=self.name) if changes.end > read_to.place else read_to
+        return max(read_to, replace(changes.read_to, log=self.name), key=lambda one: one.order)
 
     def _changes(self, since: ReadTo) -> AbstractContextManager[Changes]:
         return self._log.opened(self.table, since, self.name)

@@ -13,21 +13,22 @@ from lakeingest.rows import INSTANT, table_schema
 
 
 def batches(changelog: Changelog, parts: Iterator[Part]) -> Iterator[pa.RecordBatch]:
-    """Each part as a batch; the rows of a copy have neither the time of a commit nor a GTID."""
+    """Each part as a batch; rows that were read from the table have neither the time of a commit nor a GTID."""
     schema = batch_schema(changelog.schema)
     for part in parts:
         yield _batch(part, changelog.name, schema)
 
 
 def batch_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of these batches."""
+    """The Arrow schema of these batches. The delete of a row that was read again may have the key alone."""
     origin = [
         pa.field(OP, pa.string(), nullable=False),
         pa.field(POSITION, pa.string(), nullable=False),
         pa.field(change.COMMITTED_AT, INSTANT),
         pa.field(change.GTID, pa.string()),
     ]
-    return pa.schema([*origin, *table_schema(schema)])
+    columns = [field if field.name in schema.key else field.with_nullable(True) for field in table_schema(schema)]
+    return pa.schema([*origin, *columns])
 
 
 def _batch(part: Part, name: str, schema: pa.Schema) -> pa.RecordBatch:

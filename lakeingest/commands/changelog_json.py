@@ -1,8 +1,8 @@
 """changelog-json: a row kind and a row a line, as Flink's format of that name has it, with where the row came from.
 
 `{"op": "+I", "data": {…}, "position": "…", "committed_at": "…", "gtid": "…"}`. A decimal and an unsigned bigint are
-JSON numbers with all their digits, binary values are base64, times are ISO 8601. The rows of a copy have neither a time
-of a commit nor a GTID.
+JSON numbers with all their digits, binary values are base64, times are ISO 8601. The rows of a copy, and rows that were
+read again, have neither a time of a commit nor a GTID. A key that was read again and has no row is a -D with the key.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,8 @@ class ChangelogJson:
         kinds, times, gtids = ["+I"] * count, ["null"] * count, ["null"] * count
         if isinstance(part, Changed):
             kinds = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
-            times = [_COMMITTED_AT(value) for value in rows[change.COMMITTED_AT].to_pylist()]
+            committed_at = rows[change.COMMITTED_AT].to_pylist()
+            times = ["null" if value is None else _COMMITTED_AT(value) for value in committed_at]
             gtids = ["null" if value is None else text(value) for value in rows[change.GTID].to_pylist()]
         for op, position, at, gtid, *values in zip(
             kinds, positions(part, self._name), times, gtids, *columns, strict=True

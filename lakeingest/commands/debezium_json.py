@@ -1,14 +1,17 @@
 """debezium-json: a schema and a payload a line, as Debezium's connector for MySQL writes them.
 
 An update is one line, with the row before and after it; an update that changes the key is a delete and a create, as
-Debezium has it. `payload.source.sequence` is the position that `--since` takes. What the spool does not have is null
-(`thread`, `query`) or 0 (`server_id`). Types: `debezium_types`.
+Debezium has it. Rows that were read again are reads, as in Debezium's incremental snapshots. A key that was read again
+and has no row is a delete, in whose schema every column but those of the key is optional.
+
+`payload.source.sequence` is the position that `--since` takes. What the spool does not have is null (`thread`, `query`)
+or 0 (`server_id`). Types: `debezium_types`.
 """
 
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.change_lines import positions, text
@@ -19,6 +22,7 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.position import FilePosition, file_name
 from lakeingest.core.schema import TableSchema
 
+_INCREMENTAL = "incremental"  # Debezium's name of rows that are read while changes go on
 _SOURCE: tuple[tuple[str, str, bool], ...] = (
     ("version", "string", False),
     ("connector", "string", False),
@@ -47,13 +51,16 @@ _TRANSACTION = [
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One change row: its kind, its key, the row as JSON, and the fields of its source that differ."""
+    """One change row: its kind, its key, the row as JSON, and the fields of its source that differ.
+
+    `micros` is the time of its commit; None: it was read again.
+    """
 
     kind: RowKind
     key: tuple[Any, ...]
     text: str
     position: str
-    micros: int
+    micros: int | None
     file: int
     pos: int
     ordinal: int
@@ -83,7 +90,9 @@ class DebeziumJson:
                 self._before = row
                 continue
             before, self._before = self._before, None
-            if row.kind is RowKind.UPDATE_AFTER and before is not None and before.key != row.key:
+            if row.micros is None:
+                yield self._reread(row)
+            elif row.kind is RowKind.UPDATE_AFTER and before is not None and before.key != row.key:
                 yield self._line("d", before, before.text, "null")
                 yield self._line("c", row, "null", row.text)
             elif row.kind is RowKind.UPDATE_AFTER:
@@ -125,17 +134,33 @@ class DebeziumJson:
             )
         ]
 
-    def _line(self, op: str, row: _Row, before: str, after: str, snapshot: str = "false") -> str:
+    def _reread(self, row: _Row) -> str:
+        if row.kind is not RowKind.DELETE:
+            return self._line("r", row, "null", row.text, _INCREMENTAL)
+        key = set(self.schema.key)
+        columns = (column if column.name in key else replace(column, nullable=True) for column in self.schema.columns)
+        return self._line("d", row, row.text, "null", _INCREMENTAL, replace(self.schema, columns=tuple(columns)))
+
+    def _line(
+        self,
+        op: str,
+        row: _Row,
+        before: str,
+        after: str,
+        snapshot: str = "false",
+        schema: TableSchema | None = None,
+    ) -> str:
+        micros = time.time_ns() // 1000 if row.micros is None else row.micros
         source = {
             "version": self.version,
             "connector": "mysql",
             "name": self.pipeline,
-            "ts_ms": row.micros // 1000,
+            "ts_ms": micros // 1000,
             "snapshot": snapshot,
             "db": self.schema.table.database,
             "sequence": row.position,
-            "ts_us": row.micros,
-            "ts_ns": row.micros * 1000,
+            "ts_us": micros,
+            "ts_ns": micros * 1000,
             "table": self.schema.table.name,
             "server_id": 0,
             "gtid": row.gtid,
@@ -150,11 +175,7 @@ class DebeziumJson:
             f'{{"before":{before},"after":{after},"source":{_compact(source)},"transaction":null,"op":"{op}",'
             f'"ts_ms":{now}}}'
         )
-        return f'{{"schema":{self._schema},"payload":{payload}}}'
-
-    @property
-    def _schema(self) -> str:
-        return _schema(self.schema, self.pipeline)
+        return f'{{"schema":{_schema(schema or self.schema, self.pipeline)},"payload":{payload}}}'
 
 
 _SCHEMAS: dict[tuple[TableSchema, str], str] = {}

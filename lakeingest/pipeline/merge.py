@@ -2,7 +2,8 @@
 
 A merge reads the table's changes in the spool from the least mark of its splits, keeps the changes that each split
 still needs, and collapses them. Each executor does that for a slice of the keys, reads only the key columns, and
-removes the rows that the changes replace. Then the new rows are written, in the order of the spool's files.
+removes the rows that the changes replace. Then the new rows are written, in the order of the spool's files; those of
+patches also for readers of the changelog.
 """
 
 import time
@@ -22,6 +23,8 @@ from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Merged
 from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.profile import Profile
+from lakeingest.pipeline.reread_rows import keep_rereads
+from lakeingest.pipeline.row_numbers import RowNumbers, in_groups, row_numbers
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
@@ -31,15 +34,18 @@ from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.spool import Spool
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
-FILE_ROWS = 250_000  # new rows of a task, which holds all their columns, and of a file
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The result of a slice: what was written to remove old rows, and the numbers of new rows, by file of the spool."""
+    """The result of a slice: what was written to remove old rows, and the numbers of new rows in files of the spool.
+
+    `reread` are rows of patches that no change comes after, also those of keys that are gone.
+    """
 
     written: bytes
-    new: "dict[str, np.ndarray]"
+    new: RowNumbers
+    reread: RowNumbers
     read: int
     applied: int
     profile: Profile
@@ -68,12 +74,12 @@ class ReplaceRows:
             found = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
         changes = _without_deletes(found.changes) if self.keeps_deleted else found.changes
         stays = ~changes[DELETED].to_numpy() | self.merger.keeps_deletes
-        numbers, starts = np.unique(found.files[stays], return_index=True)  # they ascend
-        parts = np.split(found.rows[stays], starts[1:])
-        new = dict(zip((self.files[number] for number in numbers), parts, strict=False))
+        new = row_numbers(self.files, found.files[stays], found.rows[stays])
+        patched = found.files < len(self.patches)
+        reread = row_numbers(self.files, found.files[patched], found.rows[patched])
         with profile.stage("merges: replace"):
             written = self.merger.replace(changes)
-        return Replaced(written, new, found.read, found.applied, profile)
+        return Replaced(written, new, reread, found.read, found.applied, profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges.executors, table.schema, plan, files, slices, merger)
     written = _write_rows(edges.executors, table.schema, replaced, plan.stop, merger)
+    keep_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
 
     def after(effects: Effects) -> Progress:
         edges.lease.assert_held()
@@ -165,25 +172,10 @@ def _write_rows(
     executors: Executors, schema: TableSchema, replaced: Sequence[Replaced], stop: Place, merger: Merger
 ) -> list[WrittenRows]:
     """Write the new rows of all slices."""
-    tasks = [WriteRows(rows, schema, stop, merger) for rows in _in_groups(replaced)]
+    tasks = [WriteRows(rows, schema, stop, merger) for rows in in_groups([slice_.new for slice_ in replaced])]
     return scatter(executors.for_tasks(small=len(tasks) <= 1), WriteRows.run, tasks, executors.at_once)
 
 
 def _without_deletes(changes: pa.Table) -> pa.Table:
     """The changes where deleted rows stay: no key is gone."""
     return changes.drop_columns(DELETED).append_column(DELETED, pa.repeat(pa.scalar(value=False), changes.num_rows))
-
-
-def _in_groups(replaced: Sequence[Replaced]) -> list[list[tuple[str, np.ndarray]]]:
-    """The new rows of all slices in the order of the spool, in groups of about FILE_ROWS rows."""
-    groups: list[list[tuple[str, np.ndarray]]] = [[]]
-    left = FILE_ROWS
-    for file in dict.fromkeys(file for slice_ in replaced for file in slice_.new):
-        rows = np.sort(np.concatenate([slice_.new[file] for slice_ in replaced if file in slice_.new]))
-        for part in np.array_split(rows, -(-len(rows) // FILE_ROWS)):
-            if len(part) > left:
-                groups.append([])
-                left = FILE_ROWS
-            groups[-1].append((file, part))
-            left -= len(part)
-    return [group for group in groups if group]

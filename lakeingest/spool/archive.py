@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from lakeingest.core.position import GtidSet, Place
 from lakeingest.core.schema import TableId
 from lakeingest.disk import sync
+from lakeingest.spool import reread_files
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers
 from lakeingest.state import store
@@ -77,13 +78,22 @@ def name_of(spool: Path) -> str:
         return ""
 
 
+def named(spool: Path) -> str:
+    """The name of this changelog, which it gets now if it has none."""
+    if not name_of(spool):  # the spool is of an earlier version, or was being opened when the process ended
+        clear(spool)
+        begin(spool)
+    return name_of(spool)
+
+
 def clear(spool: Path) -> None:
-    """Remove the name of the changelog first, then the archive, the oldest segment first."""
+    """Remove the name of the changelog first, then the archive, the oldest segment first, and rows read again."""
     folder = spool / "archive"
     store.make_folder(folder)
     with store.storage_errors(folder):
         (folder / "id.json").unlink(missing_ok=True)
         _remove(spool, listed(spool))
+    reread_files.clear(spool)
 
 
 def empty(spool: Path) -> None:
@@ -105,9 +115,7 @@ def keep(spool: Path, epoch: int, segments: Iterable[tuple[Path, Manifest]], kep
     folder, in the archive, or in both; it is finished by the next call.
     """
     folder = spool / "archive"
-    if not name_of(spool):  # the spool is of an earlier version, or was being opened when the process ended
-        clear(spool)
-        begin(spool)
+    named(spool)
     read_up_to = needed_by_readers(spool)
     wanted = bool(kept_for) or read_up_to is not None
     with store.storage_errors(folder):

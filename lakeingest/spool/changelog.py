@@ -1,4 +1,4 @@
-"""The stored changelog as its readers see it: archive and spool in one, while a run writes both.
+"""The stored changelog as its readers see it: archive, spool and rows that were read again, while a run writes them.
 
 A reader takes no lock. What it has listed may be moved, put together or removed before it opens it; then it lists
 again. Segments are found by the places that they cover, wherever they are by then: never a gap, never a change twice.
@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core import change
 from lakeingest.core.position import Gtid, GtidSet, Place, Position
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChangelogGone, StateUnreadable
 from lakeingest.spool.archive import listed, name_of
+from lakeingest.spool.changes import BATCH_ROWS, Changes
 from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.reread_files import RereadFolder
 from lakeingest.spool.spool import Spool
 
-BATCH_ROWS = 4_096
 _TRIES = 20  # of a listing, which a run may change meanwhile
 _PAUSE_SECONDS = 0.05
 
@@ -141,7 +141,7 @@ class StoredChangelog:
             raise StateUnreadable(f"{file} of the spool cannot be read: {error}") from error
 
     @contextmanager
-    def opened(self, table: TableId, since: ReadTo, name: str) -> Iterator["Changes"]:
+    def opened(self, table: TableId, since: ReadTo, name: str) -> Iterator[Changes]:
         """The table's changes after `since` up to the end at this moment; they stay readable within the block.
 
         ChangelogGone where not all of them are held, or the changelog is not the one of this name any more.
@@ -149,7 +149,7 @@ class StoredChangelog:
         with ExitStack() as files:
             yield _persistently(lambda: self._opened(table, since, name, files))
 
-    def _opened(self, table: TableId, since: ReadTo, name: str, opened: ExitStack) -> "Changes":
+    def _opened(self, table: TableId, since: ReadTo, name: str, opened: ExitStack) -> Changes:
         held = self.held()
         if held is None or held.name != name:
             raise ChangelogGone(
@@ -169,7 +169,17 @@ class StoredChangelog:
                 except (OSError, pa.ArrowException) as error:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
                 files.append(file)
-        return Changes(table, since, held, tuple(files))
+        end = held.watched_to(table)
+        try:
+            # after the segments: what was read again as of a place is here before any segment that begins there
+            rereads = RereadFolder.of(self.folder, table).listed(replace(since, log=name), end)
+        except FileNotFoundError as error:
+            raise _Moved from error
+        # a segment goes before what was read again as of its start: with the segment here, nothing of that was missed
+        again = self.held()
+        if again is None or again.name != name or since.place < again.covers(table):
+            raise _Moved
+        return Changes(table, since, end, tuple(files), tuple(rereads))
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
         """The place up to which all transactions are in a set; None where that may be before what is held."""
@@ -224,33 +234,6 @@ class StoredChangelog:
         return _persistently(load)
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """The changes of a table after `since`, in open files."""
-
-    table: TableId
-    since: ReadTo
-    held: Held
-    files: tuple[pq.ParquetFile, ...]
-
-    @property
-    def end(self) -> Place:
-        """The last change is at this place or before."""
-        return self.held.watched_to(self.table)
-
-    def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch]:
-        """Change rows in order, after `since` and up to `stop`, where they are given."""
-        since = since or self.since
-        for file in self.files:
-            for batch in file.iter_batches(BATCH_ROWS):
-                wanted = _is_after(batch, since)
-                if stop is not None:
-                    wanted &= ~_is_after(batch, ReadTo(stop))
-                rows = batch if wanted.all() else batch.filter(pa.array(wanted))
-                if rows.num_rows:
-                    yield rows
-
-
 def gone(table: TableId, since: object, held: Held) -> ChangelogGone:
     """The error for a reader that is behind what is held."""
     oldest = ReadTo(held.covers(table), log=held.name)
@@ -297,18 +280,6 @@ def _persistently(look: Callable[[], Result]) -> Result:
         raise StateUnreadable(
             f"the spool lacks a file that it names: {error.__cause__}; run once, then try again"
         ) from error
-
-
-def _is_after(batch: pa.RecordBatch, since: ReadTo) -> "np.ndarray":
-    """Which rows come after what was read."""
-    epoch, file, pos, ordinal = (batch[name].to_numpy() for name in change.ORDER)
-    place = since.place
-    same = np.ones(batch.num_rows, bool) if since.ordinal is not None else np.zeros(batch.num_rows, bool)
-    if since.ordinal is not None:
-        same = ordinal > since.ordinal
-    for column, value in ((pos, place.pos), (file, place.file), (epoch, place.epoch)):
-        same = (column > value) | ((column == value) & same)
-    return same
 
 
 def _lacking(batch: pa.RecordBatch, gtids: GtidSet) -> "np.ndarray":

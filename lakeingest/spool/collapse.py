@@ -133,20 +133,25 @@ def take(file: str, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata:
 
     They have the named `metadata` columns; in these, rows that were read again stand at `stop`.
     """
+    table = numbered(file, rows, [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND])
+    names = [name for name in table.column_names if name not in change.ORIGIN]
+    whole = table.select(names)
+    if metadata:
+        whole = with_change_metadata(whole, metadata, table, stop)
+    return whole.append_column(DELETED, _deletes(table)) if deleted else whole
+
+
+def numbered(file: str, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
+    """The rows of a file with these ascending numbers: the table's columns, then these of `core.change.ORIGIN`."""
     with _opened(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
-        origin = [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND]
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
         groups = np.searchsorted(starts, rows, side="right") - 1
         parts = [
             opened.read_row_group(index, [*names, *origin]).take(pa.array(rows[groups == index] - starts[index]))
             for index in np.unique(groups).tolist()
         ]
-    table = pa.concat_tables(parts)
-    whole = table.select(names)
-    if metadata:
-        whole = with_change_metadata(whole, metadata, table, stop)
-    return whole.append_column(DELETED, _deletes(table)) if deleted else whole
+    return pa.concat_tables(parts)
 
 
 def _narrow(file: str, key: Sequence[str], start: int) -> pa.Table:

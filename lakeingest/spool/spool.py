@@ -5,6 +5,7 @@ spool/boundaries.json        ends of transactions that come after it, where the 
 spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
 spool/archive/…              segments that only readers of the changelog need (spool/archive.py)
 spool/data/…                 the files of the manifests; any other file is the rest of an interrupted task
+spool/rereads/…              rows that were read again, which only readers need (spool/reread_files.py)
 """
 
 import json
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial, reduce
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +26,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
 from lakeingest.disk import sync
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
-from lakeingest.spool import archive
+from lakeingest.spool import archive, reread_files
 from lakeingest.spool.manifest import Manifest
 from lakeingest.state import store
 
@@ -267,9 +269,10 @@ class Spool:
         needed = {file[0] for one in segments for file in one.tables.values() if file}
         needed |= {one.transactions for one in segments} | archive.files(self.folder)
         with store.storage_errors(self.folder):
-            for path in (self.folder / "data").iterdir():
+            files = (path for path in (self.folder / "data").iterdir() if f"data/{path.name}" not in needed)
+            for path in chain(files, reread_files.leftovers(self.folder)):
                 stat = path.stat()
-                if f"data/{path.name}" not in needed and stat.st_mtime < oldest:
+                if stat.st_mtime < oldest:
                     path.unlink(missing_ok=True)
                     removed, freed = removed + 1, freed + stat.st_size
         return removed, freed
@@ -297,6 +300,8 @@ class Spool:
         dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
         self._skipped = {}
         self._put_away(dropped, keep)
+        held_from = min([self.start, *(one.start for one in archive.listed(self.folder))])
+        reread_files.trim(self.folder, held_from, archive.name_of(self.folder))
 
     def _put_away(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
         """Move segments that ended before the start of the spool to the archive, or remove them."""

@@ -31,8 +31,11 @@ def flink(lines: Iterable[str], key: tuple[str, ...], rows: Rows | None = None, 
     return rows
 
 
-def debezium(lines: Iterable[str], key: tuple[str, ...], rows: Rows | None = None) -> Rows:
-    """Rules of a sink for Debezium's events: r, c and u put `after`, d takes `before` away; values by the schema."""
+def debezium(lines: Iterable[str], key: tuple[str, ...], rows: Rows | None = None, *, strict: bool = True) -> Rows:
+    """Rules of a sink for Debezium's events: r, c and u put `after`, d takes `before` away; values by the schema.
+
+    `strict`: a row that is taken away was there.
+    """
     rows = {} if rows is None else rows
     for line in lines:
         doc = json.loads(line)
@@ -44,7 +47,8 @@ def debezium(lines: Iterable[str], key: tuple[str, ...], rows: Rows | None = Non
         if payload["op"] == "d":
             assert before is not None
             assert after is None
-            rows.pop(tuple(before[column] for column in key))
+            gone = rows.pop(tuple(before[column] for column in key), None)
+            assert not strict or gone is not None, line
         else:
             assert after is not None
             assert (before is not None) == (payload["op"] == "u")

@@ -165,7 +165,7 @@ def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch
 def test_a_merge_in_many_ranges_is_exact(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of keys at their edges: unsigned ones above 2^63, and keys of two columns."""
     monkeypatch.setattr("lakeingest.pipeline.merge.SLICE_ROWS", 50)
-    monkeypatch.setattr("lakeingest.pipeline.merge.FILE_ROWS", 30)
+    monkeypatch.setattr("lakeingest.pipeline.row_numbers.FILE_ROWS", 30)
     numbers = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 119)"
     pipe.sql(
         "CREATE TABLE wide (id BIGINT UNSIGNED PRIMARY KEY, v TEXT)",

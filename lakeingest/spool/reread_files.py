@@ -1,0 +1,186 @@
+"""Rows that were read again, for readers of the changelog: the rows that patches have put into a copy.
+
+rereads/<database>.<table>/<position of the first row>.json   the rows of one merge exist when this does: it names files
+rereads/<database>.<table>/<name>.parquet                     the rows
+
+No change in the binlog tells of these rows. Each of them is the row of its key as of the merge's stop, so a reader gets
+it after everything up to the stop, and before everything that comes next. They are numbered by stop, from 0 on.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeingest.core import change
+from lakeingest.core.change import RowKind
+from lakeingest.core.position import Place
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.disk import make_folder, sync
+from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.rows import INSTANT, reread_schema
+from lakeingest.spool.collapse import numbered
+from lakeingest.spool.errors import spool_errors
+from lakeingest.state import store
+
+FOLDER = "rereads"
+
+Rows = Sequence[tuple[str, "np.ndarray"]]  # files of patches, each with ascending numbers of its rows
+
+
+@dataclass(frozen=True, slots=True)
+class RereadRows:
+    """A file of rows that were read again, and the positions of its first and its last row."""
+
+    path: Path
+    first: ReadTo
+    last: ReadTo
+
+
+@dataclass(frozen=True, slots=True)
+class RereadFolder:
+    """The rows of one table that were read again; pickled to write them on executors."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, spool: Path, table: TableId) -> "RereadFolder":
+        """Those of the table in a spool's folder."""
+        return cls(spool / FOLDER / quote(str(table), safe=" "))
+
+    def write(self, rows: Rows, schema: TableSchema, stop: Place, first: int) -> tuple[str, int]:
+        """Write rows of patches that are true as of `stop`, numbered from `first`: a file's name, and its row count.
+
+        The file is durable then, and no reader sees it yet.
+        """
+        fields, name = reread_schema(schema), f"{uuid.uuid4().hex}.parquet"
+        found = pa.concat_tables(numbered(file, numbers, [change.KIND]) for file, numbers in rows)
+        with spool_errors(self.path):
+            make_folder(self.path)
+            pq.write_table(_as_of(found, schema, stop, first).cast(fields), self.path / name, compression="zstd")
+            sync(self.path / name)
+            sync(self.path)
+        return name, found.num_rows
+
+    def count(self, stop: Place, log: str) -> int:
+        """How many rows readers see that were read again as of `stop`: the number of the next one."""
+        with spool_errors(self.path):
+            files = self.listed(ReadTo(stop, log=log), stop)
+        return (files[-1].last.reread or 0) + 1 if files else 0
+
+    def add(self, first: ReadTo, files: Sequence[tuple[str, int]]) -> None:
+        """Let readers see the rows of these files; `first` is the position of the first one.
+
+        StaleWriter when another run has added rows there.
+        """
+        path = self.path / f"{first}.json"
+        if not store.create(path, {"files": [list(file) for file in files]}):
+            raise StaleWriter(f"another run wrote {path}; run the same command again")
+
+    def listed(self, since: ReadTo, end: Place) -> list[RereadRows]:
+        """The files with rows after `since`, as of places up to `end`, in order; of the changelog that `since` names.
+
+        FileNotFoundError where the folder changes meanwhile; StateUnreadable where a document is damaged.
+        """
+        found: list[RereadRows] = []
+        named = sorted((ReadTo.parse(file.stem) for file in self.path.glob("*.json")), key=lambda one: one.order)
+        for first in named:
+            if first.log == since.log and since.place <= first.place <= end:
+                following = replace(first, reread=0)
+                if found and found[-1].last.place == first.place:
+                    following = _later(found[-1].last, 1)
+                # a listing of a folder may have a later name and lack an earlier one, if both come meanwhile
+                if first != following:
+                    raise FileNotFoundError(f"{self.path / str(following)}.json")
+                found += self._files(first)
+        return [one for one in found if one.last.order > since.order]
+
+    def _files(self, first: ReadTo) -> Iterator[RereadRows]:
+        for name, rows in _read(self.path / f"{first}.json"):
+            yield RereadRows(self.path / name, first, _later(first, rows - 1))
+            first = _later(first, rows)
+
+
+def trim(spool: Path, start: Place, log: str) -> None:
+    """Remove what no reader of the changelog `log` can reach: it is as of places before `start`."""
+    for folder in (spool / FOLDER).glob("*"):
+        with spool_errors(folder):
+            named = ((file, ReadTo.parse(file.stem)) for file in folder.glob("*.json"))
+            _remove([file for file, first in named if first.log != log or first.place < start])
+
+
+def clear(spool: Path) -> None:
+    """Remove everything: another changelog begins."""
+    with spool_errors(spool / FOLDER):
+        _remove((spool / FOLDER).glob("*/*.json"))
+
+
+def leftovers(spool: Path) -> Iterator[Path]:
+    """Files that no document names; a merge at work may be about to name one. None where a document is damaged."""
+    for folder in (spool / FOLDER).glob("*"):
+        try:
+            needed = {name for file in folder.glob("*.json") for name, _ in _read(file)}
+        except StateUnreadable:
+            continue
+        yield from (file for file in folder.iterdir() if file.suffix != ".json" and file.name not in needed)
+
+
+def _remove(documents: Iterable[Path]) -> None:
+    """Documents go first: one whose files are gone would be a lie."""
+    for file in documents:
+        try:
+            names = [name for name, _ in _read(file)]
+        except StateUnreadable:  # its files are left over
+            names = []
+        file.unlink(missing_ok=True)
+        sync(file.parent)
+        for name in names:
+            (file.parent / name).unlink(missing_ok=True)
+
+
+def _read(file: Path) -> list[tuple[str, int]]:
+    """The files that a document names, each with its row count."""
+    try:
+        return [(str(name), int(rows)) for name, rows in store.read(file)["files"]]
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise unreadable(file, error) from error
+
+
+def unreadable(file: Path, error: Exception) -> StateUnreadable:
+    """The error for a file that is damaged."""
+    return StateUnreadable(
+        f"{file}, which holds rows that were read again, cannot be read: {error}; remove its folder, and read the table"
+        " again (lakeingest resnapshot)"
+    )
+
+
+def _later(position: ReadTo, rows: int) -> ReadTo:
+    return replace(position, reread=(position.reread or 0) + rows)
+
+
+def _as_of(rows: pa.Table, schema: TableSchema, stop: Place, first: int) -> pa.Table:
+    """Rows of patches as rows that were read again as of a place. Values that are not known are NULL."""
+    count = rows.num_rows
+    numbers = pa.array(np.arange(count))
+    if not schema.keeps_deleted:  # a patch has the key alone of a row that is gone
+        numbers = pc.if_else(pc.equal(rows[change.KIND], RowKind.DELETE.value), None, numbers)
+    columns = {
+        change.KIND: rows[change.KIND],
+        change.EPOCH: pa.array(np.full(count, stop.epoch)),
+        change.FILE: pa.array(np.full(count, stop.file)),
+        change.POS: pa.array(np.full(count, stop.pos)),
+        change.ORDINAL: pa.array(np.arange(first, first + count)),
+        change.COMMITTED_AT: pa.nulls(count, INSTANT),
+        change.GTID: pa.nulls(count, pa.string()),
+        **{name: rows[name] if name in schema.key else rows[name].take(numbers) for name in schema.names},
+    }
+    return pa.table(columns)
