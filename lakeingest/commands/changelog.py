@@ -3,7 +3,7 @@
 A reader that begins gets a *copy*, all rows of the oldest published version whose later changes are all held, and then
 these changes: so it is complete, however long changes are kept. A reader that names a position gets the changes after
 it. Where the table was not published there yet, the reader has only a part of it: it gets a copy after the changes that
-lead to the first version from there on. Rows that were read again, which the binlog does not tell of, are among the
+lead to the first version from there on. Rows that were read again, which are not in the binlog, are among the
 changes: so the reader has what the copy in the lake has.
 """
 

@@ -148,7 +148,8 @@ def begin_wave(
     def read() -> list[Copied | Decoded]:
         return scatter(workers, _run, tasks, at_once)
 
-    return Wave(chunks, BackgroundJob(workers, read), time.monotonic())
+    job = BackgroundJob(workers, read)
+    return Wave(chunks, executors.beside(job) if beside else job, time.monotonic())
 
 
 def end_wave(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wave: Wave) -> list[Copied]:

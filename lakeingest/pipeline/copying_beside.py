@@ -50,7 +50,6 @@ class CopyingBeside:
         if self._wave is not None:
             self._wave.outcomes.cancel()
         self._table = self._planner = self._wave = None
-        self._edges.executors.are_shared = False
 
     def _advance(self, table: TableRun) -> bool:
         edges, binlog = self._edges, self._binlog
@@ -58,7 +57,6 @@ class CopyingBeside:
             self._planner = Planner(edges.connection, table.schema, table.options, edges.executors.at_once_beside)
             edges.observe(Planned(table.id, self._planner.estimated_rows))
         planner = self._planner
-        edges.executors.are_shared = True
         if self._wave is None:
             self._wave = begin_wave(edges, binlog, table, planner, table.progress.splits.copied_up_to, beside=True)
         if not self._wave.outcomes.is_done:

@@ -1,12 +1,15 @@
 """Where the tasks of a run are executed, and how many at a time."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakeingest.config import Config, Source
+from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.session import local_slots, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Result = TypeVar("Result")
 
 CHUNK_CONNECTIONS = 2  # of the task that reads a chunk
 DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
@@ -23,15 +26,14 @@ def tasks_at_once(source: Source, slots: int | None = None) -> int:
 class Executors:
     """The Spark session of a run. It is started when it is first needed: small tasks run in this process.
 
-    A `borrowed` session belongs to the caller, and a run does not start it again. While they `are_shared`, chunks are
-    read beside the binlog, `at_once_beside` of them at a time.
+    A `borrowed` session belongs to the caller, and a run does not start it again.
     """
 
     def __init__(self, config: Config, session: "SparkSession | None" = None, *, borrowed: bool = False) -> None:
         self._config = config
         self.session = session
         self.borrowed = borrowed
-        self.are_shared = False
+        self._beside: list[BackgroundJob[Any]] = []
 
     def open(self) -> "SparkSession":
         """The session; it is started if none is running. Only the run's own thread may call this."""
@@ -54,15 +56,19 @@ class Executors:
 
     @property
     def at_once_beside(self) -> int:
-        """How many chunks are read at a time beside the binlog."""
+        """How many chunks a copy or a re-snapshot reads at a time beside the binlog."""
         return max(1, self.at_once // 2)
+
+    def beside(self, job: BackgroundJob[Result]) -> BackgroundJob[Result]:
+        """The job, which reads chunks beside the binlog: until it is done, the binlog has fewer readers."""
+        self._beside = [*(one for one in self._beside if not one.is_done), job]
+        return job
 
     @property
     def readers(self) -> int:
         """How many segments of the binlog are read at a time; each reader uses one connection."""
         connections = self._config.source.max_connections - DRIVER_CONNECTIONS
-        if self.are_shared:
-            connections -= CHUNK_CONNECTIONS * self.at_once_beside
+        connections -= CHUNK_CONNECTIONS * self.at_once_beside * sum(not job.is_done for job in self._beside)
         return max(1, min(self._slots, connections))
 
     @property

@@ -70,19 +70,20 @@ def is_paused(run: OpenRun, table: TableRun) -> bool:
 
 
 def serve(run: OpenRun, *, wait: bool) -> bool:
-    """Run one wave of each table's next re-snapshot, and maintenance; True if a wave was published or a signal ended.
+    """Run a wave of the next re-snapshots, and maintenance; True if a wave was published or a signal ended.
 
-    With `wait` each wave is waited for, else waves are read in the background. An error of one table's re-snapshot
-    fails its signal, and the run goes on.
+    One table is read at a time, so that `source.max_connections` is enough. With `wait` the wave is waited for, else it
+    is read in the background. An error of one table's re-snapshot fails its signal, and the run goes on.
     """
     found = look(run)
     worked = _start_over(run, found)
     if worked:
         found = look(run)
-    for name, request in found.next.items():
-        table = run.tables.get(name)
-        if table is not None and table.requested and table.stop is None:
-            worked |= _resnapshot(run, table, request, wait=wait)
+    tables = {name: run.tables[name] for name in found.next if name in run.tables}
+    going_on = [table for table in tables.values() if table.requested and table.stop is None]
+    for table in going_on:
+        if not any(other.reading is not None for other in going_on if other is not table):
+            worked |= _resnapshot(run, table, found.next[table.id], wait=wait)
     _note_waiting(run, found)
     for signal in found.maintain:
         worked |= _maintain(run, signal)

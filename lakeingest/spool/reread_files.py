@@ -3,7 +3,7 @@
 rereads/<database>.<table>/<position of the first row>.json   the rows of one merge exist when this does: it names files
 rereads/<database>.<table>/<name>.parquet                     the rows
 
-No change in the binlog tells of these rows. Each of them is the row of its key as of the merge's stop, so a reader gets
+These rows are not in the binlog. Each of them is the row of its key as of the merge's stop, so a reader gets
 it after everything up to the stop, and before everything that comes next. They are numbered by stop, from 0 on.
 """
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,25 @@ def test_beside_a_run_that_follows_it_is_carried_out_between_rounds(lost: Pipe) 
     assert "pending" in reported[0]
     assert [moved.document.signal.state for moved in lost.seen(SignalMoved)] == ["running", "done"]  # type: ignore[union-attr]
     assert "done" in reported[-1]
+
+
+def test_two_tables_are_read_again_one_after_the_other(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> None:
+    """So that they do not need twice the connections."""
+    pipe = pipe_on(mysql_server, chunk_rows=10)
+    for table in ("t", "u"):
+        pipe.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+        pipe.sql(f"INSERT INTO {table} VALUES {', '.join(f'({number})' for number in range(60))}")
+    pipe.run()
+
+    def work() -> None:
+        for table in ("t", "u"):
+            ask(pipe.config, "resnapshot", [f"{pipe.database}.{table}"], scope=WHOLE, wait=False)
+        soon(lambda: [one.signal.state for one in SignalFolder(pipe.config.state).read()] == ["done"] * 2)
+
+    follow_while(pipe, work)
+    tables = [read.table.name for read in pipe.seen(RowsReread)]  # type: ignore[union-attr]
+    assert tables.count("t") > 1
+    assert [one for one, _ in groupby(tables)] == ["t", "u"]
 
 
 def test_signals_of_one_table_are_carried_out_in_order(lost: Pipe) -> None:
