@@ -135,9 +135,9 @@ def _fetch(pins: list[str], folder: Path) -> None:
         check=False,
     )
     if done.returncode:
-        told = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
-        said = " ".join(told) or f"pip ended with {done.returncode}"
-        raise OperatorNeeded(f"pip cannot fetch what a job needs for Linux and Python {PYTHON}: {said}")
+        lines = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
+        why = " ".join(lines) or f"pip ended with {done.returncode}"
+        raise OperatorNeeded(f"pip cannot fetch what a job needs for Linux and Python {PYTHON}: {why}")
 
 
 def _pack(file: io.BufferedIOBase, files: Mapping[str, Path | bytes]) -> None:

@@ -97,9 +97,9 @@ def _assert_accepted(request: Mapping[str, Any]) -> None:
     report = ParamValidator().validate(request, shape)
     wrong = report.generate_report().splitlines() if report.has_errors() else list(_wrong(shape, request))
     if wrong:
-        told = "; ".join(wrong)
-        keys = [key for parameter, key in _KEYS.items() if parameter in told]
-        raise ConfigError(f"{' and '.join(keys) or 'the job'}: EMR Serverless takes no such request: {told}")
+        reasons = "; ".join(wrong)
+        keys = [key for parameter, key in _KEYS.items() if parameter in reasons]
+        raise ConfigError(f"{' and '.join(keys) or 'the job'}: EMR Serverless takes no such request: {reasons}")
 
 
 def _wrong(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:

@@ -116,12 +116,12 @@ class DebeziumJson:
         ]
         texts = [f"{{{','.join(values)}}}" for values in zip(*columns, strict=True)]
         keys = list(zip(*(rows[name].to_pylist() for name in schema.key), strict=True))
-        told = positions(part, self.name)
+        sequences = positions(part, self.name)
         if not isinstance(part, Changed):
             now, place = time.time_ns() // 1000, part.place
             return [
                 _Row(RowKind.INSERT, key, row, position, now, place.file, place.pos, 0, None)
-                for key, row, position in zip(keys, texts, told, strict=True)
+                for key, row, position in zip(keys, texts, sequences, strict=True)
             ]
         origin: list[Sequence[Any]] = [
             rows[name].to_pylist() for name in (change.KIND, change.FILE, change.POS, change.ORDINAL, change.GTID)
@@ -130,7 +130,7 @@ class DebeziumJson:
         return [
             _Row(RowKind(kind), key, row, position, micros, file, pos, ordinal, gtid)
             for kind, file, pos, ordinal, gtid, micros, key, row, position in zip(
-                *origin, times, keys, texts, told, strict=True
+                *origin, times, keys, texts, sequences, strict=True
             )
         ]
 

@@ -179,9 +179,9 @@ def test_lines_of_rows_that_were_read_again(copied: Pipe) -> None:
     assert [one["op"] for one in payloads] == ["r", "d"]
     assert (payloads[0]["before"], payloads[0]["after"]["v"]) == (None, "lost")
     assert (payloads[1]["before"], payloads[1]["after"]) == ({"id": 6, "v": None, "n": None}, None)
-    told = payloads[0]["source"]
-    assert (told["snapshot"], told["gtid"], told["sequence"]) == ("incremental", None, docs[0]["position"])
-    assert told["ts_ms"] > 1_700_000_000_000
+    source = payloads[0]["source"]
+    assert (source["snapshot"], source["gtid"], source["sequence"]) == ("incremental", None, docs[0]["position"])
+    assert source["ts_ms"] > 1_700_000_000_000
     optional = [{one["field"]: one["optional"] for one in event["schema"]["fields"][0]["fields"]} for event in events]
     assert optional == [{"id": False, "v": False, "n": True}, {"id": False, "v": True, "n": True}]
     rows = [

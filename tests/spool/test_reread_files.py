@@ -134,10 +134,10 @@ def test_a_key_without_a_row_comes_alone(spool: Spool, soft: bool) -> None:  # n
     found = pq.read_table(folder(spool).path / name)
     assert count == 2
     assert found.schema.field("w").type == VECTOR
-    told = found.to_pylist()
+    rows = found.to_pylist()
     origin = {change.EPOCH: 1, change.FILE: 7, change.POS: 0, change.COMMITTED_AT: None, change.GTID: None}
     alone = row if soft else {"id": 1, "v": None, "w": None, "at": None}
-    assert told == [
+    assert rows == [
         {change.KIND: RowKind.INSERT, change.ORDINAL: 0, **origin, **row},
         {change.KIND: RowKind.DELETE, change.ORDINAL: 1, **origin, **alone},
     ]
