@@ -1,6 +1,6 @@
 """Resume: how a run continues from the stored state. It is decided before anything changes, so `check` asks it too."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import pymysql
@@ -127,7 +127,7 @@ def _continued(
     failed = _unproven(config, connection, spool, covered)
     failed |= _lost_rereads(config, connection, copied, spool.position.place)
     behind: dict[TableId, Position] = {}
-    again = list(_lost(config, connection, spool, covered))
+    again = _lost(config, connection, spool, covered)
     for table in copied.keys() - covered.keys():
         position = copied[table].position
         if copied[table].splits.stop is None or position is None:
@@ -194,15 +194,10 @@ def _unreadable(config: Config, segment: Segment, schema: TableSchema) -> LakeIn
 
 def _lost(
     config: Config, connection: pymysql.Connection, spool: Spool, copied: Mapping[TableId, Progress]
-) -> Iterator[TableId]:
+) -> list[TableId]:
     """The tables with a chunk that was read after the spool's position, in a part of the binlog that is now lost."""
-    for table, progress in copied.items():
-        mark = progress.read_to
-        if progress.splits.stop is None and mark is not None and mark.place > spool.position.place:
-            try:
-                still_there(config.source, connection, mark)
-            except BinlogGone:
-                yield table
+    copying = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
+    return list(_gone(config, connection, _read_after(copying, spool.position.place)))
 
 
 def _lost_rereads(
@@ -212,15 +207,18 @@ def _lost_rereads(
 
     That merge needs the changes up to their high watermark. What lies before a `proven` place is not lost.
     """
-    failed: dict[TableId, LakeIngestError] = {}
-    for table, progress in copied.items():
-        mark = progress.read_to
-        if progress.patches and mark is not None and (proven is None or mark.place > proven):
-            try:
-                still_there(config.source, connection, mark)
-            except BinlogGone as error:
-                failed[table] = BinlogGone(f"rows of {table} were read again in a lost part of the binlog: {error}")
-    return failed
+    waiting = {table: progress for table, progress in copied.items() if progress.patches}
+    gone = _gone(config, connection, _read_after(waiting, proven))
+    return {
+        table: BinlogGone(f"rows of {table} were read again in a lost part of the binlog: {error}")
+        for table, error in gone.items()
+    }
+
+
+def _read_after(copied: Mapping[TableId, Progress], proven: Place | None) -> dict[TableId, Position]:
+    """The greatest high watermark of each table that has one, if it is after a `proven` place."""
+    marks = {table: progress.read_to for table, progress in copied.items() if progress.read_to is not None}
+    return {table: mark for table, mark in marks.items() if proven is None or mark.place > proven}
 
 
 def _place(position: Position) -> Place:
