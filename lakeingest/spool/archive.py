@@ -248,7 +248,7 @@ def _file(folder: Path, segment: Manifest, epoch: int, level: int) -> Path:
 
 
 def _remove(spool: Path, archived: Sequence[Archived]) -> None:
-    """Remove manifests, in order, and then what they name: a manifest whose files are gone would be a lie."""
+    """Remove manifests, in order, and then the files that they name: no manifest may name a file that is gone."""
     gone = []
     for one in archived:
         gone.append(one.read())

@@ -108,6 +108,11 @@ class RereadFolder:
             first = _later(first, rows)
 
 
+def is_empty(spool: Path) -> bool:
+    """Whether readers see no rows of any table that were read again."""
+    return next((spool / FOLDER).glob("*/*.json"), None) is None
+
+
 def trim(spool: Path, start: Place, log: str) -> None:
     """Remove what no reader of the changelog `log` can reach: it is as of places before `start`."""
     for folder in (spool / FOLDER).glob("*"):
@@ -133,7 +138,7 @@ def leftovers(spool: Path) -> Iterator[Path]:
 
 
 def _remove(documents: Iterable[Path]) -> None:
-    """Documents go first: one whose files are gone would be a lie."""
+    """Remove documents, and then the files that they name: no document may name a file that is gone."""
     for file in documents:
         try:
             names = [name for name, _ in _read(file)]
@@ -171,7 +176,7 @@ def _as_of(rows: pa.Table, schema: TableSchema, stop: Place, first: int) -> pa.T
     """Rows of patches as rows that were read again as of a place. Values that are not known are NULL."""
     count = rows.num_rows
     numbers = pa.array(np.arange(count))
-    if not schema.keeps_deleted:  # a patch has the key alone of a row that is gone
+    if not schema.keeps_deleted:  # a patch has only the key of a deleted row
         numbers = pc.if_else(pc.equal(rows[change.KIND], RowKind.DELETE.value), None, numbers)
     columns = {
         change.KIND: rows[change.KIND],

@@ -300,8 +300,9 @@ class Spool:
         dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
         self._skipped = {}
         self._put_away(dropped, keep)
-        held_from = min([self.start, *(one.start for one in archive.listed(self.folder))])
-        reread_files.trim(self.folder, held_from, archive.name_of(self.folder))
+        if not reread_files.is_empty(self.folder):
+            held_from = min([self.start, *(one.start for one in archive.listed(self.folder))])
+            reread_files.trim(self.folder, held_from, archive.name_of(self.folder))
 
     def _put_away(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
         """Move segments that ended before the start of the spool to the archive, or remove them."""
