@@ -2,8 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import pairwise
@@ -308,6 +309,26 @@ def test_keys_that_only_the_server_can_order_come_when_the_table_is_published(pi
     assert replayed(lines(pipe)) == source(pipe)
 
 
+@contextmanager
+def following(pipe: Pipe) -> Iterator[list[str]]:
+    """The lines of a reader of `t` that follows while the block runs; the list grows meanwhile."""
+    ended, got = list[str](), list[str]()
+
+    def read() -> None:
+        log = Changelog(pipe.config, f"{pipe.database}.t")
+        form = ChangelogJson(log.schema, log.name)
+        for part in log.read(follow=True, stopping=lambda: bool(ended)):
+            got.extend(form.lines(part))
+
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        try:
+            yield got
+        finally:
+            ended.append("block")
+        reader.result(timeout=30)
+
+
 @pytest.mark.parametrize("seconds", [0, 86_400])
 @pytest.mark.long("waits for several polls", only=("86400",))
 def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,13 +337,6 @@ def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, m
     monkeypatch.setattr(archive, "JOIN", 4)
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(40))", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     pipe.run()
-    ended, got = list[str](), list[str]()
-
-    def read() -> None:
-        log = Changelog(pipe.config, f"{pipe.database}.t")
-        form = ChangelogJson(log.schema, log.name)
-        for part in log.read(follow=True, stopping=lambda: bool(ended)):
-            got.extend(form.lines(part))
 
     def work() -> None:
         for n in range(25):
@@ -335,13 +349,8 @@ def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, m
         wanted = source(pipe)
         soon(lambda: replayed(list(got)) == wanted)
 
-    with ThreadPoolExecutor(1) as pool:
-        reader = pool.submit(read)
-        try:
-            follow_while(pipe, work)
-        finally:
-            ended.append("run")
-        reader.result(timeout=30)
+    with following(pipe) as got:
+        follow_while(pipe, work)
     assert replayed(got) == source(pipe)
     names = [position(line) for line in got[2:]]
     assert len(set(names)) == len(names)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import pytest
 
 from lakeingest import Pipeline
-from lakeingest.commands.changelog import Changelog
-from lakeingest.commands.changelog_json import ChangelogJson
 from lakeingest.commands.repair import repair
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.signals import WHOLE
@@ -22,7 +19,7 @@ from lakeingest.spool.reread_files import FOLDER
 from tests.e2e import replay
 from tests.e2e.pipe import Pipe
 from tests.e2e.signalled import soon
-from tests.e2e.test_changelog import KEY, keeping, lines, ops, position, replayed, source
+from tests.e2e.test_changelog import KEY, following, keeping, lines, ops, position, replayed, source
 from tests.e2e.test_resnapshot import read_again, unlogged
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -47,7 +44,7 @@ def copied(pipe: Pipe) -> Pipe:
 
 
 def lose(pipe: Pipe) -> None:
-    """Changed, deleted and new rows of which the binlog does not tell."""
+    """Changed, deleted and new rows that are not in the binlog."""
     unlogged(
         pipe,
         "UPDATE t SET v = 'lost' WHERE id IN (5, 25, 45)",
@@ -67,11 +64,6 @@ def end(pipe: Pipe) -> str:
     held = StoredChangelog(pipe.config.state / "spool").held()
     assert held is not None
     return str(ReadTo(held.end.place, log=held.name))
-
-
-def shown(pipe: Pipe) -> list[tuple[Any, ...]]:
-    """The rows of the copy."""
-    return pipe.rows("t")
 
 
 class Readers:
@@ -106,12 +98,12 @@ def test_rows_that_were_read_again_are_in_the_changelog(copied: Pipe) -> None:
     readers = Readers(copied)
     lose(copied)
     resnapshot(copied, keys=[5, 6, 71, 9999])
-    rows = shown(copied)
+    rows = copied.rows("t")
     assert {5: "lost", 25: "25"}.items() <= {row[0]: row[1] for row in rows}.items()
     readers.assert_equal(rows)
     resnapshot(copied, from_=20, to=30)
     resnapshot(copied)
-    assert shown(copied) == source(copied)
+    assert copied.rows("t") == source(copied)
     readers.assert_equal(source(copied))
     copied.sql("UPDATE t SET v = 'later' WHERE id IN (5, 70)", "INSERT INTO t VALUES (6, 'back', 1)")
     copied.run()
@@ -123,7 +115,7 @@ def test_a_repair_is_in_the_changelog(copied: Pipe) -> None:
     at = end(copied)
     reader = replay.flink(lines(copied), KEY)
     lose(copied)
-    [(_, done)] = [(one.table, one) for one in repair(copied.config, [f"{copied.database}.t"], copied.spark)]
+    [done] = repair(copied.config, [f"{copied.database}.t"], copied.spark)
     assert done.equal
     printed = lines(copied, since=at)
     assert sorted(json.loads(line)["data"]["id"] for line in printed) == [5, 6, 25, 26, 45, 46, 70, 71]
@@ -151,7 +143,7 @@ def test_changes_while_rows_are_read_again_win(any_pipe: Pipe) -> None:
 
     read_again(pipe, "t", WHOLE, between=write)
     pipe.run()
-    assert shown(pipe) == source(pipe)
+    assert pipe.rows("t") == source(pipe)
     readers.assert_equal(source(pipe))
 
 
@@ -161,7 +153,7 @@ def test_lines_of_rows_that_were_read_again(copied: Pipe) -> None:
     unlogged(copied, "UPDATE t SET v = 'lost' WHERE id = 5", "DELETE FROM t WHERE id = 6")
     resnapshot(copied, keys=[5, 6])
     docs = [json.loads(line, parse_float=Decimal) for line in lines(copied, since=at)]
-    place, log = at.removesuffix(f"-{at.partition('-')[2]}").removesuffix(".end"), at.partition("-")[2]
+    place, _, log = at.partition(".end-")
     assert docs == [
         {
             "op": op,
@@ -236,11 +228,11 @@ def test_a_merge_that_ends_before_its_commit_is_made_again(copied: Pipe, monkeyp
         patched.setattr("lakeingest.lake.iceberg.target.IcebergTarget.commit_merge", killed)
         with pytest.raises(Killed):
             resnapshot(copied, keys=[5, 6, 25, 26, 45, 46, 70, 71])
-    assert {5: "changed", 25: "25"}.items() <= {row[0]: row[1] for row in shown(copied)}.items()
+    assert {5: "changed", 25: "25"}.items() <= {row[0]: row[1] for row in copied.rows("t")}.items()
     readers.assert_equal(source(copied))
     copied.sql("UPDATE t SET v = 'logged' WHERE id IN (5, 26)", "DELETE FROM t WHERE id = 45")
     copied.run()
-    assert shown(copied) == source(copied)
+    assert copied.rows("t") == source(copied)
     readers.assert_equal(source(copied))
 
 
@@ -260,26 +252,13 @@ def test_rows_that_were_read_again_stay_as_long_as_changes(copied: Pipe) -> None
 
 def test_a_reader_that_follows_gets_rows_that_were_read_again(copied: Pipe) -> None:
     """All the while, also where the binlog stands still; each line once."""
-    ended, got = list[str](), list[str]()
-
-    def read() -> None:
-        log = Changelog(copied.config, f"{copied.database}.t")
-        form = ChangelogJson(log.schema, log.name)
-        for part in log.read(follow=True, stopping=lambda: bool(ended)):
-            got.extend(form.lines(part))
-
-    with ThreadPoolExecutor(1) as pool:
-        reader = pool.submit(read)
-        try:
-            for number in range(1, 4):
-                lose(copied) if number == 1 else unlogged(copied, f"UPDATE t SET v = 'lost {number}' WHERE id = 9")
-                resnapshot(copied, **({} if number < 3 else {"keys": [9]}))
-                soon(lambda: replayed(list(got), strict=False) == source(copied))
-                if number == 2:
-                    copied.sql("UPDATE t SET v = 'logged' WHERE id = 11")
-        finally:
-            ended.append("work")
-        reader.result(timeout=30)
+    with following(copied) as got:
+        for number in range(1, 4):
+            lose(copied) if number == 1 else unlogged(copied, f"UPDATE t SET v = 'lost {number}' WHERE id = 9")
+            resnapshot(copied, **({} if number < 3 else {"keys": [9]}))
+            soon(lambda: replayed(list(got), strict=False) == source(copied))
+            if number == 2:
+                copied.sql("UPDATE t SET v = 'logged' WHERE id = 11")
     names = [position(line) for line in got[60:]]
     assert len(set(names)) == len(names)
     assert names == sorted(names)
