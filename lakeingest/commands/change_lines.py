@@ -25,8 +25,12 @@ def positions(part: Part, name: str) -> list[str]:
     if isinstance(part, Changed):
         columns = (part.rows[one].to_pylist() for one in (*change.ORDER, change.COMMITTED_AT))
         return [
-            str(ReadTo(place, reread=number, log=name) if at is None else ReadTo(place, number, log=name))
-            for place, number, at in ((Place(*parts), number, at) for *parts, number, at in zip(*columns, strict=True))
+            str(
+                ReadTo(Place(*parts), reread=number, log=name)
+                if at is None
+                else ReadTo(Place(*parts), number, log=name)
+            )
+            for *parts, number, at in zip(*columns, strict=True)
         ]
     within = str(ReadTo(part.place, copying=True, log=name))
     last = str(ReadTo(part.place, log=name)) if part.last else within

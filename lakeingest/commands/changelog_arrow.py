@@ -20,7 +20,7 @@ def batches(changelog: Changelog, parts: Iterator[Part]) -> Iterator[pa.RecordBa
 
 
 def batch_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of these batches. The delete of a row that was read again may have the key alone."""
+    """The Arrow schema of these batches. A delete of a row that was read again may have only the key."""
     origin = [
         pa.field(OP, pa.string(), nullable=False),
         pa.field(POSITION, pa.string(), nullable=False),

@@ -1,9 +1,9 @@
 """Rows of patches that a merge puts into the copy: the changelog has them too, because the binlog does not.
 
-Of the rows that were read again these are the ones without a later change: as of the merge's stop they are the rows of
-their keys. They are written before the commit of the merge, and so before the spool has any later segment: a reader
-that comes to such a segment finds them. After a crash in between they are right all the same, as of that stop; the next
-merge writes them once more, as of its own stop.
+These are the rows that were read again and have no later change: the rows of their keys as of the merge's stop. They
+are written before the commit of the merge, and so before the spool has any later segment: a reader that comes to such a
+segment finds them. If the run crashes before the commit, they are still right as of that stop. The next merge writes
+them again, as of its own stop.
 """
 
 from collections.abc import Sequence

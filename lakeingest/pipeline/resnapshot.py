@@ -134,11 +134,12 @@ def _begin(
 ) -> Reading:
     """Begin to read the next wave, from the key `lower` on."""
     schema, scope, since = table.schema, request.scope, _cover_lows(edges, binlog, table)
+    at_once = edges.executors.at_once_beside
     if scope.keys is None:
         keys = scope.range or EVERY_KEY
         if planner is None:
-            planner = Planner(edges.connection, schema, table.options, edges.executors.at_once_beside, keys)
-        planned = [chunk.range for chunk in planner.next_wave(lower)][: edges.executors.at_once_beside]
+            planner = Planner(edges.connection, schema, table.options, at_once, keys)
+        planned = [chunk.range for chunk in planner.next_wave(lower)][:at_once]
         also = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk(schema, part, also) for part in planned]
         wave = KeyRange(planned[0].lower, planned[-1].upper)
@@ -154,7 +155,6 @@ def _begin(
         ReadAgain(source, schema, chunk, signal, position.server_uuid, position.epoch, cap, patches) for chunk in chunks
     ]
     workers = edges.executors.for_tasks(small=len(tasks) == 1)
-    at_once = edges.executors.at_once_beside
 
     def read() -> list[Patched]:
         return scatter(workers, ReadAgain.run, tasks, at_once)

@@ -1,6 +1,6 @@
 """Numbers of rows in files of the spool: how executors say which rows they found, without their values."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def in_groups(found: Sequence[RowNumbers]) -> list[list[tuple[str, "np.ndarray"]
     """All these rows in the order of their files, in groups of about FILE_ROWS rows."""
     groups: list[list[tuple[str, np.ndarray]]] = [[]]
     left = FILE_ROWS
-    for file in _files(found):
+    for file in dict.fromkeys(file for part in found for file in part):
         rows = np.sort(np.concatenate([part[file] for part in found if file in part]))
         for part in np.array_split(rows, -(-len(rows) // FILE_ROWS)):
             if len(part) > left:
@@ -28,7 +28,3 @@ def in_groups(found: Sequence[RowNumbers]) -> list[list[tuple[str, "np.ndarray"]
             groups[-1].append((file, part))
             left -= len(part)
     return [group for group in groups if group]
-
-
-def _files(found: Sequence[RowNumbers]) -> Iterable[str]:
-    return dict.fromkeys(file for part in found for file in part)

@@ -100,7 +100,7 @@ def test_nothing_is_left_after_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.long("starts a server of its own", only=("KeyboardInterrupt",))
+@pytest.mark.long("starts another server", only=("KeyboardInterrupt",))
 def test_nothing_is_left_after_an_exception(tmp_path: Path, error: type[BaseException]) -> None:
     """An exception, Ctrl-C too, ends the server and passes through."""
     started = []
@@ -130,7 +130,7 @@ def test_it_dies_with_its_owner(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)  # nobody was left to do it
 
 
-@pytest.mark.long("starts a server of its own")
+@pytest.mark.long("starts another server")
 def test_a_long_path_is_allowed(tmp_path: Path) -> None:
     """The folder's path may be longer than that of a Unix socket."""
     with local_server(tmp_path / ("x" * 60) / ("y" * 60)) as server:
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.long("starts a server of its own")
+@pytest.mark.long("starts another server")
 def test_mariadb_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mysqld on PATH that is MariaDB is skipped."""
     trace = program(
@@ -171,7 +171,7 @@ def test_mariadb_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert trace.read_text() == "--no-defaults --version\n"
 
 
-@pytest.mark.long("starts a server of its own")
+@pytest.mark.long("starts another server")
 def test_an_old_mysql_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mysqld on PATH that is older than 8.4 is skipped."""
     trace = program(
@@ -184,7 +184,7 @@ def test_an_old_mysql_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert trace.read_text() == "--no-defaults --version\n"
 
 
-@pytest.mark.long("starts a server of its own")
+@pytest.mark.long("starts another server")
 def test_docker_without_a_daemon_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A docker program whose daemon does not answer is skipped; no container is started."""
     trace = program(

@@ -1,4 +1,4 @@
-"""Every commit of ours takes effect once or not at all, and its writer learns which, whatever the catalog answers."""
+"""Each of our commits takes effect once or not at all, and its writer finds out which of the two, after any answer."""
 
 import random
 from collections.abc import Callable
