@@ -66,6 +66,6 @@ def resolved(table: TableId, since: Since, log: StoredChangelog, held: Held) -> 
 
 
 def _held(table: TableId, since: ReadTo, held: Held) -> ReadTo:
-    if since.place < held.covers(table):
+    if held.is_gone(since, table):
         raise gone(table, since, held)
     return since

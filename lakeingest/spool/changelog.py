@@ -61,9 +61,17 @@ class Held:
         watched = self._watched(table)
         return watched[-1].stop.place(self.opened.epoch) if watched else self.end.place
 
-    def after(self, place: Place, table: TableId) -> list[Manifest]:
-        """The segments that watched the table last, and end after a place."""
-        return [one for one in self._watched(table) if one.stop.place(self.opened.epoch) > place]
+    def is_gone(self, since: ReadTo, table: TableId) -> bool:
+        """Whether a change of the table after `since` may be no longer here."""
+        return since.order < ReadTo(self.covers(table)).order
+
+    def after(self, since: ReadTo, table: TableId) -> list[Manifest]:
+        """The segments that watched the table last, and may have changes after `since`.
+
+        That may be the rest of a transaction, whose place may be the very end of its segment.
+        """
+        epoch = self.opened.epoch
+        return [one for one in self._watched(table) if since.order < ReadTo(one.stop.place(epoch)).order]
 
     def _watched(self, table: TableId) -> list[Manifest]:
         """The last segments in a row that watched the table."""
@@ -156,10 +164,10 @@ class StoredChangelog:
                 f"{table}: the spool was begun anew since position {since}; read the changelog from its beginning, into"
                 " an empty table"
             )
-        if since.place < held.covers(table):
+        if held.is_gone(since, table):
             raise gone(table, since, held)
         files = []
-        for segment in held.after(since.place, table):
+        for segment in held.after(since, table):
             if entry := segment.tables[table]:
                 try:
                     # an open file can still be read when it is removed
@@ -177,7 +185,7 @@ class StoredChangelog:
             raise _Moved from error
         # a segment goes before what was read again as of its start: with the segment here, nothing of that was missed
         again = self.held()
-        if again is None or again.name != name or since.place < again.covers(table):
+        if again is None or again.name != name or again.is_gone(since, table):
             raise _Moved
         return Changes(table, since, end, tuple(files), tuple(rereads))
 

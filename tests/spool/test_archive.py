@@ -33,12 +33,15 @@ DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def segment(spool: Spool, number: int, *, rows: int = 2, **tables: bool) -> Manifest:
-    """The segment of this number: 10 bytes of the binlog with one transaction, which inserts some rows."""
-    place = {change.EPOCH: 1, change.FILE: 7, change.POS: number * 10 + 5}
+def segment(spool: Spool, number: int, *, rows: int = 2, at: int = 5, **tables: bool) -> Manifest:
+    """The segment of this number: 10 bytes of the binlog with one transaction, which inserts some rows.
+
+    `at` is the byte that is the transaction's place: the last one where it ends the segment.
+    """
+    place = {change.EPOCH: 1, change.FILE: 7, change.POS: number * 10 + at}
     gtid = Gtid(UUID, 11 + number)
     committed_at = START + timedelta(minutes=number)
-    transaction = {"uuid": UUID, "tag": "", "number": gtid.number, "epoch": 1, "file": 7, "pos": number * 10 + 5}
+    transaction = {"uuid": UUID, "tag": "", "number": gtid.number, "epoch": 1, "file": 7, "pos": number * 10 + at}
     name = f"data/{number}-{time.monotonic_ns()}"
     pq.write_table(
         pa.Table.from_pylist([transaction | {"committed_at": committed_at}], TRANSACTIONS),
@@ -113,6 +116,24 @@ def test_what_is_archived_is_read_with_the_spool_as_one(spool: Spool) -> None:
     assert loaded.start == place(3)
     assert loaded.position == spool.position
     assert held(spool).end.gtids == spool.position.gtids
+
+
+def test_the_rest_of_a_transaction_that_ends_its_segment_is_read(spool: Spool) -> None:
+    """The transaction's place is the end of the segment then; in the spool and in the archive."""
+    spool.append([segment(spool, number, at=10) for number in range(3)])
+    for _ in range(2):
+        assert read(spool, ReadTo(place(2), 0)) == [101, *rows(range(2, 3))]
+        assert read(spool, ReadTo(place(2))) == rows(range(2, 3))
+        spool.forget(place(2), DAY)
+
+
+def test_a_rest_of_a_transaction_that_is_no_longer_held_is_an_error(spool: Spool) -> None:
+    """What comes after the transaction is held, and can be read."""
+    spool.append([segment(spool, number, at=10) for number in range(3)])
+    spool.forget(place(2))
+    with pytest.raises(ChangelogGone, match=r"the changes after 000001\.0000000007\.0+20\.0{10} are no longer held"):
+        read(spool, ReadTo(place(2), 0))
+    assert read(spool, ReadTo(place(2))) == rows(range(2, 3))
 
 
 def test_without_time_nothing_is_archived(spool: Spool) -> None:
