@@ -49,6 +49,7 @@ def test_our_decoders_find_every_row(sample: Sample, folder: Path) -> None:
     assert str(CHANGES) in str(document(sample, results))
 
 
+@pytest.mark.long("runs two pipelines")
 def test_who_misses_a_row_is_not_measured(sample: Sample, folder: Path) -> None:
     """A participant that finds another number of rows than there are gets no figures, but the reason."""
     [result] = measure(replace(sample, rows=ROWS + 1), folder, 1, OURS[-1:])

@@ -119,8 +119,8 @@ def _kernels() -> dict[str, Path]:
         text=True,
         check=True,
     )
-    kept = [Path(line) for line in done.stdout.splitlines()]
-    return {f"{PACKAGE.name}/mysql/wire/__pycache__/{one.parent.name}/{one.name}": one for one in kept}
+    modules = [Path(line) for line in done.stdout.splitlines()]
+    return {f"{PACKAGE.name}/mysql/wire/__pycache__/{one.parent.name}/{one.name}": one for one in modules}
 
 
 def _fetch(pins: list[str], folder: Path) -> None:

@@ -123,12 +123,12 @@ class Signals:
         if table not in agenda(signals, [table], visible, visible).paused:
             return None
         last = _last_pause(signals, table)
-        kept, unread = None, position
+        spooled, unread = None, position
         if self.spool is not None:
             since = self.spool.start if position is None else max(position.place, self.spool.start)
-            kept, unread = self.spool.bytes_of(table, since), self.spool.position
+            spooled, unread = self.spool.bytes_of(table, since), self.spool.position
         left = None if self.retention is None or unread is None else self.retention.left(config, unread)
-        return Paused(last.when, last.who, kept, left)
+        return Paused(last.when, last.who, spooled, left)
 
 
 def _last_pause(signals: Sequence[Signal], table: TableId) -> Signal:

@@ -1,20 +1,15 @@
-"""Failures of the lake's storage: errors of files, SQLite, PyArrow, PyIceberg and the JVM under our names."""
+"""Failures of the lake's storage: errors of files, PyArrow and the JVM under our names."""
 
 import functools
 import re
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.exceptions import ValidationError
-from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakeingest.errors import LakeIngestError, Retryable, StaleWriter, StateUnreadable, StorageFailed
-from lakeingest.lake.iceberg.projection import NotProjectable
 from lakeingest.lake.target import Target
 
 _ICEBERG = "org.apache.iceberg.exceptions."
@@ -54,21 +49,15 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
         yield
     except (ConnectionError, TimeoutError):
         raise
-    except (FileNotFoundError, EOFError, UnicodeDecodeError, ValidationError) as error:
+    except (FileNotFoundError, EOFError, UnicodeDecodeError) as error:
         raise unreadable(where, str(error)) from error
     except OSError as error:
         raise _failed(where, error.strerror or str(error)) from error
-    except DBAPIError as error:
-        if isinstance(error, IntegrityError):
-            raise _held(catalog) from error
-        raise _of_database(catalog, str(error.orig)) from error
     except MemoryError as error:
         raise Retryable(
             f"{where}: memory is short: {error}; give the run more, then run the same command again"
         ) from error
     except Exception as error:
-        if _is_of_avro(error):
-            raise unreadable(where, f"a manifest: {type(error).__name__}: {error}") from error
         # the first is an exception that PySpark did not translate, the second one that it did
         java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         named = None if java is None else _of_jvm(_causes(java), where, catalog)
@@ -87,23 +76,12 @@ def parsed(path: str) -> Iterator[None]:
         yield
     except pa.ArrowMemoryError:
         raise
-    except (pa.ArrowException, NotProjectable) as error:
+    except pa.ArrowException as error:
         raise unreadable(path, str(error)) from error
     except OSError as error:
         if error.errno is not None:  # an error of PyArrow about the contents has no number
             raise
         raise unreadable(path, str(error)) from error
-
-
-def _is_of_avro(error: Exception) -> bool:
-    """Whether PyIceberg was reading a manifest or a manifest list; of a damaged file it raises almost any error."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(
-        frame.f_globals.get("__name__") == AvroFile.__module__
-        and "self" in frame.f_locals
-        and isinstance(frame.f_locals["self"], AvroFile)
-        for frame in frames
-    )
 
 
 def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str) -> LakeIngestError | None:
@@ -117,7 +95,7 @@ def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: 
             reason = unpacked[0].strip() if unpacked else message
             return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", reason)
         if "java.sql.SQLException" in kinds:
-            return _of_database(catalog, message)
+            return of_database(catalog, message)
         if "java.io.FileNotFoundException" in kinds and ("does not exist" in message or "No such file" in message):
             return unreadable(where, message)
         if any(kind.startswith(_ICEBERG) for kind in kinds):
@@ -140,12 +118,14 @@ def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
         java = java.getCause()
 
 
-def _of_database(catalog: Path | str, message: str) -> LakeIngestError:
+def of_database(catalog: Path | str, message: str) -> LakeIngestError:
+    """The error for what a catalog's database says."""
     # two processes that open a new catalog at the same time both create its tables
-    return _held(catalog) if "locked" in message or "already exists" in message else _failed(catalog, message)
+    return held(catalog) if "locked" in message or "already exists" in message else _failed(catalog, message)
 
 
-def _held(catalog: Path | str) -> Retryable:
+def held(catalog: Path | str) -> Retryable:
+    """The error for a catalog that another process holds."""
     return Retryable(f"{catalog} is held by another process; run the same command again")
 
 

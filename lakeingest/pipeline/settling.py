@@ -18,12 +18,12 @@ def settle(config: Config) -> None:
         documents = {one.signal.number: one for one in folder.read()}
         signals = [one.signal for one in documents.values()]
         asked = {table for one in signals if one.action is Action.RESNAPSHOT for table in one.tables}
-        there = copies(open_target(config), asked).staged
-        staged = {table: one.progress for table, one in there.items()}
-        visible = {table: one.progress for table, one in there.items() if one.visible}
+        found = copies(open_target(config), asked).staged
+        staged = {table: one.progress for table, one in found.items()}
+        visible = {table: one.progress for table, one in found.items() if one.visible}
         known = config.tables.select({table for one in signals for table in one.tables})
-        found = agenda(signals, known, staged, visible)
-        for numbers, event in ((found.cancelled, Event.CANCEL), (found.finished, Event.FINISH)):
+        due = agenda(signals, known, staged, visible)
+        for numbers, event in ((due.cancelled, Event.CANCEL), (due.finished, Event.FINISH)):
             for number in numbers:
                 lease.assert_held()
                 folder.move(documents[number], event)

@@ -56,5 +56,5 @@ def _within(rows: Iterator[pa.RecordBatch], key: Sequence[str], ranges: Sequence
     """The rows whose key is in one of the ranges; keys are integers."""
     for batch in rows:
         keys = zip(*(batch[name].to_pylist() for name in key), strict=True)
-        there = [any(tuple(map(int, values)) in one for one in ranges) for values in keys]
-        yield batch.filter(pa.array(there, pa.bool_()))
+        inside = [any(tuple(map(int, values)) in one for one in ranges) for values in keys]
+        yield batch.filter(pa.array(inside, pa.bool_()))

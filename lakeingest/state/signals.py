@@ -21,7 +21,7 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.state import store
 
 FOLDER, AUDIT = "signals", "audit.jsonl"
-KEPT = 500  # the newest numbers, whose documents stay after they have ended
+ENDED_MAX = 500  # the newest numbers, whose documents stay after they have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class SignalFolder:
         """
         documents = self.read()
         decisive = {one.signal.number for one in _decisive(documents)}
-        for document in documents[:-KEPT]:
+        for document in documents[:-ENDED_MAX]:
             number = document.signal.number
             if document.ended and number not in decisive:
                 store.delete(self._path(number))

@@ -57,6 +57,7 @@ def test_a_requirement_that_is_not_installed_is_named(monkeypatch: pytest.Monkey
         archive.requirements()
 
 
+@pytest.mark.long("packs all dependencies of a job")
 def test_a_job_is_named_by_what_is_in_it(tmp_path: Path) -> None:
     """The same content has the same name and bytes, and another pipeline.yml another name."""
     one, again = archive.job(tmp_path / "a", b"name: a\n"), archive.job(tmp_path / "b", b"name: a\n")

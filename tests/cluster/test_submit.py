@@ -22,6 +22,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "emr-serverless.md").read
 REGION = "eu-central-1"
 DRIVER = "spark.emr-serverless.driverEnv"
 
+pytestmark = pytest.mark.long("packs all dependencies of a job, fetched from the package registry")
+
 Pipeline = Callable[..., Path]
 
 
@@ -39,7 +41,6 @@ def properties(submission: Submission) -> dict[str, str]:
 
 
 @mock_aws
-@pytest.mark.long("starts an imitation of the service, which takes half a minute")
 def test_the_service_takes_the_request_as_it_is_printed(pipeline: Pipeline) -> None:
     """The files can be put where the request looks for them, and the job that starts is the one that was shown."""
     emr, s3 = boto3.client("emr-serverless", region_name=REGION), boto3.client("s3", region_name=REGION)
@@ -78,7 +79,6 @@ def test_the_service_takes_the_request_as_it_is_printed(pipeline: Pipeline) -> N
     assert sizes == {upload.uri: upload.path.stat().st_size for upload in uploads}
 
 
-@pytest.mark.long("starts Spark through spark-submit")
 def test_spark_submit_has_the_settings_of_a_session_here(pipeline: Pipeline) -> None:
     """The catalog, the time zone and the jars; Python and its path for the driver and the executors."""
     answer = properties(submit(pipeline(), ["spark.conf={spark.executor.cores: '4', spark.sql.session.timeZone: Z}"]))

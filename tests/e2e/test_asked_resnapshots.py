@@ -116,6 +116,7 @@ def test_beside_a_run_that_follows_it_is_carried_out_between_rounds(lost: Pipe) 
     assert "done" in reported[-1]
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_two_tables_are_read_again_one_after_the_other(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> None:
     """So that they do not need twice the connections."""
     pipe = pipe_on(mysql_server, chunk_rows=10)
@@ -195,6 +196,7 @@ def test_a_condition_is_asked_before_the_signal_is_made(lost: Pipe) -> None:
     assert SignalFolder(lost.config.state).read() == []
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_paused_table_is_not_read_until_it_is_resumed(lost: Pipe) -> None:
     """The signal waits and says so; the command that works itself ends with 75, and leaves it."""
     ask(lost.config, "pause", [name(lost)])
@@ -214,6 +216,7 @@ def test_a_table_that_is_not_copied_yet_is_copied_first(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_numbers_go_on_where_the_state_folder_was_lost(lost: Pipe) -> None:
     """The commits name the signals that they answered: a new one does not get such a number."""
     ask(lost.config, "resnapshot", [name(lost)], scope=WHOLE, spark=lost.spark)

@@ -72,7 +72,7 @@ def without(pipe: Pipe, name: str) -> Iterator[None]:
     [(ZERO_DATE, UnsupportedValue), (PARTIAL_IMAGE, UnsupportedEvent), (DDL, UnsupportedEvent)],
     ids=["value", "image", "ddl"],
 )
-@pytest.mark.long("five runs with a publish of Hudi each", only=("hudi", "ddl", "image"))
+@pytest.mark.long("five runs, each with a publish", only=("hudi", "ddl", "image", "value"))
 def test_the_others_go_on_run_after_run(market: Pipe, trouble: tuple[str, ...], error: type[LakeIngestError]) -> None:
     """The table keeps its position, `status` and `check` name it, and its copy can be made again."""
     pipe, before = market, position(market, "beans")
@@ -117,6 +117,7 @@ def test_the_reference_decoder_stops_one_table_as_well(market: Pipe, monkeypatch
     pipe.assert_equal("dates")
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_run_that_follows_goes_on_with_the_others(market: Pipe) -> None:
     """The table stops within the batch that holds its bad value; later batches are read without it."""
     pipe = market

@@ -254,7 +254,7 @@ def held_from(pipe: Pipe) -> str:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-@pytest.mark.long("waits for waves of a copy", only=("False",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_position_in_mid_bootstrap_leads_to_the_whole_table(pipe: Pipe, quiet: bool) -> None:  # noqa: FBT001
     """The changes, then every row at the first published position, then the changes after it; also of a quiet source.
 
@@ -332,7 +332,7 @@ def following(pipe: Pipe) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("seconds", [0, 86_400])
-@pytest.mark.long("waits for several polls", only=("86400",))
+@pytest.mark.long("waits for several polls", only=("86400", "0"))
 def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a run that follows, from before the table is copied on, while segments are archived and put together."""
     keeping(pipe, seconds)
@@ -375,6 +375,7 @@ def test_arrow_batches_are_the_same_changelog(copied: Pipe) -> None:
     assert [row["id"] for batch in rest for row in batch.to_pylist()] == [5]
 
 
+@pytest.mark.long("a stream of Spark starts for each batch")
 def test_a_stream_of_spark_replays_it(copied: Pipe, tmp_path: Path) -> None:
     """Structured Streaming reads the lines as files and merges each batch of them into a table of its own."""
     folder, spark = tmp_path / "lines", copied.spark

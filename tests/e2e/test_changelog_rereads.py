@@ -110,6 +110,7 @@ def test_rows_that_were_read_again_are_in_the_changelog(copied: Pipe) -> None:
     readers.assert_equal(source(copied))
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_repair_is_in_the_changelog(copied: Pipe) -> None:
     """What `verify --repair` reads again; a reader that was at the end gets these rows and nothing else."""
     at = end(copied)
@@ -122,6 +123,7 @@ def test_a_repair_is_in_the_changelog(copied: Pipe) -> None:
     assert replayed(printed, reader, strict=False) == source(copied)
 
 
+@pytest.mark.long("the same on other servers", only=("MariaDB 10.11", "MariaDB 11.4"))
 def test_changes_while_rows_are_read_again_win(any_pipe: Pipe) -> None:
     """Of the same keys, after their row was read and before the merge, and those that come after it.
 
@@ -186,6 +188,7 @@ def test_lines_of_rows_that_were_read_again(copied: Pipe) -> None:
     assert [row["_lakeingest_position"] for row in rows] == [doc["position"] for doc in docs]
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_other_kinds_of_since_reach_rows_that_were_read_again(copied: Pipe) -> None:
     """GTIDs, a place of the binlog, and a time after the last transaction: these rows come after all of them."""
     lose(copied)
@@ -199,6 +202,7 @@ def test_other_kinds_of_since_reach_rows_that_were_read_again(copied: Pipe) -> N
         assert lines(copied, since=since) == wanted, since
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_row_that_is_marked_as_deleted_goes_with_its_last_values(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:
@@ -213,6 +217,7 @@ def test_a_row_that_is_marked_as_deleted_goes_with_its_last_values(
     assert sorted((row["id"], row["v"]) for row in gone) == [(6, "changed"), (26, "26"), (46, "46")]
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_merge_that_ends_before_its_commit_is_made_again(copied: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are in the changelog before they are in the copy; changes that come meanwhile win."""
     readers = Readers(copied)
@@ -236,6 +241,7 @@ def test_a_merge_that_ends_before_its_commit_is_made_again(copied: Pipe, monkeyp
     readers.assert_equal(source(copied))
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_rows_that_were_read_again_stay_as_long_as_changes(copied: Pipe) -> None:
     """Without any time to keep changes they go with the next ones: no reader can be before them."""
     keeping(copied, 0)
@@ -250,6 +256,7 @@ def test_rows_that_were_read_again_stay_as_long_as_changes(copied: Pipe) -> None
     assert replayed(lines(copied)) == source(copied)
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_reader_that_follows_gets_rows_that_were_read_again(copied: Pipe) -> None:
     """All the while, also where the binlog stands still; each line once."""
     with following(copied) as got:

@@ -20,6 +20,7 @@ from tests.mysql.values import values_of
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 
+@pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_every_value_is_in_the_changelog_as_it_is(any_pipe: Pipe, any_server: LocalServer) -> None:
     """With NULLs, names of any signs, and values at the edges of their types."""
     pipe, values = any_pipe, values_of(any_server)

@@ -67,6 +67,7 @@ def test_the_demo_proves_every_table(played: tuple[Path, str]) -> None:
     assert int(dropped.replace(",", "")) > 0
 
 
+@pytest.mark.long("makes a demo; CI makes another one")
 def test_the_demo_leaves_its_lake_and_no_server(played: tuple[Path, str]) -> None:
     """Warehouse, state and pipeline.yml stay; the server is gone, and no password is in what stays."""
     folder, _ = played

@@ -215,7 +215,17 @@ def faulty(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalS
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.long("waits for the source", only=("wrong password",))
+@pytest.mark.long(
+    "a variant of an end-to-end case that every run has",
+    only=(
+        "wrong password",
+        "spool's beginning truncated",
+        "spool's beginning empty",
+        "binlog_order_commits off",
+        "no table matches",
+        "state folder cannot be made",
+    ),
+)
 def test_a_fault_is_one_line_and_the_next_run_goes_on(faulty: Pipe, record: Record, fault: str) -> None:
     """The line names it, readers see what they saw, and without the fault the same command makes it equal."""
     stops_and_goes_on(faulty, record, fault, *FAULTS[fault])
@@ -303,6 +313,7 @@ def test_a_table_that_was_not_asked_for_is_a_usage_error(pipe: Pipe, record: Rec
         "several chunks": list(range(45)),
     }.items(),
 )
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("keys1", "keys2", "keys3"))
 def test_a_table_of_any_size_is_copied(pipe: Pipe, record: Record, kind: str, keys: list[int]) -> None:
     """Published once, equal to the source, and still equal after a change."""
     pipe.sql(ORDERS, *(f"INSERT INTO orders VALUES ({key}, 'v')" for key in keys))
@@ -325,6 +336,7 @@ def mortal(tmp_path: Path) -> Iterator[Mortal]:
         mortal.end()
 
 
+@pytest.mark.long("a server dies and starts again")
 def test_a_server_that_dies_in_mid_run_comes_back(mortal: Mortal, pipe_on: Callable[..., Pipe], record: Record) -> None:
     """Kill -9 of the source while waves are copied: one line; started again, the same command goes on, equal."""
     pipe = pipe_on(mortal.server, chunk_rows=10)

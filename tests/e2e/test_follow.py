@@ -136,6 +136,7 @@ def test_changes_are_published_as_they_come(shop: Pipe) -> None:
     assert (3,) in shop.rows("quiet")
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_run_that_follows_ends_when_its_time_is_up(shop: Pipe) -> None:
     """As a bounded one does, with what it has published; without time it does not even catch up."""
     result = run(shop.config, spark=shop.spark, follow=True, max_minutes=0)
@@ -146,6 +147,7 @@ def test_a_run_that_follows_ends_when_its_time_is_up(shop: Pipe) -> None:
     assert result.caught_up
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_quiet_table_is_not_committed_while_another_one_is_busy(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its position follows now and then, so that neither its lag nor the spool grows; that is no merge."""
 
@@ -205,6 +207,7 @@ def kill(pipe: Pipe, connection: int) -> None:
             raise
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_source_that_stays_away_ends_the_run(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few tries, each of them reported with its reason; one that is there again in time does not."""
     monkeypatch.setattr(follow, "PAUSES_SECONDS", (0.5, 0.6, 0.7))

@@ -99,6 +99,7 @@ def drop_branch(pipe: Pipe, suffix: str = "") -> None:
     pipe.spark.sql(f"ALTER TABLE {CATALOG}.{pipe.database}.orders{suffix} DROP BRANCH {STAGING}")
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_branch_that_is_gone_is_made_anew(pipe: Pipe) -> None:
     """What was merged and not published is merged again from the spool, though the binlog has moved on."""
     pipe.sql(ORDERS, ROWS)
@@ -115,6 +116,7 @@ def test_a_branch_that_is_gone_is_made_anew(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_copy_that_nobody_has_seen_is_made_anew_without_its_branch(pipe: Pipe) -> None:
     """Its rows were nowhere else: they are read again."""
     pipe.sql(ORDERS, ROWS)
@@ -140,6 +142,7 @@ def test_a_dropped_column_stops_the_run_and_check_says_so(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_compaction_in_mid_run_is_built_on(pipe: Pipe) -> None:
     """The same run merges once more, on top of it, and publishes."""
     pipe.sql(ORDERS, ROWS)
@@ -204,6 +207,7 @@ def test_a_foreign_row_stops_us_until_it_is_rolled_back(pipe: Pipe, when: str) -
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_main_rolled_back_is_brought_forward_again(pipe: Pipe) -> None:
     """Someone shows readers an older publish: the next run publishes what it had, though the source stands still."""
     pipe.sql(ORDERS, ROWS)
@@ -241,6 +245,7 @@ def test_the_spool_is_kept_for_what_readers_see(
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_spool_that_does_not_reach_back_is_filled_from_the_binlog(pipe: Pipe) -> None:
     """Compacted in mid-run, the table needs more than this run's spool has: the next run opens one that has it."""
     pipe.sql(ORDERS, ROWS)
@@ -279,6 +284,7 @@ def test_a_data_file_that_someone_deleted_is_named(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["data/*.parquet", "metadata/snap-*.avro", "metadata/*.metadata.json"])
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_file_of_the_last_commit_that_is_empty_is_gone_back_from(pipe: Pipe, pattern: str) -> None:
     """As a power loss leaves one on a disk that forgets what it synced: the run says so, and copies nothing again."""
     pipe.sql(ORDERS, ROWS)
@@ -294,6 +300,7 @@ def test_a_file_of_the_last_commit_that_is_empty_is_gone_back_from(pipe: Pipe, p
     assert len(pipe.seen(WaveCommitted)) == waves
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_spool_that_executors_cannot_write_is_named(pipe: Pipe) -> None:
     """Also in mid-run, on an executor: the line names the folder; with the folder back it goes on."""
     pipe.sql(ORDERS, ROWS)

@@ -83,6 +83,7 @@ def stops(pipe: Pipe) -> None:
     assert (after.state, after.position, pipe.rows("orders")) == (before.state, before.position, rows)
 
 
+@pytest.mark.long("the same on other servers", only=("no GTID",))
 def test_a_reset_binlog_that_grew_to_the_same_places_is_noticed(shop: Pipe, mode: Mode) -> None:
     """Transactions of equal size end where ours did, so uuid, file, length, GTIDs and boundaries are all the same."""
     shop.sql(mode.reset)
@@ -90,6 +91,7 @@ def test_a_reset_binlog_that_grew_to_the_same_places_is_noticed(shop: Pipe, mode
     stops(shop)
 
 
+@pytest.mark.long("the same on other servers", only=("no GTID", "MariaDB"))
 def test_a_reset_binlog_is_noticed_at_the_start_of_a_file(shop: Pipe, mode: Mode) -> None:
     """Our position is right behind a rotation, where no transaction of its file comes before it.
 
@@ -108,6 +110,7 @@ def test_a_reset_binlog_is_noticed_at_the_start_of_a_file(shop: Pipe, mode: Mode
     stops(shop)
 
 
+@pytest.mark.long("the same on other servers", only=("no GTID", "MariaDB"))
 def test_a_reset_binlog_is_noticed_without_the_state_folder(shop: Pipe, mode: Mode) -> None:
     """Each table's own position, which its commit carries, names its history as well."""
     for file in sorted((shop.config.state / "spool").rglob("*.json")):
@@ -117,6 +120,7 @@ def test_a_reset_binlog_is_noticed_without_the_state_folder(shop: Pipe, mode: Mo
     stops(shop)
 
 
+@pytest.mark.long("the same on other servers", only=("no GTID", "MariaDB"))
 def test_a_binlog_that_is_reset_while_a_run_is_at_work_is_noticed(shop: Pipe, mode: Mode) -> None:
     """After the run has proven its position: the reader of the binlog proves it once more."""
     insert(shop, range(20, 30))
@@ -131,7 +135,7 @@ def test_a_binlog_that_is_reset_while_a_run_is_at_work_is_noticed(shop: Pipe, mo
     assert len(shop.rows("orders")) == 20
 
 
-@pytest.mark.long("another server of what runs with GTIDs", only=("no GTID",))
+@pytest.mark.long("another server of what runs with GTIDs", only=("no GTID", "MariaDB"))
 def test_what_was_seen_of_the_binlog_does_not_change_while_it_grows(shop: Pipe) -> None:
     """Rotations, a purge of the last transaction's file, statements, and quiet runs: each run goes on."""
     for statements in (
@@ -151,6 +155,7 @@ def test_what_was_seen_of_the_binlog_does_not_change_while_it_grows(shop: Pipe) 
     shop.assert_equal("orders")
 
 
+@pytest.mark.long("the same on other servers", only=("no GTID", "MariaDB"))
 def test_positions_of_the_previous_version_are_gone_on_with(shop: Pipe) -> None:
     """They do not tell their history; the next commit of each does."""
     spool = Spool.load(shop.config.state / "spool")

@@ -165,6 +165,7 @@ def test_a_copy_goes_on_where_it_was_broken_off(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_keys_that_are_one_text_in_unicode_never_become_one_row(any_pipe: Pipe) -> None:
     """0x879C is to cp932 another key than 0x81BE, and the same character: the run stops, the lake keeps its rows."""
     pipe = any_pipe

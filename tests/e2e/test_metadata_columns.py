@@ -77,7 +77,7 @@ def plain(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["v"], row["n"], row["_lakeingest_op"], row["_lakeingest_deleted"]
 
 
-@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 10.11",))
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 10.11", "MariaDB 11.4"))
 def test_deleted_rows_stay_with_their_last_values_and_each_row_says_where_it_is_from(soft: Pipe) -> None:
     """Inserts, updates, deletes, keys that move and come again, and rows that only lived between two runs."""
     soft.run()
@@ -193,6 +193,7 @@ def test_other_options_stop_the_table_and_its_own_let_it_go_on(
     assert not status(pipe.config)[0].keeps_deleted
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_suites_are_asked_of_the_rows_that_are_not_deleted(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, tmp_path: Path
 ) -> None:
@@ -216,6 +217,7 @@ def test_suites_are_asked_of_the_rows_that_are_not_deleted(
     assert pipe.rows("t") == seen
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_deleted_rows_stay_where_only_the_server_knows_the_order_of_keys(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:
@@ -246,6 +248,7 @@ def test_deleted_rows_stay_where_only_the_server_knows_the_order_of_keys(
 
 
 @pytest.mark.parametrize("key", ["INT", "VARCHAR(9)"])
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("VARCHAR(9)",))
 def test_rows_that_are_read_again_leave_deleted_rows_as_they_are(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, key: str
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_new_table_is_copied_and_followed_and_the_others_go_on(shop: Pipe) -> 
 
 
 @ON_EACH
-@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB", "no GTIDs"))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_new_table_that_cannot_be_copied_is_stopped_until_it_can(shop: Pipe) -> None:
     """It is named once, with the reason; the others go on, and it is copied when it has a key."""
 

@@ -124,6 +124,7 @@ def test_a_suite_written_later_is_asked_at_the_next_publish(pipe: Pipe, rule: Ca
     assert (after.gate["success"], after.gate["rows"], after.gate["warnings"]) == (True, 89, 0)
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_wrong_suite_is_reported_before_anything_is_copied(pipe: Pipe, rule: Callable[..., None]) -> None:
     """By `check`, and by a run, which makes nothing."""
     rule("expectations: [{type: expect_column_to_exist, kwargs: {column: amuont}}]")
@@ -151,6 +152,7 @@ assert "great_expectations" not in sys.modules
 """
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_commands_without_a_gate_never_wait_for_great_expectations(pipe: Pipe) -> None:
     """`check`, `plan` and `status` answer without importing it, where nobody wrote a suite."""
     pipe.sql(ORDERS, ROWS)

@@ -88,6 +88,7 @@ def test_the_stream_stops_by_name(
     stops(pipe, UnsupportedEvent, named)
 
 
+@pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_ddl_that_changes_no_copied_table_stops_nothing(any_pipe: Pipe) -> None:
     """Indexes and comments of a copied one, anything done to others: while it is copied, and when it is caught up."""
     pipe = any_pipe

@@ -90,6 +90,7 @@ def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
 
 
 @pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_range_is_read_again_and_nothing_else(pipe: Pipe) -> None:
     """`[100, 200)`: rows outside of it stay as they are."""
     filled(pipe)
@@ -165,6 +166,7 @@ def test_keys_whose_order_only_the_server_knows_are_read_again(pipe: Pipe, scope
     pipe.assert_equal("t")
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_without_gtids_rows_are_read_again(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -46,7 +46,7 @@ def test_changes_between_runs_are_applied(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
-@pytest.mark.long("many jobs of Hudi", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_every_type_is_copied_and_verified(pipe: Pipe) -> None:
     """Whether a chunk or the binlog brings it, and in both images of an update."""
     types = {
@@ -83,6 +83,7 @@ def test_every_type_is_copied_and_verified(pipe: Pipe) -> None:
 
 
 @pytest.mark.formats("iceberg")
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_compressed_and_tagged_transactions_are_copied(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:
@@ -114,7 +115,7 @@ def test_days_before_the_gregorian_calendar_are_exact(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("kind", [WaveCommitted, Merged])
-@pytest.mark.long("many jobs of Hudi", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("hudi", "Merged"))
 def test_changes_during_a_run_are_caught(pipe: Pipe, kind: type[Event]) -> None:
     """Changes made after every wave, or after the stop was read, are in this run's result or the next one's, once."""
     pipe.sql(ORDERS, "CREATE TABLE parts (o BIGINT UNSIGNED, l SMALLINT, v TEXT, PRIMARY KEY (o, l))")
@@ -138,7 +139,7 @@ def test_changes_during_a_run_are_caught(pipe: Pipe, kind: type[Event]) -> None:
     pipe.assert_equal()
 
 
-@pytest.mark.long("several merges of Hudi", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a merge after each wave, changes of chunks still to come are dropped, and those of old ones applied."""
     monkeypatch.setattr(bootstrap, "MERGE_BACKLOG", 1)
@@ -187,7 +188,7 @@ def test_a_merge_in_many_ranges_is_exact(pipe: Pipe, monkeypatch: pytest.MonkeyP
     pipe.assert_equal()
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_run_out_of_time_is_continued(pipe: Pipe) -> None:
     """`max_minutes` ends a run at a commit, unpublished; the next run copies only what is missing."""
     pipe.sql(ORDERS)
@@ -246,7 +247,7 @@ def test_a_lost_state_folder_is_filled_again_from_the_binlog(pipe: Pipe) -> None
     pipe.assert_equal()
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_lost_state_folder_in_mid_copy_starts_the_copy_again(pipe: Pipe) -> None:
     """Chunks whose changes are not kept any more are read again, not merged from a binlog that lacks them."""
     pipe.sql(ORDERS)
@@ -267,7 +268,7 @@ def test_a_lost_state_folder_in_mid_copy_starts_the_copy_again(pipe: Pipe) -> No
     pipe.assert_equal()
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_purged_binlog_is_named(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]) -> None:
     """When the source has dropped the file that the position stands in, the run stops and says so."""
     pipe = pipe_on(mysql_server_with(server_id="77"), chunk_rows=10)
@@ -311,6 +312,7 @@ def test_verify_names_what_differs_and_notices_a_busy_source(pipe: Pipe) -> None
         pipe.verify("orders")
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_status_tells_where_tables_stand(pipe: Pipe) -> None:
     """Before, after and behind: state, rows, position, lag and what the gate asked."""
     pipe.sql(ORDERS)

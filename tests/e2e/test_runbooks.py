@@ -253,6 +253,7 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
         "changed columns",
         "foreign row",
         "damaged spool",
+        "DDL",
     ),
 )
 def test_the_way_out_leads_out(place: Place, trouble: str) -> None:

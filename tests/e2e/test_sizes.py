@@ -52,6 +52,7 @@ def waves(pipe: Pipe) -> list[WaveCommitted]:
 
 
 @pytest.mark.parametrize(("far", "most"), [(120_000, 100), (2 * 1201, 200)])
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_cluster_of_keys_and_a_far_one_make_chunks_of_bounded_rows(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, far: int, most: int
 ) -> None:
@@ -89,6 +90,7 @@ def test_rows_that_are_wider_than_estimated_are_cut_finer(auto: Pipe, monkeypatc
     auto.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_chunks_of_a_narrow_table_grow(auto: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wave has chunks of so many times the rows while they stay below the targets."""
     monkeypatch.setattr(chunks, "FIRST_ROWS", 50)
@@ -134,6 +136,7 @@ def test_a_chunk_of_fixed_rows_that_is_too_slow_is_named(
 
 
 @pytest.mark.any_format
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_splits_of_a_busy_table_stay_few(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wave has marks of its own; merges lift them to one before a commit has to carry too many."""
     monkeypatch.setattr(bootstrap, "MERGE_SPLITS", 3)

@@ -126,7 +126,7 @@ def test_a_table_whose_binlog_is_gone_is_copied_again_and_readers_see_the_old_ro
 
 
 @pytest.mark.formats
-@pytest.mark.long("several publishes of Hudi", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_the_only_table_of_a_pipeline_is_started_over(alone: Pipe) -> None:
     """The command does it by itself, where no run is at work."""
     pipe = alone
@@ -186,7 +186,7 @@ def test_all_tables_are_started_over_after_the_binlog_was_reset(
 
 
 @pytest.mark.formats
-@pytest.mark.long("several publishes of Hudi", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_value_that_cannot_be_replayed_is_passed_over(market: Pipe) -> None:
     """The row was corrected since; it is the run that has stopped at the value which starts the copy over."""
     pipe = market
@@ -297,6 +297,7 @@ def test_someone_compacts_what_readers_see_while_the_copy_is_made(market: Pipe) 
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_only_a_request_for_the_whole_table_starts_over_and_answers_the_others(market: Pipe) -> None:
     """A range waits, and its note says what helps."""
     pipe, old = market, market.rows("beans")
@@ -314,6 +315,7 @@ def test_only_a_request_for_the_whole_table_starts_over_and_answers_the_others(m
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_table_that_stopped_for_another_reason_is_not_started_over(market: Pipe) -> None:
     """Its definition has changed: the signal waits, and says why."""
     pipe = market

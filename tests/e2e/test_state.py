@@ -84,6 +84,7 @@ def test_a_table_that_joins_leaves_the_spool_to_the_others(
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_what_was_logged_before_a_table_joined_is_in_its_part_of_the_spool(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -25,6 +25,7 @@ def pair(pipe: Pipe) -> Pipe:
 
 
 @pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_without_the_source_the_lake_is_asked(pair: Pipe) -> None:
     """Rows and positions as ever, no lag; why the source is silent is in the result, and nothing else is shown."""
     others.make(pair, "c", (7, "theirs")) if pair.config.target.format == "hudi" else None
@@ -46,6 +47,7 @@ def test_without_the_source_the_lake_is_asked(pair: Pipe) -> None:
 
 
 @pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_copy_whose_source_table_was_dropped_is_named(pair: Pipe) -> None:
     """Its copy stays, with the position that it has."""
     pair.sql("DROP TABLE b")

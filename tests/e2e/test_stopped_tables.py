@@ -60,7 +60,7 @@ def stopped(pipe: Pipe) -> LakeIngestError:
 
 
 @pytest.mark.formats
-@pytest.mark.long("five runs with publishes of Hudi", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_failed_gate_stops_one_table_and_the_others_are_published(market: Pipe) -> None:
     """The run ends with its error and 1; `status` names it until the table goes on, which the next run lets it."""
     pipe, before = market, market.rows("beans")
@@ -136,6 +136,9 @@ def unreadable(pipe: Pipe) -> Iterator[None]:
         (unreadable, StateUnreadable),
         (not_innodb, PreflightFailed),
     ],
+)
+@pytest.mark.long(
+    "a variant of an end-to-end case that every run has", only=("unreadable", "not_innodb", "alter_unlogged")
 )
 def test_whatever_stops_a_table_the_others_go_on(
     market: Pipe, trouble: Callable[[Pipe], AbstractContextManager[None]], error: type[LakeIngestError]

@@ -70,6 +70,7 @@ def test_a_database_with_an_odd_name(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("key", ["INT", "VARCHAR(9)"])
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("VARCHAR(9)",))
 def test_columns_may_be_named_as_ours_in_a_comparison(pipe: Pipe, key: str) -> None:
     """Equal tables are equal, and the row that is not is named, by keys of either order."""
     names = ("number", "lower0", "upper0", "left", "right", "key0", "count")
@@ -118,6 +119,7 @@ def declare(pipe: Pipe, table: str, *key: str) -> None:
     pipe.config = pipe.config.model_copy(update={"tables": tables})
 
 
+@pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_generated_and_invisible_columns(any_pipe: Pipe) -> None:
     """Whether they are stored or not, whatever they are made of, and as keys."""
     any_pipe.sql(
@@ -139,6 +141,7 @@ def test_generated_and_invisible_columns(any_pipe: Pipe) -> None:
     )
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_keys_and_indexes_that_only_mysql_makes(pipe: Pipe) -> None:
     """Of generated columns, hidden ones, and expressions, whose hidden columns are none of the table's."""
     pipe.sql(

@@ -75,7 +75,7 @@ def test_another_choice_for_a_table_that_is_copied_stops_the_run(pipe: Pipe) -> 
         pipe.run()
 
 
-@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_virtual_columns_may_be_left_out(any_pipe: Pipe) -> None:
     """Wherever they stand, whatever their types; those that are stored stay."""
     any_pipe.sql(

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from lakeingest.config import CATALOG, Config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
-from lakeingest.lake.errors import parsed, storage_errors
 from lakeingest.lake.iceberg.durable import DurableFileIO
+from lakeingest.lake.iceberg.errors import parsed, storage_errors
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
@@ -156,6 +156,7 @@ def test_a_read_only_catalog_is_named(own: Lake, tmp_path: Path) -> None:
     assert own.open().mark(made, made.progress).progress == made.progress
 
 
+@pytest.mark.long("waits as long as a commit waits for the catalog, twice")
 def test_a_catalog_that_others_hold_is_tried_again_later(lake: Lake, lake_config: Config) -> None:
     """Longer than a commit waits, in Python and in Spark: exit 75, and nothing was done."""
     staged = lake.merge(lake.copied((1, "a")), (2, "b", False))

@@ -184,6 +184,7 @@ def test_a_publish_is_refused_when_another_one_was_first(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("unseen", [False, True], ids=["on what readers see", "on staged changes"])
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_copy_that_starts_over_has_only_its_new_rows(lake: Lake, *, unseen: bool) -> None:
     """Readers see the old rows until the publish, and exactly the new ones from then on; merges go on as before."""
     before = lake.published((1, "a"), (2, "b"), (3, "c"), (4, "d"))

@@ -65,6 +65,7 @@ def test_maintenance_changes_no_row(lake: Lake, lake_format: str) -> None:
     assert lake.rows(merge) == lake.seen() == expected
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_run_that_is_killed_before_the_publish_loses_nothing(lake: Lake) -> None:
     """The commit stays on staging, and the next run goes on from it."""
     merged(lake, range(3))

@@ -105,6 +105,7 @@ BAD = (
 )
 
 
+@pytest.mark.long("has Great Expectations judge a table of every type")
 def test_a_value_that_its_type_does_not_hold_fails(spark: SparkSession) -> None:
     """Each is counted by the one expectation that is about it, whose line names a row by its key."""
     rows = [with_value(name, value, id=10 + number) for number, (name, value, _) in enumerate(BAD)]

@@ -145,6 +145,7 @@ logging.getLogger("great_expectations.any").error("nobody reads this")
 """
 
 
+@pytest.mark.long("starts Python and imports Great Expectations several times")
 def test_great_expectations_is_late_quiet_and_without_network() -> None:
     """Whatever the environment says: imported when asked for, no line, no connection, no warnings redirected."""
     invited = {

@@ -167,7 +167,7 @@ def copied(db: Db, schema: TableSchema, spark: SparkSession, folder: Path) -> Da
     return spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(folder / "rows.parquet"))
 
 
-@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4",))
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """NULL, '', unicode, negative zero, least and greatest values, zero bytes: one checksum, whoever computes it."""
     schema = every_kind(db)
@@ -197,6 +197,7 @@ def test_one_changed_value_is_noticed_in_every_column(db: Db, spark: SparkSessio
     assert differences(source, target) == [Difference((0, 0), "differs")]
 
 
+@pytest.mark.long("the same on other servers", only=("MariaDB 10.11", "MariaDB 11.4"))
 def test_row_checksums_name_the_first_keys_in_key_order(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """Both sides cut off at the same key, so that what is compared is compared whole."""
     schema = db.table("t", "a INT, b BIGINT UNSIGNED, v INT, PRIMARY KEY (b, a)")

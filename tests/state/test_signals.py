@@ -133,7 +133,7 @@ def test_documents_of_ended_signals_are_read_once(tmp_path: Path) -> None:
 
 def test_old_documents_are_removed_and_no_number_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that decide whether a table is paused stay, so do open ones and the newest number."""
-    monkeypatch.setattr(stored, "KEPT", 1)
+    monkeypatch.setattr(stored, "ENDED_MAX", 1)
     finished(tmp_path, Action.PAUSE, ORDERS)  # over: orders is resumed later
     finished(tmp_path, Action.PAUSE, ITEMS)
     finished(tmp_path, Action.RESUME, ORDERS)

@@ -92,14 +92,14 @@ def _readable(folder: Path, table: TableId) -> list[tuple[Published, str]]:
 
 def _earliest(folder: Path) -> str:
     """The first instant whose files every cleaning has left."""
-    kept = [""]
+    instants = [""]
     for file in (folder / ".hoodie" / "timeline").glob("*_*.clean"):
         try:
             with metadata_of(file) as metadata:
-                kept.append(str(metadata.get("earliestCommitToRetain") or ""))
+                instants.append(str(metadata.get("earliestCommitToRetain") or ""))
         except FileNotFoundError:
             continue
-    return max(kept)
+    return max(instants)
 
 
 def _visible(folder: Path, instant: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:

@@ -23,9 +23,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
 from lakeingest.errors import ForeignWrite
-from lakeingest.lake.errors import parsed, storage_errors, unreadable
+from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.bounds import cut, uncut
 from lakeingest.lake.iceberg.durable import DurableFileIO
+from lakeingest.lake.iceberg.errors import parsed, storage_errors
 from lakeingest.lake.iceberg.projection import projected
 
 Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, ascending

@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
+from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.merger import files_with
 from lakeingest.lake.target import Bounds
 

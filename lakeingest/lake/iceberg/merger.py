@@ -19,7 +19,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.iceberg.data_files import (
     Positions,
     alive,
@@ -29,6 +28,7 @@ from lakeingest.lake.iceberg.data_files import (
     write_deletes,
     write_rows,
 )
+from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.target import Bounds, Effects
 
 _POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"

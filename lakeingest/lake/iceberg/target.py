@@ -28,12 +28,13 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.disk import make_folder
 from lakeingest.errors import StaleWriter, UnsupportedTable
-from lakeingest.lake.errors import names_storage_errors, storage_errors, unreadable
+from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.commit import commit, until_known
 from lakeingest.lake.iceberg.compaction import compacted, files_of, with_compaction
 from lakeingest.lake.iceberg.durable import IO, sync_commits
+from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
     STAGING,

@@ -42,6 +42,7 @@ def written(lake: Lake, commit: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.long("commits to Hudi many times", only=("gone", "cut short"))
 def test_a_damaged_file_of_the_table_stops_it(lake: Lake, damage: str) -> None:
     """It is found when the table is loaded, and before a publish; with the file restored the table goes on."""
     lake.published((1, "a"), (2, "b"))
@@ -60,6 +61,7 @@ def test_a_damaged_file_of_the_table_stops_it(lake: Lake, damage: str) -> None:
     assert lake.seen() == [(1, "A"), (2, "b")]
 
 
+@pytest.mark.long("commits to Hudi many times")
 def test_a_damaged_file_that_was_replaced_since_does_no_harm(lake: Lake) -> None:
     """Readers of the newest commit do not need it, and the next publish neither."""
     lake.published((1, "a"))
@@ -80,6 +82,7 @@ def test_a_table_with_a_damaged_file_is_copied_again_once_its_folder_is_removed(
     assert lake.seen() == [(1, "new")]
 
 
+@pytest.mark.long("commits to Hudi many times")
 def test_a_commit_with_a_damaged_file_may_be_rolled_back(lake: Lake) -> None:
     """Hudi's own procedure takes the newest commit back; the table goes on from the one before it."""
     lake.published((1, "a"), pos=20)
@@ -139,6 +142,7 @@ def test_a_table_that_someone_emptied_stops(lake: Lake) -> None:
     assert lake.open().recover(lake.table) is None
 
 
+@pytest.mark.long("commits to Hudi many times")
 def test_a_commit_that_is_archived_while_the_table_is_looked_at_is_no_damage(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

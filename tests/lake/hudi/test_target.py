@@ -81,6 +81,7 @@ def test_a_publish_of_a_position_alone_is_a_commit(lake: Lake) -> None:
     assert lake.seen() == [(1, "a")]
 
 
+@pytest.mark.long("commits to Hudi many times")
 def test_the_merges_between_two_publishes_are_one_commit(lake: Lake, spark: SparkSession) -> None:
     """Of several changes of a key the last one counts, and a delete is not undone by what stood before it."""
     lake.published((1, "a"), (2, "b"), (3, "c"))
@@ -114,6 +115,7 @@ def test_the_loss_of_the_staging_folder_changes_nothing_visible(lake: Lake) -> N
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.long("commits to Hudi many times")
 def test_staging_on_what_readers_no_longer_see_is_dropped(lake: Lake, spark: SparkSession) -> None:
     """Someone restored the table to an older commit: its position counts, not that of staging."""
     first = lake.published((1, "a"), pos=20)
@@ -308,6 +310,7 @@ def test_someones_clustering_is_a_foreign_write(lake: Lake, spark: SparkSession)
         lake.open().recover(lake.table)
 
 
+@pytest.mark.long("commits to Hudi many times")
 def test_a_clustering_that_is_only_scheduled_is_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
     """Hudi would refuse the next MERGE INTO in words of its own; with the plan removed the table goes on."""
     lake.published((1, "a"))
@@ -321,6 +324,7 @@ def test_a_clustering_that_is_only_scheduled_is_a_foreign_write(lake: Lake, spar
     assert lake.seen() == [(1, "A"), (2, "b")]
 
 
+@pytest.mark.long("commits to Hudi many times")
 def test_a_folder_of_someone_else_is_not_ours(lake: Lake, spark: SparkSession) -> None:
     """Whatever is in it, it is refused and stays as it is."""
     folder(lake).mkdir(parents=True)

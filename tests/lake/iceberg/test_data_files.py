@@ -13,8 +13,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.errors import StateUnreadable
-from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.iceberg.data_files import read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.iceberg.errors import storage_errors
 
 
 @pytest.fixture

@@ -82,6 +82,7 @@ def start(lake: Lake) -> Staged:
     return lake.published(*((key, "a") for key in range(7)))
 
 
+@pytest.mark.long("makes hundreds of commits")
 def test_a_table_does_not_grow_with_its_commits(short: Lake, raw: Raw) -> None:
     """After forty publishes it has as many snapshots, files and bytes of metadata as after twenty."""
     staged = start(short)

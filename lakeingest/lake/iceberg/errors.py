@@ -1,0 +1,55 @@
+"""Failures of Iceberg's storage: what `lake.errors` names, and errors of PyIceberg and of the catalog's database."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.exceptions import ValidationError
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from lakeingest.lake import errors
+from lakeingest.lake.errors import held, of_database, unreadable
+from lakeingest.lake.iceberg.projection import NotProjectable
+
+
+@contextmanager
+def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
+    """Name a failure of the block as `lake.errors.storage_errors` does, and those of PyIceberg and of SQLAlchemy."""
+    with errors.storage_errors(where, catalog):
+        try:
+            yield
+        except ValidationError as error:
+            raise unreadable(where, str(error)) from error
+        except DBAPIError as error:
+            if isinstance(error, IntegrityError):
+                raise held(catalog) from error
+            raise of_database(catalog, str(error.orig)) from error
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            if _is_of_avro(error):
+                raise unreadable(where, f"a manifest: {type(error).__name__}: {error}") from error
+            raise
+
+
+@contextmanager
+def parsed(path: str) -> Iterator[None]:
+    """StateUnreadable as `lake.errors.parsed`, and when a data file does not have the columns of the table."""
+    with errors.parsed(path):
+        try:
+            yield
+        except NotProjectable as error:
+            raise unreadable(path, str(error)) from error
+
+
+def _is_of_avro(error: Exception) -> bool:
+    """Whether PyIceberg was reading a manifest or a manifest list; of a damaged file it raises almost any error."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(
+        frame.f_globals.get("__name__") == AvroFile.__module__
+        and "self" in frame.f_locals
+        and isinstance(frame.f_locals["self"], AvroFile)
+        for frame in frames
+    )
