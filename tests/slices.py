@@ -10,6 +10,8 @@ import zlib
 
 import pytest
 
+from tests import lanes
+
 _began = time.monotonic()
 
 
@@ -25,6 +27,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     take = config.getoption("take")
     left_out = [item for item in items if not _is_taken(take, item)]
     if left_out:
+        lanes.leave_out(config, left_out)
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
 

@@ -74,6 +74,28 @@ def test_a_failure_on_a_newest_server_blocks_only_where_the_pinned_one_fails_too
     }
 
 
+def test_a_failure_on_a_newest_server_does_not_block_where_another_lane_runs_the_pinned_one(
+    pytester: pytest.Pytester,
+) -> None:
+    """The lane of the long tests has no result of the quick ones."""
+    pytester.makeini("[pytest]\nmarkers =\n    newest: as ours\n    long: as ours")
+    options = "from tests.slices import pytest_addoption, pytest_collection_modifyitems\n"
+    pytester.makeconftest(options + CONFTEST)
+    pytester.makepyfile(
+        """
+        import pytest
+        from lakeingest.demo.flavor import MARIADB_11_8
+
+        @pytest.mark.newest
+        @pytest.mark.long("another server", only=("MariaDB 11.8",))
+        def test_moved(any_server):
+            assert any_server is not MARIADB_11_8, "it moved"
+        """
+    )
+    result = pytester.runpytest_inprocess("-ra", "-p", "no:cacheprovider", "--take", "0/1")
+    result.assert_outcomes(xfailed=1, deselected=3)
+
+
 @pytest.mark.mysql
 def test_the_pinned_server_has_its_version(server_of: Callable[..., LocalServer]) -> None:
     """Whatever Debian has by now."""

@@ -85,6 +85,7 @@ def test_the_wheel_has_the_runbooks(tmp_path: Path) -> None:
     assert "did you mean BinlogGone?" in refused.stderr
 
 
+@pytest.mark.long("packs all dependencies of a job")
 def test_the_archive_of_a_job_has_the_runbooks(tmp_path: Path) -> None:
     """What `submit` uploads is not a wheel, and has them as well."""
     with tarfile.open(archive.job(tmp_path, b"")) as tar:

@@ -152,7 +152,7 @@ assert "great_expectations" not in sys.modules
 """
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("starts Python three times")
 def test_commands_without_a_gate_never_wait_for_great_expectations(pipe: Pipe) -> None:
     """`check`, `plan` and `status` answer without importing it, where nobody wrote a suite."""
     pipe.sql(ORDERS, ROWS)

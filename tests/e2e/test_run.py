@@ -353,7 +353,7 @@ def test_without_gtids_the_copy_is_exact_too(
     pipe.assert_equal()
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_second_writer_is_refused(pipe: Pipe) -> None:
     """A run whose staging branch was moved by another one commits nothing more, and the table stays right."""
     pipe.sql(ORDERS)

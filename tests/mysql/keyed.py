@@ -4,6 +4,8 @@ import datetime as dt
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import pytest
+
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MARIADB_11_8, MYSQL, Flavor
 from tests.lanes import FLAVORS
 
@@ -122,7 +124,9 @@ _OF_FLAVORS = {
     MARIADB_11_4: _MARIADB_11_KEYS,
     MARIADB_11_8: _MARIADB_11_KEYS,
 }
-EACH = [(flavor, name) for flavor in FLAVORS for name in _OF_FLAVORS[flavor]]  # for any_server, and a name of its keys
+EACH = [  # for any_server, and a name of its keys
+    pytest.param(flavor, name, id=f"{flavor.name}-{name}") for flavor in FLAVORS for name in _OF_FLAVORS[flavor]
+]
 
 
 def keys_of(flavor: Flavor) -> dict[str, Keyed]:

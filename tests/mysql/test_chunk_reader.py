@@ -226,6 +226,7 @@ def test_chunks_of_a_composite_key_tile_the_table(db: Db) -> None:
         "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)",
     ],
 )
+@pytest.mark.long("the same on other servers", only=("MariaDB 10.11",))
 def test_a_definition_that_changes_before_the_rows_stops_the_read(db: Db, step: str, ddl: str) -> None:
     """It is read again, or the table is copied again, but never read with wrong columns."""
     schema = numbers(db, 1)

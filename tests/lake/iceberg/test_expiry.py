@@ -119,6 +119,7 @@ def test_every_snapshot_that_is_left_can_be_read(short: Lake, raw: Raw) -> None:
         assert read(raw(), version) == expected(versions[version])
 
 
+@pytest.mark.long("makes dozens of commits")
 def test_a_file_of_ours_that_someone_added_to_a_snapshot_of_theirs_stays(
     short: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
