@@ -6,9 +6,12 @@ the start of the JVM.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
+
+from lakeingest.errors import SparkLost
+from lakeingest.spark.loss import named_loss
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,14 +55,19 @@ class Profile:
         return tuple(self._stages.values())
 
     def costs(self, spark: "SparkSession | None") -> tuple[StageCost, ...]:
-        """The costs of the stages, and of the JVM if Spark is running."""
-        if spark is None:
-            return self.stages
-        jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
-        assert jvm is not None  # noqa: S101 - the session runs
-        wall = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getUptime() / 1e3
-        cpu = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toNanos() / 1e9
-        return (*self.stages, StageCost(JVM, 1, wall, cpu))
+        """The costs of the stages, and of the JVM if Spark is running.
+
+        A signal to every process of a run may have ended the JVM, which is no error of a run that is at its end.
+        """
+        costs = self.stages
+        if spark is not None:
+            with suppress(SparkLost), named_loss():
+                jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
+                assert jvm is not None  # noqa: S101 - the session runs
+                wall = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getUptime() / 1e3
+                cpu = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toNanos() / 1e9
+                costs += (StageCost(JVM, 1, wall, cpu),)
+        return costs
 
     def _add(self, cost: StageCost) -> None:
         before = self._stages.get(cost.stage, StageCost(cost.stage))

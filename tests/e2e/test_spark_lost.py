@@ -73,6 +73,21 @@ def test_a_run_that_follows_starts_spark_again(job: Job) -> None:
         process.kill()
 
 
+@pytest.mark.long("starts Spark")
+def test_a_run_that_follows_ends_well_where_its_jvm_ended_first(job: Job) -> None:
+    """As systemd ends a unit: SIGTERM goes to each of its processes."""
+    process = job.start("run", "--follow")
+    try:
+        until(process, "caught up")
+        kill_java(process)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=200)
+        assert process.returncode == 0, output[-2000:]
+        assert "followed it" in output
+    finally:
+        process.kill()
+
+
 def same(job: Job) -> Callable[[], bool]:
     """Whether readers see what the source has."""
     return lambda: job.published("items") == job.source("items")
