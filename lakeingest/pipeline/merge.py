@@ -23,7 +23,7 @@ from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Merged
 from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.profile import Profile
-from lakeingest.pipeline.reread_rows import keep_rereads
+from lakeingest.pipeline.reread_rows import store_rereads
 from lakeingest.pipeline.row_numbers import RowNumbers, in_groups, row_numbers
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.quality.row_checks import is_sound
@@ -138,7 +138,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges.executors, table.schema, plan, files, slices, merger)
     written = _write_rows(edges.executors, table.schema, replaced, plan.stop, merger)
-    keep_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
+    store_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
 
     def after(effects: Effects) -> Progress:
         edges.lease.assert_held()

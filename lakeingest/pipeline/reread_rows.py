@@ -36,13 +36,13 @@ class WriteRereads:
         return self.folder.write(self.rows, self.schema, self.stop, self.first)
 
 
-def keep_rereads(edges: Edges, spool: Spool, schema: TableSchema, found: Sequence[RowNumbers], stop: Place) -> None:
+def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, found: Sequence[RowNumbers], stop: Place) -> None:
     """Let readers of the changelog see these rows of patches, as of `stop`, which is where the spool ends."""
     groups = in_groups(found)
     if not groups:
         return
     edges.lease.assert_held()
-    with edges.profile.stage("merges: keep reread rows"):
+    with edges.profile.stage("merges: store reread rows"):
         log, folder = archive.named(spool.folder), RereadFolder.of(spool.folder, schema.table)
         first = folder.count(stop, log)
         starts = accumulate((sum(len(rows) for _, rows in group) for group in groups), initial=first)

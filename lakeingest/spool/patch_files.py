@@ -7,7 +7,6 @@ keys it has read.
 """
 
 import datetime as dt
-import time
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from lakeingest.core.change import RowKind
 from lakeingest.core.keys import EVERY_KEY, KeyRange
 from lakeingest.core.schema import TableSchema
-from lakeingest.disk import make_folder, sync
+from lakeingest.disk import make_folder, sweep, sync
 from lakeingest.errors import StateUnreadable
 from lakeingest.rows import INSTANT, change_schema, table_schema
 from lakeingest.spool.collapse import within
@@ -91,14 +90,9 @@ class PatchFolder:
 
         A run that was killed leaves them, where its signal then ended without it.
         """
-        oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
         with spool_errors(self.path):
-            for path in self.path.glob("*.parquet"):
-                stat = path.stat()
-                if int(path.name.partition("-")[0]) not in needed and stat.st_mtime < oldest:
-                    path.unlink(missing_ok=True)
-                    removed, freed = removed + 1, freed + stat.st_size
-        return removed, freed
+            files = self.path.glob("*.parquet")
+            return sweep((path for path in files if int(path.name.partition("-")[0]) not in needed), age)
 
     def _write(self, signal: int, changes: pa.Table) -> str:
         name = f"{signal:06d}-{uuid.uuid4().hex}"

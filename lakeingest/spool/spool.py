@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
-from lakeingest.disk import sync
+from lakeingest.disk import sweep, sync
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
 from lakeingest.spool import archive, reread_files
 from lakeingest.spool.manifest import Manifest
@@ -264,18 +264,12 @@ class Spool:
 
     def sweep(self, age: timedelta) -> tuple[int, int]:
         """Delete files older than `age` that no segment has, as killed tasks leave them; how many files and bytes."""
-        oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
         segments = self._segments.values()
         needed = {file[0] for one in segments for file in one.tables.values() if file}
         needed |= {one.transactions for one in segments} | archive.files(self.folder)
         with store.storage_errors(self.folder):
             files = (path for path in (self.folder / "data").iterdir() if f"data/{path.name}" not in needed)
-            for path in chain(files, reread_files.leftovers(self.folder)):
-                stat = path.stat()
-                if stat.st_mtime < oldest:
-                    path.unlink(missing_ok=True)
-                    removed, freed = removed + 1, freed + stat.st_size
-        return removed, freed
+            return sweep(chain(files, reread_files.leftovers(self.folder)), age)
 
     def bytes_of(self, table: TableId, after: Place) -> int:
         """How many bytes the segments have that end after this place, of the table's files."""
