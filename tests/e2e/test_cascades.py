@@ -80,6 +80,7 @@ def test_init_plan_and_check_say_the_same_and_the_others_are_copied(
     assert f"{child}: changes by 1 foreign keys are missing" in status(pipe.config).note
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_server_that_logs_cascades_needs_no_word(family: Callable[..., Pipe]) -> None:
     """The child's rows are gone from the copy as from the source."""
     pipe = family()

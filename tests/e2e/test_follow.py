@@ -178,6 +178,7 @@ def test_a_quiet_table_is_not_committed_while_another_one_is_busy(shop: Pipe, mo
     assert {event.table.name for event in merged if event.applied} == {"busy"}
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_run_whose_connections_are_killed_goes_on(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Again and again: it connects anew each time, and publishes what was written meanwhile."""
     monkeypatch.setattr(boundaries, "EVERY_SECONDS", 0.1)

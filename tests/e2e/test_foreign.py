@@ -182,6 +182,7 @@ def test_compactions_without_end_are_waited_out(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("when", ["between runs", "in mid-run"])
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("in mid",))
 def test_a_foreign_row_stops_us_until_it_is_rolled_back(pipe: Pipe, when: str) -> None:
     """Also below a compaction; what readers see is left as it is."""
     pipe.sql(ORDERS, ROWS)

@@ -58,6 +58,7 @@ def test_all_generated_columns_may_be_left_out(any_pipe: Pipe) -> None:
 
 
 @NEWEST
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_server_that_does_not_log_generated_columns_is_found_out(
     pipe_on: Callable[..., Pipe], any_server: LocalServer
 ) -> None:

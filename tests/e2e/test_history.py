@@ -135,7 +135,7 @@ def test_a_binlog_that_is_reset_while_a_run_is_at_work_is_noticed(shop: Pipe, mo
     assert len(shop.rows("orders")) == 20
 
 
-@pytest.mark.long("another server of what runs with GTIDs", only=("no GTID", "MariaDB"))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_what_was_seen_of_the_binlog_does_not_change_while_it_grows(shop: Pipe) -> None:
     """Rotations, a purge of the last transaction's file, statements, and quiet runs: each run goes on."""
     for statements in (

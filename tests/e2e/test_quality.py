@@ -90,7 +90,7 @@ def test_a_bad_row_is_stopped_before_any_reader_sees_it(pipe: Pipe, rule: Callab
     pipe.assert_equal()
 
 
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_first_copy_with_a_bad_row_is_not_shown(pipe: Pipe, rule: Callable[..., None]) -> None:
     """There is no table for readers until it is mended; nothing is copied twice for it."""
     rule(CHEAP)

@@ -254,6 +254,7 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
         "foreign row",
         "damaged spool",
         "DDL",
+        "TRUNCATE",
     ),
 )
 def test_the_way_out_leads_out(place: Place, trouble: str) -> None:

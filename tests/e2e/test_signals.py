@@ -134,6 +134,7 @@ def test_no_wait_only_makes_the_signal_and_the_next_run_carries_it_out(pipe: Pip
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_table_that_is_paused_while_it_is_copied_stops_after_a_wave(pipe: Pipe) -> None:
     """The copy goes on from there after its resumption, and no wave is read twice."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY)")

@@ -109,6 +109,7 @@ def test_what_was_logged_before_a_table_joined_is_in_its_part_of_the_spool(
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_table_that_joins_when_the_state_is_lost_is_covered(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -100,7 +100,7 @@ def test_nothing_is_left_after_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.long("starts another server", only=("KeyboardInterrupt",))
+@pytest.mark.long("starts another server")
 def test_nothing_is_left_after_an_exception(tmp_path: Path, error: type[BaseException]) -> None:
     """An exception, Ctrl-C too, ends the server and passes through."""
     started = []

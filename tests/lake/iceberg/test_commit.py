@@ -153,6 +153,7 @@ def check(lake: Lake, step: Step, answer: Staged | None) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long("one of many wrong answers", only=("late, before it is sent again", "late, after it was sent again"))
 def test_a_step_whose_answers_are_false_is_done_once(lake: Lake, name: str, fault: str) -> None:
     """Whatever the answers say and wherever copies of the request are: it is done, and we say so."""
     step = STEPS[name]
