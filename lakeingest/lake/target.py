@@ -61,7 +61,7 @@ class Writer(Protocol):
         """Write the rows to new files; the answer is for `commit_wave`."""
 
 
-Bounds = tuple[Any, Any]  # the least and the greatest value of a column, in Arrow's order
+Bounds = tuple[Any, Any]  # the least and the greatest value of a column, in Arrow's order; None: no bound
 
 
 class Merger(Protocol):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 CHUNK_CONNECTIONS = 2  # of the task that reads a chunk
+FEW_KEY_TASKS = 4  # each reads the keys of about a million rows
 DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
 
 
@@ -48,6 +49,13 @@ class Executors:
     def for_tasks(self, *, small: bool) -> "SparkSession | None":
         """What `scatter` runs tasks on. Small tasks run in this process (None), because Spark takes longer to begin."""
         return None if small else self.open()
+
+    def for_key_tasks(self, tasks: int) -> "SparkSession | None":
+        """What `scatter` runs tasks on that read keys alone.
+
+        Few of them do not start Spark: the log of every table would wait for longer than they take.
+        """
+        return self.for_tasks(small=tasks <= (FEW_KEY_TASKS if self.session is None else 1))
 
     @property
     def at_once(self) -> int:

@@ -294,7 +294,7 @@ def _keys_without_row(
     key, types, executors = table.schema.key, key_table(table.schema, ()).schema, edges.executors
     readers = edges.target.keys(table.staged, executors.open, key, bounds)
     tasks = [FindAbsent(reader, tuple(files), key, types) for reader in readers]
-    found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindAbsent.run, tasks, executors.at_once)
+    found = scatter(executors.for_key_tasks(len(tasks)), FindAbsent.run, tasks, executors.at_once)
     return [pa.concat_tables([types.empty_table(), *(part[number] for part in found)]) for number in range(len(files))]
 
 
@@ -313,7 +313,7 @@ def _read_keys(
 
 
 def _bounds(keys: KeyRange) -> Bounds | None:
-    """The least and the greatest first value of the keys in a range; None without bound on a side."""
-    if keys.lower is None or keys.upper is None:
+    """The least and the greatest first value of the keys in a range; None for every key."""
+    if keys == EVERY_KEY:
         return None
-    return keys.lower[0], keys.upper[0]
+    return keys.lower and keys.lower[0], keys.upper and keys.upper[0]

@@ -12,6 +12,7 @@ from lakeingest.core.progress import Phase
 from lakeingest.core.schema import Column, Kind
 from lakeingest.core.splits import Split
 from lakeingest.errors import StaleWriter
+from lakeingest.lake.target import Bounds
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import START, Crash, Lake, Row
 from tests.shown import is_shown
@@ -40,6 +41,19 @@ def test_waves_append_rows_with_their_progress(lake: Lake) -> None:
     assert (second.progress.phase, second.progress.wave, second.progress.rows) == (Phase.COPIED, 2, 3)
     assert lake.rows(second) == [(1, "a"), (2, None), (5, "e")]
     assert lake.rows(first) == [(1, "a"), (2, None)]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "wanted"),
+    [(None, {1, 2, 5}), ((None, 2), {1, 2}), ((5, None), {5}), ((1, 1), {1}), ((3, 4), set())],
+)
+def test_keys_are_read_within_bounds(lake: Lake, bounds: Bounds | None, wanted: set[int]) -> None:
+    """On either side; a format may also read keys beside them that are in the same file."""
+    first = lake.wave(lake.created(), [(1, "a"), (2, None)], upper=(5,))
+    staged = lake.wave(first, [(5, "e")])
+    readers = lake.open().keys(staged, lambda: lake.spark, ("id",), bounds)
+    found = {key for reader in readers for key in reader.read()["id"].to_pylist()}
+    assert wanted <= found <= (wanted | {1, 2} if wanted & {1, 2} else wanted)
 
 
 def test_a_wave_without_rows_is_a_commit(lake: Lake) -> None:

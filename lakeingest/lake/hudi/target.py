@@ -21,7 +21,6 @@ from urllib.parse import unquote as decode
 
 from lakeingest import config
 from lakeingest.core.change import DELETED
-from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.disk import sync, sync_tree
@@ -175,13 +174,8 @@ class HudiTarget:
     ) -> Sequence[HudiKeys]:
         """A reader of a file that Spark has written the keys to."""
         table = staged.progress.table
-        rows = self.read(table, staged.version, open_spark()).select(*map(quote, key))
-        if bounds is not None:
-            rows = rows.where(rows[quote(key[0])].between(*bounds))
-        folder = self._staging(table)
-        keys = HudiKeys(folder.path / folder.new_file())
-        rows.write.parquet(str(keys.path))
-        return [keys]
+        rows, folder = self.read(table, staged.version, open_spark()), self._staging(table)
+        return [HudiKeys.written(rows, key, bounds, folder.path / folder.new_file())]
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:

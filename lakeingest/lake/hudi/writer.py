@@ -1,13 +1,21 @@
 """What executors write for a Hudi table: files in staging, which the publish hands to Hudi."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import ge, le
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeingest.core.keys import quote
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.staging import StagingFolder
+from lakeingest.lake.target import Bounds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,16 @@ class HudiKeys:
     """The keys that Spark has written to the files of a folder."""
 
     path: Path
+
+    @classmethod
+    def written(cls, rows: "DataFrame", key: Sequence[str], bounds: Bounds | None, path: Path) -> Self:
+        """Have Spark write the keys whose first column is within the bounds."""
+        first = rows[quote(key[0])]
+        for is_within, end in zip((ge, le), bounds or (), strict=False):
+            if end is not None:
+                rows = rows.where(is_within(first, end))
+        rows.select(*map(quote, key)).write.parquet(str(path))
+        return cls(path)
 
     def read(self) -> pa.Table:
         """All of them."""

@@ -12,7 +12,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.expressions import GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -92,9 +92,9 @@ class IcebergMerger:
 def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
     """The data files of a snapshot that may have rows with a value of this column within the bounds."""
     scan = loaded.scan(snapshot_id=version)
-    if bounds is not None:
-        least, greatest = (Decimal(end) if type(end) is int else end for end in bounds)
-        scan = scan.filter(And(GreaterThanOrEqual(name, least), LessThanOrEqual(name, greatest)))  # type: ignore[call-arg, arg-type]
+    for side, end in zip((GreaterThanOrEqual, LessThanOrEqual), bounds or (), strict=False):
+        if end is not None:
+            scan = scan.filter(side(name, Decimal(end) if type(end) is int else end))
     return tuple(scan.plan_files())
 
 
