@@ -7,8 +7,8 @@ is ready. CPU seconds are those of a participant and all that it starts, user an
 
 snapshot: the table into an empty lake. catchup: the changes that were made while the participant was stopped; then the
 copy is read, and in the first round compared with the source. batches: what a run of ours costs against the size of the
-table and of the batch. follow: how fresh a copy stays. limits: the server's own tools, of the machine's PATH, and
-Parquet written alone.
+table and of the batch. follow: how fresh a copy stays. recopy: the same while the table is read again, and how fast
+that is. limits: the server's own tools, of the machine's PATH, and Parquet written alone.
 
 Pictures need matplotlib, which `pip install --group dev` brings.
 """
@@ -28,13 +28,13 @@ from rich.console import Console
 from benchmarks.copiers import COPIERS, Copier
 from benchmarks.figures import OURS, Figure, Figures
 from benchmarks.limits import LIMITS, limits
-from benchmarks.ours_alone import BATCHES, FOLLOW, batches, follow
+from benchmarks.ours_alone import BATCHES, FOLLOW, RECOPY, batches, follow, recopy
 from benchmarks.participants import NotMeasured
 from benchmarks.report import show
 from benchmarks.rounds import CATCHUP, SNAPSHOT, Bench, bench, take_turn, warm_up
 from benchmarks.source import administrator, serve_orders
 
-SCENARIOS = (SNAPSHOT, CATCHUP, BATCHES, FOLLOW, LIMITS)
+SCENARIOS = (SNAPSHOT, CATCHUP, BATCHES, FOLLOW, RECOPY, LIMITS)
 _BUFFER_POOL = "1G"
 _FILE_COLUMNS = 180
 # durable as the defaults are; a frozen reader is not sent away
@@ -62,6 +62,8 @@ def _measure_ours(place: Bench, figures: Figures, program: Sequence[str], option
     for number in range(1, options.rounds + 1):
         if FOLLOW in options.scenario:
             _guarded(figures, FOLLOW, OURS, follow(place, program, options.follow_seconds, number))
+        if RECOPY in options.scenario:
+            _guarded(figures, RECOPY, OURS, recopy(place, program, options.follow_seconds, number))
         if LIMITS in options.scenario:
             for name, limit in limits(place, program, number):
                 _guarded(figures, LIMITS, name, limit)

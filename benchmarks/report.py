@@ -9,7 +9,7 @@ from rich.table import Table
 
 from benchmarks.figures import Figure, Figures, spread
 from benchmarks.limits import LIMITS
-from benchmarks.ours_alone import BATCHES, FOLLOW
+from benchmarks.ours_alone import BATCHES, FOLLOW, RECOPY
 from benchmarks.rounds import CATCHUP, SNAPSHOT
 
 _UNITS = {SNAPSHOT: "rows", CATCHUP: "changes"}
@@ -21,7 +21,8 @@ def show(figures: Figures, console: Console) -> None:
     for scenario, table in (
         *((name, copies(figures, name)) for name in (SNAPSHOT, CATCHUP)),
         (BATCHES, batches(figures)),
-        (FOLLOW, freshness(figures)),
+        (FOLLOW, freshness(figures, FOLLOW)),
+        (RECOPY, freshness(figures, RECOPY)),
         (LIMITS, limits(figures)),
     ):
         if figures.of(scenario):
@@ -76,18 +77,22 @@ def by_point(figures: Figures) -> dict[tuple[int, str, int], list[Figure]]:
     return {key: list(rounds) for key, rounds in groupby(sorted(figures.of(BATCHES), key=point), point)}
 
 
-def freshness(figures: Figures) -> Table:
-    """A round a row: from a row's commit until it is published."""
-    shown = _table(FOLLOW, "round", "changes", "s", "marks", "p50 s", "p95 s", "greatest s", "CPU s", "RSS MB")
-    for one in figures.of(FOLLOW):
-        values = sorted(one.freshness)
-        percentiles = statistics.quantiles(values, n=20, method="inclusive") if len(values) > 1 else values * 19
-        shown.add_row(
-            *(str(one.round), f"{one.count:,}", f"{one.wall:.0f}", str(len(values))),
-            *(f"{value:.2f}" for value in (percentiles[9], percentiles[18], values[-1])),
-            *(f"{one.cpu:.1f}", f"{one.rss >> 20}"),
-        )
+def freshness(figures: Figures, scenario: str) -> Table:
+    """A row for each copy and each time that it is followed: from a row's commit until it is published."""
+    shown = _table(scenario, "round", "", "count", "s", "a second", "marks", "p50 s", "p95 s", "CPU s", "RSS MB")
+    for one in figures.of(scenario):
+        cells = f"{one.count:,} {one.unit}", f"{one.net:.1f}", f"{one.rate:,.0f}", str(len(one.freshness))
+        percentiles = _percentiles(one.freshness)
+        shown.add_row(str(one.round), one.keys, *cells, *percentiles, f"{one.cpu:.1f}", f"{one.rss >> 20}")
     return shown
+
+
+def _percentiles(values: Sequence[float]) -> tuple[str, str]:
+    """The median, and what 95 of 100 are below."""
+    if len(values) < 2:  # noqa: PLR2004 - one value is no spread
+        return "", ""
+    found = statistics.quantiles(values, n=20, method="inclusive")
+    return f"{found[9]:.2f}", f"{found[18]:.2f}"
 
 
 def limits(figures: Figures) -> Table:

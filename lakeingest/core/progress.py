@@ -7,7 +7,8 @@ COPYING: some chunks are read. COPIED: all are, splits stand at different marks 
 one stop, so the staged rows are the source's table there. Only an AUDITED table may be visible to readers.
 
 Two steps lead back to COPIED from every later phase: a range is replaced, a patch waits. Each merge levels the table
-again, so it may be published before the re-snapshot has come to its end. One leads back to COPYING: the copy is started
+again, so it may be published before the re-snapshot has come to its end. Rows that were read again and are the same
+leave a table LEVEL. One leads back to COPYING: the copy is started
 over, and nothing is published before all of it is read again.
 """
 
@@ -51,6 +52,7 @@ class Step(enum.StrEnum):
     PUBLISH = "publish"
     RANGE = "range replaced"
     PATCH = "patch"
+    SAME = "read again, and the same"
     RESTART = "started over"
 
 
@@ -71,6 +73,8 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
         for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)
         for step in (Step.RANGE, Step.PATCH)
     },
+    (Phase.COPIED, Step.SAME): Phase.COPIED,
+    **{(phase, Step.SAME): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},
 }
 
@@ -211,9 +215,9 @@ class Progress:
             read_to=_later(self.read_to, read_to),
         )
 
-    def patch_added(
+    def reread_rows(
         self,
-        patch: Patch,
+        patches: Collection[Patch],
         since: Place,
         *,
         signals: Collection[int] = (),
@@ -223,19 +227,25 @@ class Progress:
         nulled: int = 0,
         read_to: Position | None = None,
     ) -> Self:
-        """Rows that were read again wait for the next merge; their files are durable, and no staged row has changed.
+        """Rows were read again; patches of those that differ from the staged rows wait for the next merge.
 
-        The parameters are those of `range_replaced`; `up_to` is the key before which all that was asked for is read.
+        The files of the patches are durable, and no staged row has changed. Without patches the copy, which has to be
+        level, has all those rows. The parameters are those of `range_replaced`; `up_to` is the key before which all
+        that was asked for is read.
         """
-        if any(patch.name == waiting.name for waiting in self.patches):
-            raise ValueError(f"{self.table}: two patches with the name {patch.name}")
+        names = [patch.name for patch in (*self.patches, *patches)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"{self.table}: two patches with one name of {names}")
+        reread = Reread(tuple(signals), up_to)
+        if not patches:
+            return self._after(Step.SAME, **self._answers(reread, last=last, settled=settled))
         return self._reread(
             Step.PATCH,
             since,
-            Reread(tuple(signals), up_to),
+            reread,
             last=last,
             settled=settled,
-            patches=(*self.patches, patch),
+            patches=(*self.patches, *patches),
             nulled=self.nulled + nulled,
             read_to=_later(self.read_to, read_to),
         )
@@ -250,11 +260,17 @@ class Progress:
         return self._after(
             step,
             reread_since=None if before is None else min(before, since),
-            reread=reread if reread.signals and not last else None,
-            answered=united(self.answered, reread.signals if last else (), settled),
             uncounted=True,
+            **self._answers(reread, last=last, settled=settled),
             **changes,
         )
+
+    def _answers(self, reread: Reread, *, last: bool, settled: Collection[int]) -> dict[str, Any]:
+        """How far the re-snapshot has come, and which signals are answered."""
+        return {
+            "reread": reread if reread.signals and not last else None,
+            "answered": united(self.answered, reread.signals if last else (), settled),
+        }
 
     def started_over(self, new: Self, *, signals: Collection[int] = (), rows: int = 0) -> Self:
         """The copy begins again as `new` progress does, because the changes since are lost or do not tell all.

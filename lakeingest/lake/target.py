@@ -85,11 +85,11 @@ class Merger(Protocol):
         """
 
 
-class KeyReader(Protocol):
-    """Reads keys of a commit's rows, on an executor; pickled to get there."""
+class RowReader(Protocol):
+    """Reads columns of a commit's rows, on an executor; pickled to get there."""
 
     def read(self) -> pa.Table:
-        """The key columns of the rows, or whatever columns were asked for, with the types of the format."""
+        """The columns that were asked for, with the types of the format."""
 
 
 class Target(Protocol):
@@ -156,10 +156,17 @@ class Target(Protocol):
         `after` answers the progress of that commit; it is called just before, when the effects are known.
         """
 
-    def keys(
-        self, staged: Staged, open_spark: "Callable[[], SparkSession]", key: Sequence[str], bounds: Bounds | None
-    ) -> Sequence[KeyReader]:
-        """Readers of all keys of a commit whose first value is within the bounds (None: any), and maybe of others."""
+    def readers(
+        self,
+        staged: Staged,
+        open_spark: "Callable[[], SparkSession]",
+        names: Sequence[str],
+        bounds: Sequence[Bounds | None],
+    ) -> Sequence[Sequence[RowReader]]:
+        """For each of the bounds, readers of these columns of all rows of a commit within them, and maybe of others.
+
+        A row is within bounds if its value of the first column is; None: each row is.
+        """
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""

@@ -1,10 +1,11 @@
-"""Tasks of executors in a re-snapshot: read rows again, and find the keys of the copy that the source has no row of."""
+"""Tasks of executors in a re-snapshot: read rows again, and find the rows and keys in which the copy differs."""
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakeingest.config import Source
@@ -13,10 +14,12 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition, Low
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import of_table
-from lakeingest.lake.target import KeyReader
+from lakeingest.lake.target import RowReader
 from lakeingest.mysql.chunk_reader import Cap, read_rows, read_stable
 from lakeingest.mysql.key_values import key_table
-from lakeingest.rows import source_rows
+from lakeingest.pipeline.row_differences import differences
+from lakeingest.rows import source_rows, table_schema
+from lakeingest.spool.collapse import within
 from lakeingest.spool.patch_files import PatchFolder, absent
 
 _NUMBER = "_lakeingest_number"
@@ -35,7 +38,8 @@ class Chunk:
 class Patched:
     """Patches that one task has written, all of one read view.
 
-    `to_mark` are listed keys whose rows stay in the copy, marked as deleted, if the view has no row of them.
+    `written` is the number of rows in them. `gone` are keys of the copy that the view has no row of. `to_mark` are
+    listed keys whose rows stay in the copy, marked as deleted, if the view has no row of them.
     """
 
     names: tuple[str, ...]
@@ -44,12 +48,19 @@ class Patched:
     high: FilePosition
     cost: Cost
     nulled: int
+    written: int
+    gone: pa.Table | None = None
     to_mark: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
-    """The task of one executor: read rows in one view, write them to a patch; and one of listed keys without a row."""
+    """The task of one executor: read rows in one view, write them to a patch; and one of listed keys without a row.
+
+    `copy` reads what the copy has of the chunk's keys: rows that are the same there are left out. None: all are
+    written. The copy has every change from before the request. So a row that is the same there needs no patch: what has
+    changed since, the next merges take from the binlog.
+    """
 
     source: Source
     schema: TableSchema
@@ -59,6 +70,7 @@ class ReadAgain:
     epoch: int
     cap: Cap
     patches: PatchFolder
+    copy: tuple[RowReader, ...] | None = None
 
     def run(self) -> Patched:
         """The patches are durable when this returns, and nothing refers to them."""
@@ -66,39 +78,45 @@ class ReadAgain:
         with of_table():
             asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
             read = read_stable(lambda: read_rows(*asked, cap=self.cap))
-        names = [self.patches.write_rows(self.signal, read.rows)]
+        rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
+        names = [] if self.copy is not None and not rows.num_rows else [self.patches.write_rows(self.signal, rows)]
         if self.chunk.listed and not self.schema.keeps_deleted:
             missing = _without(key_table(self.schema, self.chunk.listed), read.rows, self.schema.key)
             if missing.num_rows:
                 names.append(self.patches.write_absent(self.signal, missing))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         to_mark = self.chunk.listed if self.schema.keeps_deleted else ()
-        return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, read.nulled, to_mark)
+        nulled = read.nulled if names else 0
+        return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, nulled, rows.num_rows, gone, to_mark)
+
+    def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:
+        """The rows that the copy has not just so, and the keys of the chunk that only the copy has."""
+        parts = [source_rows(reader.read(), self.schema) for reader in readers]
+        copy, key = pa.concat_tables([table_schema(self.schema).empty_table(), *parts]), self.schema.key
+        is_within = np.broadcast_to(within(copy, key, self.chunk.within), copy.num_rows)
+        return differences(rows, copy.filter(pa.array(is_within)), key)
 
 
 @dataclass(frozen=True, slots=True)
 class FindAbsent:
-    """The task of one executor: of the keys of a part of the copy, those that patches have no row of.
+    """The task of one executor: of the keys of a part of the copy, those that these files of patches have no row of."""
 
-    `files` has by range the files of the patches.
-    """
-
-    reader: KeyReader
-    files: tuple[tuple[KeyRange, tuple[str, ...]], ...]
+    reader: RowReader
+    files: tuple[str, ...]
     key: tuple[str, ...]
     types: pa.Schema
 
-    def run(self) -> list[pa.Table]:
-        """The keys of each range, with the types of the source."""
+    def run(self) -> pa.Table:
+        """The keys, with the types of the source."""
         keys = self.reader.read().select(list(self.key)).cast(self.types)
-        return [absent(keys, self.key, files, within).cast(self.types) for within, files in self.files]
+        return absent(keys, self.key, self.files).cast(self.types)
 
 
 @dataclass(frozen=True, slots=True)
 class FindPresent:
     """The task of one executor: of a part of the copy the rows that have these keys, and are not marked as deleted."""
 
-    reader: KeyReader
+    reader: RowReader
     keys: pa.Table
     schema: TableSchema
 

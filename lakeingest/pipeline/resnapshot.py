@@ -1,9 +1,10 @@
 """Re-snapshot: rows of a table that has a copy are read again, wave by wave, while the log goes on.
 
-A wave is read in the background, each chunk under its own watermarks, and written to patches. A commit on staging names
-them; the next merge collapses them with the binlog up to a stop at or after every high watermark, so that each of their
-keys gets its row as of low, and then every later change. Then all splits stand at one stop, and the table is published:
-readers see no hole, no row twice, and no step back in time. (DBLog, section 4.3, dumps on demand; DESIGN of the merge:
+A wave is read in the background, each chunk under its own watermarks. A range is compared with the copy, and only rows
+that differ are written to patches; other rows are written to patches unseen. A commit on staging names the patches; the
+next merge collapses them with the binlog up to a stop at or after every high watermark, so that each of their keys gets
+its row as of low, and then every later change. Then all splits stand at one stop, and the table is published: readers
+see no hole, no row twice, and no step back in time. (DBLog, section 4.3, dumps on demand; DESIGN of the merge:
 `core.rereads`.)
 """
 
@@ -23,8 +24,8 @@ from lakeingest.core.position import Place, latest
 from lakeingest.core.rereads import Patch
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Request
-from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
-from lakeingest.lake.target import Bounds
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, StateUnreadable
+from lakeingest.lake.target import Bounds, RowReader
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.key_values import key_table, values_of
@@ -40,12 +41,13 @@ from lakeingest.pipeline.opening import has_low_at_file_start
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, FindPresent, Patched, ReadAgain
 from lakeingest.pipeline.table_run import TableRun
-from lakeingest.rows import table_schema
+from lakeingest.rows import source_names, table_schema
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.patch_files import PatchFolder, absent
 from lakeingest.spool.spool import Spool
 
+ALIKE = 0.1  # at most this part of a wave's rows differs: then the next wave may be longer, since its merge is short
 KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
 
 
@@ -53,6 +55,7 @@ class Step(enum.Enum):
     """What a step of a re-snapshot has done."""
 
     READING = "reading"  # a wave is read in the background
+    AGAIN = "again"  # a wave has to be read once more, and is
     MERGED = "merged"  # a wave is merged and published, and the next one is read
     DONE = "done"  # the last wave is published
 
@@ -62,13 +65,14 @@ class Reading:
     """A wave that is read in the background.
 
     `keys` is the range of its chunks. `since` is the place where the spool ended before its first low watermark was
-    read. `is_last`: nothing of the request is left to read.
+    read. `version` is the commit that it is compared with. `is_last`: nothing of the request is left to read.
     """
 
     request: Request
     planner: Planner | None
     keys: KeyRange
     since: Place
+    version: int
     is_last: bool
     job: BackgroundJob[list[Patched]]
     began: float
@@ -87,23 +91,23 @@ def step(
         cancel(table)
         reading = None
     if reading is None:
-        lower = request.up_to
-        reading = table.reading = _begin(edges, binlog, table, request, None, lower)
+        spool_to_now(edges, binlog)
+        merge_and_publish(edges, binlog.spool, table)  # the copy has every change from before the request
+        reading = table.reading = _begin(edges, binlog, table, request, None, request.up_to, beside=not wait)
     if not wait and not reading.job.is_done:
         return Step.READING
     table.reading = None
-    try:
-        patched = reading.job.result()
-    except (ChunkTooSlow, ChunkTooLarge) as error:
-        if reading.planner is None or not reading.planner.can_shrink:
-            raise ChunkTooSlow(f"{table.id}: {error}") from error
-        reading.planner.shrink()
-        table.reading = _begin(edges, binlog, table, request, reading.planner, reading.keys.lower)
-        return Step.READING
+    patched = _result(table, reading)
+    if patched is None:
+        table.reading = _begin(edges, binlog, table, request, reading.planner, reading.keys.lower, beside=not wait)
+        return Step.AGAIN
     if not reading.is_last:
         assert reading.planner is not None  # noqa: S101 - keys are read in one wave
         reading.planner.learn([part.cost for part in patched])
-        table.reading = _begin(edges, binlog, table, request, reading.planner, reading.keys.upper)
+        is_alike = sum(part.written for part in patched) <= ALIKE * sum(part.cost.rows for part in patched)
+        table.reading = _begin(
+            edges, binlog, table, request, reading.planner, reading.keys.upper, beside=not wait, is_alike=is_alike
+        )
     try:
         _commit(edges, binlog, table, reading, patched, settled)
         spool_to_now(edges, binlog)
@@ -118,6 +122,21 @@ def step(
     return Step.DONE
 
 
+def _result(table: TableRun, reading: Reading) -> list[Patched] | None:
+    """What was read; None where it has to be read once more."""
+    try:
+        return reading.job.result()
+    except (ChunkTooSlow, ChunkTooLarge) as error:
+        if reading.planner is None or not reading.planner.can_shrink:
+            raise ChunkTooSlow(f"{table.id}: {error}") from error
+        reading.planner.shrink()
+    except StateUnreadable:
+        if reading.version == table.staged.version:
+            raise
+        # the commit that it was compared with has expired
+    return None
+
+
 def cancel(table: TableRun) -> None:
     """Drop what is read for the table in the background; its files are removed with those of its signal."""
     if table.reading is not None:
@@ -130,16 +149,29 @@ def _patches(edges: Edges, table: TableRun) -> PatchFolder:
 
 
 def _begin(
-    edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, planner: Planner | None, lower: Key | None
+    edges: Edges,
+    binlog: BinlogRun,
+    table: TableRun,
+    request: Request,
+    planner: Planner | None,
+    lower: Key | None,
+    *,
+    beside: bool,
+    is_alike: bool = True,
 ) -> Reading:
-    """Begin to read the next wave, from the key `lower` on."""
+    """Begin to read the next wave, from the key `lower` on: `beside` the log, or with all executors.
+
+    `is_alike`: the wave before had few rows that differ from the copy.
+    """
     schema, scope, since = table.schema, request.scope, _cover_lows(edges, binlog, table)
-    at_once = edges.executors.at_once_beside
+    executors = edges.executors
+    at_once = executors.at_once_beside if beside else executors.at_once
     if scope.keys is None:
         keys = scope.range or EVERY_KEY
         if planner is None:
             planner = Planner(edges.connection, schema, table.options, at_once, keys)
-        planned = [chunk.range for chunk in planner.next_wave(lower)][:at_once]
+        planned = [chunk.range for chunk in planner.next_wave(lower)]
+        planned = planned if is_alike else planned[:at_once]
         also = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk(schema, part, also) for part in planned]
         wave = KeyRange(planned[0].lower, planned[-1].upper)
@@ -151,16 +183,26 @@ def _begin(
     cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
     position, patches = binlog.spool.position, _patches(edges, table)
     source, signal = edges.config.source, request.signals[0]
+    compares = schema.ordered and scope.range is not None
+    copies = _copies(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
     tasks = [
-        ReadAgain(source, schema, chunk, signal, position.server_uuid, position.epoch, cap, patches) for chunk in chunks
+        ReadAgain(source, schema, chunk, signal, position.server_uuid, position.epoch, cap, patches, copy)
+        for chunk, copy in zip(chunks, copies, strict=True)
     ]
-    workers = edges.executors.for_tasks(small=len(tasks) == 1)
+    workers = executors.for_tasks(small=len(tasks) == 1 or (beside and at_once == 1))
 
     def read() -> list[Patched]:
         return scatter(workers, ReadAgain.run, tasks, at_once)
 
-    job = edges.executors.beside(BackgroundJob(workers, read))
-    return Reading(request, planner, wave, since, is_last, job, time.monotonic())
+    job = executors.beside(BackgroundJob(workers, read))
+    return Reading(request, planner, wave, since, table.staged.version, is_last, job, time.monotonic())
+
+
+def _copies(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
+    """For each range, readers of the copy's rows with keys in it, and maybe of others."""
+    schema, bounds = table.schema, list(map(_bounds, ranges))
+    names = [*schema.key, *(name for name in source_names(schema) if name not in schema.key)]
+    return list(map(tuple, edges.target.readers(table.staged, edges.executors.open, names, bounds)))
 
 
 def _cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
@@ -207,21 +249,20 @@ def _commit(
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
     for part in patched:
         patches += _absent_of_list(edges, table, signal, part, epoch)
-    if reading.request.scope.range is not None:
-        patches += _absent(edges, table, reading, patched, epoch)
-    marks = read_up_to(edges.config.source, binlog, latest(part.high for part in patched))
-    progress = table.progress
-    for number, patch in enumerate(patches, 1):
-        progress = progress.patch_added(
-            patch,
-            reading.since,
-            signals=reading.request.signals,
-            up_to=reading.keys.upper,
-            last=reading.is_last and number == len(patches),
-            settled=settled,
-            nulled=sum(part.nulled for part in patched) if number == 1 else 0,
-            read_to=marks,
-        )
+        if part.gone is not None:
+            patches += _patch_of_absent(edges, table, signal, part.gone, part, epoch)
+    if reading.request.scope.range is not None and not table.schema.ordered and reading.is_last:
+        patches += _absent(edges, table, reading.request, epoch)
+    progress = table.progress.reread_rows(
+        patches,
+        reading.since,
+        signals=reading.request.signals,
+        up_to=reading.keys.upper,
+        last=reading.is_last,
+        settled=settled,
+        nulled=sum(part.nulled for part in patched),
+        read_to=read_up_to(edges.config.source, binlog, latest(part.high for part in patched)),
+    )
     binlog.add_boundaries(part.high for part in patched)
     edges.lease.assert_held()
     table.advance(edges.target.mark(table.staged, progress), sound=True)
@@ -229,26 +270,15 @@ def _commit(
     edges.observe(RowsReread(table.id, len(patched), rows, seconds, reading.is_last))
 
 
-def _absent(edges: Edges, table: TableRun, reading: Reading, patched: Sequence[Patched], epoch: int) -> list[Patch]:
+def _absent(edges: Edges, table: TableRun, request: Request, epoch: int) -> list[Patch]:
     """Patches of the keys that the copy has in the range, and the source has no row of.
 
-    Where only the server knows the order of the keys, it is asked for every key of the range that no chunk has, after
-    the last chunk.
+    Only the server knows the order of the keys: it is asked for every key of the range that no chunk has, after the
+    last chunk.
     """
-    schema, folder, signal = table.schema, _patches(edges, table), reading.request.signals[0]
-    if schema.ordered:
-        files = [(part.within, tuple(map(folder.file, part.names))) for part in patched]
-        bounds = _bounds(reading.keys)
-        return [
-            patch
-            for part, keys in zip(patched, _keys_without_row(edges, table, files, bounds), strict=True)
-            for patch in _patch_of_absent(edges, table, signal, keys, part, epoch)
-        ]
-    if not reading.is_last:
-        return []
-    [keys] = _keys_without_row(edges, table, [(EVERY_KEY, tuple(folder.of_signal(signal)))], None)
-    scope = reading.request.scope.range or EVERY_KEY
-    listed = keys.to_pylist() if scope == EVERY_KEY else keys_within(edges.connection, schema, keys.to_pylist(), scope)
+    schema, signal, scope = table.schema, request.signals[0], request.scope.range or EVERY_KEY
+    found = _keys_without_row(edges, table, _patches(edges, table).of_signal(signal)).to_pylist()
+    listed = found if scope == EVERY_KEY else keys_within(edges.connection, schema, found, scope)
     patches: list[Patch] = []
     for part in _read_keys(edges, table, signal, listed, epoch):
         patches += [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for name in part.names]
@@ -281,21 +311,19 @@ def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
     names = [*schema.key, *(name for name in schema.names if name not in schema.key), DELETED]
     ends = pc.min_max(keys[schema.key[0]]).as_py()
     bounds = (ends["min"], ends["max"]) if schema.ordered else None
-    readers = edges.target.keys(table.staged, executors.open, names, bounds)
+    [readers] = edges.target.readers(table.staged, executors.open, names, [bounds])
     tasks = [FindPresent(reader, keys, schema) for reader in readers]
     found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
     return pa.concat_tables([table_schema(schema).empty_table(), *found])
 
 
-def _keys_without_row(
-    edges: Edges, table: TableRun, files: Sequence[tuple[KeyRange, tuple[str, ...]]], bounds: Bounds | None
-) -> list[pa.Table]:
-    """By range, the keys that the copy has and the files have no row of."""
+def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[str]) -> pa.Table:
+    """The keys that the copy has and the files have no row of."""
     key, types, executors = table.schema.key, key_table(table.schema, ()).schema, edges.executors
-    readers = edges.target.keys(table.staged, executors.open, key, bounds)
+    [readers] = edges.target.readers(table.staged, executors.open, key, [None])
     tasks = [FindAbsent(reader, tuple(files), key, types) for reader in readers]
     found = scatter(executors.for_key_tasks(len(tasks)), FindAbsent.run, tasks, executors.at_once)
-    return [pa.concat_tables([types.empty_table(), *(part[number] for part in found)]) for number in range(len(files))]
+    return pa.concat_tables([types.empty_table(), *found])
 
 
 def _read_keys(

@@ -248,7 +248,7 @@ def _file(folder: Path, segment: Manifest, epoch: int, level: int) -> Path:
 
 
 def _remove(spool: Path, archived: Sequence[Archived]) -> None:
-    """Remove manifests, in order, and then the files that they name: no manifest may name a file that is gone."""
+    """Delete manifests, in order, then the files that they name. So no manifest names a missing file."""
     gone = []
     for one in archived:
         gone.append(one.read())

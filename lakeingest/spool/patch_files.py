@@ -19,12 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeingest.core.change import RowKind
-from lakeingest.core.keys import EVERY_KEY, KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.disk import make_folder, sweep, sync
 from lakeingest.errors import StateUnreadable
 from lakeingest.rows import INSTANT, change_schema, table_schema
-from lakeingest.spool.collapse import within
 from lakeingest.spool.errors import spool_errors
 
 _GROUP_ROWS = 100_000
@@ -126,9 +124,9 @@ class PatchFolder:
         return pa.table([*columns, *(rows[name] for name in self.schema.names)], schema=fields)
 
 
-def absent(keys: pa.Table, key: Sequence[str], files: Iterable[str], bounds: KeyRange = EVERY_KEY) -> pa.Table:
-    """Of these keys those in the range that no row of the files has."""
-    left = keys.filter(pa.array(np.broadcast_to(within(keys, key, bounds), keys.num_rows)))
+def absent(keys: pa.Table, key: Sequence[str], files: Iterable[str]) -> pa.Table:
+    """Of these keys those that no row of the files has."""
+    left = keys
     for file in files:
         if not left.num_rows:
             break

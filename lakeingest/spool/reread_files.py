@@ -138,7 +138,7 @@ def leftovers(spool: Path) -> Iterator[Path]:
 
 
 def _remove(documents: Iterable[Path]) -> None:
-    """Remove documents, and then the files that they name: no document may name a file that is gone."""
+    """Delete documents, then the files that they name. So no document names a missing file."""
     for file in documents:
         try:
             names = [name for name, _ in _read(file)]

@@ -238,12 +238,20 @@ class Rereading(World):
 
     def commit_patch(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
         """What the view had, and what it lacked, for the next merge."""
-        patch, found = self.patch(request.scope), {key for key, _ in rows}
-        insert = [ChangeRow(RowKind.INSERT, (key,), patch.high, 0, {"value": value}) for key, value in rows]
-        lacking = sorted(self.listed - found)
+        patch, lacking = self.patch(request.scope), sorted(self.listed - {key for key, _ in rows})
+        insert = [
+            ChangeRow(RowKind.INSERT, (key,), patch.high, 0, {"value": value})
+            for key, value in rows
+            if not self.leaves_out(request.scope, (key, value))
+        ]
         self.files[patch.name] = insert + [ChangeRow(RowKind.DELETE, (key,), patch.high, 0) for key in lacking]
-        progress = self.state.patch_added(patch, since, signals=request.signals, last=True, settled=self.settled())
+        patches = [patch] if self.files[patch.name] or request.scope.range is None else []
+        progress = self.state.reread_rows(patches, since, signals=request.signals, last=True, settled=self.settled())
         self.store(self.lake.rows, progress)
+
+    def leaves_out(self, scope: Scope, row: Row) -> bool:  # noqa: ARG002 - every row is written
+        """Whether a row that was read again is not written to a patch."""
+        return False
 
     def patch(self, scope: Scope) -> Patch:
         """The patch that was read."""
@@ -345,6 +353,19 @@ class Patching(Rereading):
     """A format that replaces no range: all that is read again enters the next merge."""
 
     REPLACES = False
+
+
+class Comparing(Patching):
+    """Rows of a range are compared with the copy, as it is when they are asked for: what is the same needs no patch."""
+
+    def plan_reread(self) -> None:
+        """The copy of now."""
+        super().plan_reread()
+        self.copy = Counter(self.lake.rows)
+
+    def leaves_out(self, scope: Scope, row: Row) -> bool:
+        """Those that the copy has."""
+        return scope.range is not None and row in self.copy
 
 
 class RereadingCollated(Rereading, Collated):

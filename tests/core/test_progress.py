@@ -72,7 +72,8 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.GATES: Progress.audited,
     Step.PUBLISH: Progress.published,
     Step.RANGE: lambda progress: replaced(progress, RANGE),
-    Step.PATCH: lambda progress: progress.patch_added(PATCH, COVERED, signals=[4]),
+    Step.PATCH: lambda progress: progress.reread_rows([PATCH], COVERED, signals=[4]),
+    Step.SAME: lambda progress: progress.reread_rows([], COVERED, signals=[4]),
     Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3], rows=progress.rows),
 }
 MERGES = {Step.MERGE, Step.PARTIAL_MERGE}
@@ -313,10 +314,10 @@ def test_the_spool_keeps_what_was_read_again_needs_and_what_readers_see_needs() 
 def test_a_patch_waits_for_a_merge_that_ends_after_it() -> None:
     """Until then the table stands at no stop, though its splits do."""
     shown = at(Phase.PUBLISHED)
-    waiting = shown.patch_added(PATCH, COVERED, signals=[4], up_to=(9,))
+    waiting = shown.reread_rows([PATCH], COVERED, signals=[4], up_to=(9,))
     assert (waiting.stop, waiting.splits.stop, waiting.reread) == (None, position(7).place, Reread((4,), (9,)))
-    with pytest.raises(ValueError, match="two patches with the name p"):
-        waiting.patch_added(PATCH, COVERED)
+    with pytest.raises(ValueError, match="two patches with one name"):
+        waiting.reread_rows([PATCH], COVERED)
     old = waiting.merged(plan(shown, 8), position(8), inserted=0, deleted=0)
     assert (old.phase, old.patches, old.reread_since) == (Phase.COPIED, (PATCH,), COVERED)
     merge = plan_merge(old.splits, position(9).place, log_of(LOG[:9]), COVERED, old.patches)

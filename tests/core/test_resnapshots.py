@@ -15,13 +15,13 @@ from lakeingest.core.rereads import Patch
 from lakeingest.core.signals import Agenda, Request, Scope, agenda
 from lakeingest.core.splits import Split, Splits
 from lakeingest.errors import SpoolGap
-from tests.core.rereading import KEYS, Patching, Rereading, RereadingCollated, RereadingPlaces
+from tests.core.rereading import KEYS, Comparing, Patching, Rereading, RereadingCollated, RereadingPlaces
 from tests.core.test_interleavings import statements
 from tests.core.world import ORDERS, SERVER, Read, Row
 
 WALKS = 10
 TRIES = 400  # walks within which a shortcut is found out
-SOUND = (Rereading, Patching, RereadingCollated, RereadingPlaces)
+SOUND = (Rereading, Patching, Comparing, RereadingCollated, RereadingPlaces)
 
 
 def walked(kind: type[Rereading], seed: int) -> Rereading:
@@ -170,6 +170,14 @@ class EntersAtHigh(Patching):
         """Its low is its high."""
         patch = super().patch(scope)
         return replace(patch, low=patch.high)
+
+
+class ComparesKeysAlone(Comparing):
+    """A row with a wrong value stays."""
+
+    def leaves_out(self, scope: Scope, row: Row) -> bool:
+        """The copy has a row with its key."""
+        return scope.range is not None and row[0] in {key for key, _ in self.copy}
 
 
 class LeavesWhatTheSourceLacks(Patching):

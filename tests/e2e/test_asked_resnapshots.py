@@ -231,7 +231,7 @@ def test_numbers_go_on_where_the_state_folder_was_lost(lost: Pipe) -> None:
 @pytest.fixture
 def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator[Job]:
     """A pipeline with a table of many waves."""
-    job = Job(tmp_path / "job", mysql_server, "asked", 100, lake_format=lake_format).write()
+    job = Job(tmp_path / "job", mysql_server, "asked", 20, lake_format=lake_format).write()
     values = ", ".join(f"({number}, 'row {number}')" for number in range(800))
     job.sql(
         f"USE {job.database}",

@@ -195,7 +195,7 @@ def test_other_kinds_of_since_reach_rows_that_were_read_again(copied: Pipe) -> N
     gtids = query(copied.connection, "SELECT @@global.gtid_executed")[0][0].replace("\n", "")
     resnapshot(copied)
     wanted = lines(copied, since=end(copied))
-    assert len(wanted) == 58 + 3
+    assert len(wanted) == len([5, 25, 45, 6, 26, 46, 70, 71])
     held = StoredChangelog(copied.config.state / "spool").held()
     assert held is not None
     for since in (gtids, str(held.end.at), "0s"):

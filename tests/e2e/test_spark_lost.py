@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -56,36 +57,41 @@ def test_a_killed_jvm_is_named_and_the_next_run_goes_on(job: Job) -> None:
     assert job.published("items") == job.source("items")
 
 
-@pytest.mark.long("starts Spark several times")
-def test_a_run_that_follows_starts_spark_again(job: Job) -> None:
-    """It says so, and publishes what came meanwhile; SIGTERM ends it with 0."""
+@contextmanager
+def following_without_spark(job: Job) -> "Iterator[subprocess.Popen[str]]":
+    """A run that follows, whose JVM was killed."""
     process = job.start("run", "--follow")
     try:
         until(process, "caught up")
         kill_java(process)
+        yield process
+    finally:
+        process.kill()
+
+
+def end(process: "subprocess.Popen[str]") -> str:
+    """End it with SIGTERM, and with 0; the rest of its output."""
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output[-2000:]
+    return output
+
+
+@pytest.mark.long("starts Spark several times")
+def test_a_run_that_follows_starts_spark_again(job: Job) -> None:
+    """It says so, and publishes what came meanwhile; SIGTERM ends it with 0."""
+    with following_without_spark(job) as process:
         job.sql(f"INSERT INTO {job.database}.items VALUES (-1, 'late')")
         until(process, "Spark ended during the run")
         soon(same(job))
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=200)
-        assert process.returncode == 0, output[-2000:]
-    finally:
-        process.kill()
+        end(process)
 
 
 @pytest.mark.long("starts Spark")
 def test_a_run_that_follows_ends_well_where_its_jvm_ended_first(job: Job) -> None:
     """As systemd ends a unit: SIGTERM goes to each of its processes."""
-    process = job.start("run", "--follow")
-    try:
-        until(process, "caught up")
-        kill_java(process)
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=200)
-        assert process.returncode == 0, output[-2000:]
-        assert "followed it" in output
-    finally:
-        process.kill()
+    with following_without_spark(job) as process:
+        assert "followed it" in end(process)
 
 
 def same(job: Job) -> Callable[[], bool]:

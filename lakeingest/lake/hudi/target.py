@@ -43,7 +43,7 @@ from lakeingest.lake.hudi.statement import (
 )
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention, writes
 from lakeingest.lake.hudi.types import hudi_type
-from lakeingest.lake.hudi.writer import HudiKeys, HudiMerger, HudiWriter
+from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
@@ -169,13 +169,17 @@ class HudiTarget:
         return self._commit(staged, after(effects), changes=names), effects
 
     @names_storage_errors
-    def keys(
-        self, staged: Staged, open_spark: "Callable[[], SparkSession]", key: Sequence[str], bounds: Bounds | None
-    ) -> Sequence[HudiKeys]:
-        """A reader of a file that Spark has written the keys to."""
+    def readers(
+        self,
+        staged: Staged,
+        open_spark: "Callable[[], SparkSession]",
+        names: Sequence[str],
+        bounds: Sequence[Bounds | None],
+    ) -> list[list[HudiRows]]:
+        """For all bounds the same reader, of files that Spark has written the columns to."""
         table = staged.progress.table
         rows, folder = self.read(table, staged.version, open_spark()), self._staging(table)
-        return [HudiKeys.written(rows, key, bounds, folder.path / folder.new_file())]
+        return [[HudiRows.written(rows, names, bounds, folder.path / folder.new_file())]] * len(bounds)
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:

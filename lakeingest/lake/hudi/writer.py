@@ -42,19 +42,19 @@ class HudiMerger(HudiWriter):
 
 
 @dataclass(frozen=True, slots=True)
-class HudiKeys:
-    """The keys that Spark has written to the files of a folder."""
+class HudiRows:
+    """`lake.target.RowReader` of rows that Spark has written to the files of a folder."""
 
     path: Path
 
     @classmethod
-    def written(cls, rows: "DataFrame", key: Sequence[str], bounds: Bounds | None, path: Path) -> Self:
-        """Have Spark write the keys whose first column is within the bounds."""
-        first = rows[quote(key[0])]
-        for is_within, end in zip((ge, le), bounds or (), strict=False):
-            if end is not None:
-                rows = rows.where(is_within(first, end))
-        rows.select(*map(quote, key)).write.parquet(str(path))
+    def written(cls, rows: "DataFrame", names: Sequence[str], bounds: Sequence[Bounds | None], path: Path) -> Self:
+        """Have Spark write these columns of the rows that are within the bounds, and of those between them."""
+        first, known = rows[quote(names[0])], [one or (None, None) for one in bounds]
+        for is_within, outermost, ends in zip((ge, le), (min, max), zip(*known, strict=True), strict=True):
+            if None not in ends:
+                rows = rows.where(is_within(first, outermost(ends)))
+        rows.select(*map(quote, names)).write.parquet(str(path))
         return cls(path)
 
     def read(self) -> pa.Table:

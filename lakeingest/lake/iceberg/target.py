@@ -44,12 +44,12 @@ from lakeingest.lake.iceberg.history import (
     resume_point,
     tip,
 )
-from lakeingest.lake.iceberg.keys import IcebergKeys, key_readers
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, new_location, usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
+from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema, iceberg_type
@@ -211,21 +211,21 @@ class IcebergTarget:
         files, effects = files_and_effects(merged)
         loaded = self._with(staged.progress.table, staged.version)
         changes = with_compaction(loaded, staged.version, files)
-        delete(
-            loaded.io, {one.file_path for one in files} - {one.file_path for one in changes.added}
-        )  # compacted into another file
+        compacted_files = {one.file_path for one in files} - {one.file_path for one in changes.added}
+        delete(loaded.io, compacted_files)
         return self._commit(loaded, staged, after(effects), changes), effects
 
     @names_storage_errors
-    def keys(
+    def readers(
         self,
         staged: Staged,
         open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose rows only Spark can read
-        key: Sequence[str],
-        bounds: Bounds | None,
-    ) -> Sequence[IcebergKeys]:
-        """Readers of the key columns of data files."""
-        return key_readers(self._with(staged.progress.table, staged.version), staged.version, key, bounds)
+        names: Sequence[str],
+        bounds: Sequence[Bounds | None],
+    ) -> list[list[IcebergRows]]:
+        """Readers of the columns of data files."""
+        loaded = self._with(staged.progress.table, staged.version)
+        return [row_readers(loaded, staged.version, names, one) for one in bounds]
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:

@@ -1,0 +1,60 @@
+"""Which rows of a table differ from those that a copy of it has: compared by key, value by value, in Arrow."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ROW, _COPY = "_lakeingest_row", "_lakeingest_copy"
+_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+
+
+def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """The rows that the copy lacks, or has with another value, or twice; and the copy's keys that no row has.
+
+    Both tables have the same schema, and `rows` has no key twice. Floating-point numbers are equal if their bits are.
+    """
+    row, found = _pairs(rows.select(list(key)), copy.select(list(key)))
+    times = np.bincount(row, minlength=rows.num_rows)
+    is_equal = times == 1
+    for name in rows.column_names:
+        if name not in key:
+            is_equal[row] &= _are_equal(rows[name].take(row), copy[name].take(found))
+    gone = np.ones(copy.num_rows, bool)
+    gone[found] = False
+    return rows.filter(pa.array(~is_equal)), copy.select(list(key)).filter(pa.array(gone))
+
+
+def _pairs(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
+    """The row numbers of rows with the same key in both tables."""
+    if rows.equals(copy):  # a copy that no change has touched is in the same order
+        return np.arange(rows.num_rows), np.arange(rows.num_rows)
+    ours, theirs = (
+        table.append_column(name, pa.array(np.arange(table.num_rows))) for table, name in ((rows, _ROW), (copy, _COPY))
+    )
+    joined = ours.join(theirs, keys=rows.column_names, join_type="inner", use_threads=False)
+    return joined[_ROW].to_numpy(), joined[_COPY].to_numpy()
+
+
+def _are_equal(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> "np.ndarray":
+    """Row by row, whether the values are the same; NULL is the same as NULL."""
+    values = [_comparable(column.combine_chunks()) for column in (ours, theirs)]
+    both_null = pc.and_(*map(pc.is_null, values))
+    equal = pc.or_(both_null, pc.fill_null(pc.equal(*values), fill_value=False))
+    found: np.ndarray = equal.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """Values that are equal if and only if those of the column are the same: floating-point numbers as their bits."""
+    if pa.types.is_list(column.type):  # of numbers: all their bytes as one value
+        ends, width = column.offsets.to_numpy().astype(np.int64), column.type.value_type.bit_width // 8
+        numbers = column.values.to_numpy(zero_copy_only=False)
+        buffers = [
+            pa.array(column.is_valid()).buffers()[1],
+            pa.py_buffer(ends * width),
+            pa.py_buffer(numbers.tobytes()),
+        ]
+        return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
+    return column.view(_BITS[column.type]) if column.type in _BITS else column
