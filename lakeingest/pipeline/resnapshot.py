@@ -47,7 +47,7 @@ from lakeingest.spark.scatter import scatter
 from lakeingest.spool.patch_files import PatchFolder, absent
 from lakeingest.spool.spool import Spool
 
-ALIKE = 0.1  # at most this part of a wave's rows differs: then the next wave may be longer, since its merge is short
+FEW_ROWS = 20_000  # of a wave differ: then the next wave may be longer, because its merge is short
 KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
 
 
@@ -104,9 +104,9 @@ def step(
     if not reading.is_last:
         assert reading.planner is not None  # noqa: S101 - keys are read in one wave
         reading.planner.learn([part.cost for part in patched])
-        is_alike = sum(part.written for part in patched) <= ALIKE * sum(part.cost.rows for part in patched)
+        few = sum(part.written for part in patched) <= FEW_ROWS
         table.reading = _begin(
-            edges, binlog, table, request, reading.planner, reading.keys.upper, beside=not wait, is_alike=is_alike
+            edges, binlog, table, request, reading.planner, reading.keys.upper, beside=not wait, few=few
         )
     try:
         _commit(edges, binlog, table, reading, patched, settled)
@@ -157,11 +157,11 @@ def _begin(
     lower: Key | None,
     *,
     beside: bool,
-    is_alike: bool = True,
+    few: bool = True,
 ) -> Reading:
     """Begin to read the next wave, from the key `lower` on: `beside` the log, or with all executors.
 
-    `is_alike`: the wave before had few rows that differ from the copy.
+    `few`: the wave before had few rows that differ from the copy.
     """
     schema, scope, since = table.schema, request.scope, _cover_lows(edges, binlog, table)
     executors = edges.executors
@@ -171,7 +171,7 @@ def _begin(
         if planner is None:
             planner = Planner(edges.connection, schema, table.options, at_once, keys)
         planned = [chunk.range for chunk in planner.next_wave(lower)]
-        planned = planned if is_alike else planned[:at_once]
+        planned = planned if few else planned[:at_once]
         also = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk(schema, part, also) for part in planned]
         wave = KeyRange(planned[0].lower, planned[-1].upper)

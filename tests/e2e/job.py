@@ -59,16 +59,18 @@ class Job:
         return self.folder / "state"
 
     def start(self, *arguments: str, before: Sequence[str] = (), **options: Any) -> "subprocess.Popen[str]":
-        """Start `lakeingest` with these arguments, in the job's folder; `before` is a command that starts it."""
+        """Start `lakeingest` with these arguments, in the job's folder; `before` is a command that starts it.
+
+        Its output is a pipe, unless `options` has another `stdout`.
+        """
         return subprocess.Popen(
             [*before, sys.executable, "-m", "lakeingest", *arguments],
             cwd=self.folder,
             env=os.environ | {"JOB_PASSWORD": self.server.password, "PYTHONPATH": str(Path(__file__).parents[2])},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            **options,
+            **{"stdout": subprocess.PIPE, **options},
         )
 
     def run(self, **options: Any) -> tuple[int, list[str]]:

@@ -1,17 +1,23 @@
 """Re-snapshot: rows whose changes are not in the binlog are read again, while the log goes on."""
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.keys import KeyRange
+from lakeingest.config.target import History
+from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import WHOLE, Request, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.edge_errors import translate_errors
+from lakeingest.pipeline.maintenance import maintain
 from lakeingest.pipeline.opening import opened
+from lakeingest.pipeline.reread_tasks import Patched, ReadAgain
 from lakeingest.pipeline.resnapshot import Step, step
+from lakeingest.pipeline.table_run import TableRun
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -35,8 +41,7 @@ def read_again(pipe: Pipe, table: str, scope: Scope, signal: int = 1, between: C
         catch_up(run)
         one = run.tables[name]
         while True:
-            reread = one.progress.reread
-            request = Request((signal,), scope, None if reread is None else reread.up_to)
+            request = Request((signal,), scope, up_to(one))
             step(run.edges, run.binlog, one, request, (), wait=False)
             if between is not None:
                 between()
@@ -87,6 +92,47 @@ def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
     assert waves >= 1
     pipe.run("t")
     pipe.assert_equal("t")
+
+
+@pytest.mark.long("publishes and maintains several times beside a read that waits")
+def test_a_wave_is_read_once_more_where_the_commit_that_it_is_compared_with_has_expired(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are gone before they are read. Of Iceberg: on Hudi the rows are copied before the wave is read."""
+    history = {"history": History.model_validate({"keep": "0s", "least": 1})}
+    pipe.config = pipe.config.model_copy(update={"target": pipe.config.target.model_copy(update=history)})
+    filled(pipe)
+    unlogged(pipe, "UPDATE t SET v = 'x' WHERE id = 200")
+    has_expired, read = threading.Event(), ReadAgain.run
+
+    def read_late(task: ReadAgain) -> Patched:
+        has_expired.wait(60)
+        return read(task)
+
+    monkeypatch.setattr(ReadAgain, "run", read_late)
+    name, request = TableId(pipe.database, "t"), Request((1,), WHOLE, None)
+    with (
+        opened(pipe.config, [str(name)], pipe.events.append, pipe.spark) as run,
+        translate_errors(pipe.config.source, run.edges.target),
+    ):
+        catch_up(run)
+        one = run.tables[name]
+        step(run.edges, run.binlog, one, request, (), wait=False)
+        for number in range(3):
+            pipe.sql(f"UPDATE t SET w = w + {number + 1}")
+            catch_up(run)
+            maintain(run.edges, run.binlog.spool, one)
+        monkeypatch.setattr(ReadAgain, "run", read)
+        has_expired.set()
+        assert step(run.edges, run.binlog, one, request, (), wait=True) is Step.AGAIN
+        while step(run.edges, run.binlog, one, replace(request, up_to=up_to(one)), (), wait=True) is not Step.DONE:
+            pass
+    pipe.assert_equal("t")
+
+
+def up_to(table: TableRun) -> Key | None:
+    """How far the re-snapshot of a table has come."""
+    return None if table.progress.reread is None else table.progress.reread.up_to
 
 
 @pytest.mark.formats
