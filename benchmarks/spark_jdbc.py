@@ -29,7 +29,7 @@ def session(warehouse: Path, *jars: str) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.jars.packages": ",".join([*FORMATS["iceberg"].jars, *jars]),
+        "spark.jars.packages": ",".join([FORMATS["iceberg"].jar, *jars]),
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
         "spark.sql.warehouse.dir": (warehouse / "spark-warehouse").as_uri(),

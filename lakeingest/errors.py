@@ -91,6 +91,10 @@ class MainMoved(Retryable):
     of_table = True
 
 
+class CatalogAway(Retryable):
+    """The server of the catalog cannot be reached, does not answer in time, or fails."""
+
+
 class SparkLost(Retryable):
     """Spark's JVM ended under a run: killed, out of memory, or cut off. A run with `follow` starts Spark again."""
 

@@ -10,7 +10,8 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from lakeingest.config import Config, parse_config
+from lakeingest.config import FORMATS, Config, Target, parse_config
+from lakeingest.config.catalogs import POSTGRESQL_JAR
 from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
@@ -26,7 +27,6 @@ __all__ = [  # hooks that pytest finds here
     "pytest_xdist_make_scheduler",
 ]
 
-FORMATS = ("iceberg", "hudi")
 SPECIAL_SERVERS = 5
 
 
@@ -104,13 +104,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def lake_config(lake_format: str, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """A config whose warehouse all suites share, since Spark has one catalog; its source answers nowhere."""
+    """A config whose warehouse all suites share, since Spark has one catalog; its source answers nowhere.
+
+    Its session has the jar for PostgreSQL, too, for tests that bring a catalog of their own.
+    """
+    target = Target.model_validate({"format": lake_format})
+    jars = ",".join((*FORMATS[target.format].jars(target), POSTGRESQL_JAR))
     doc = {
         "name": "tests",
         "source": {"host": "127.0.0.1", "user": "nobody"},
         "tables": {"include": ["none.*"]},
         "target": {"format": lake_format},
-        "spark": {"conf": QUICK},
+        "spark": {"conf": {**QUICK, "spark.jars.packages": jars}},
     }
     return parse_config(doc, tmp_path_factory.mktemp("lake"), {})
 

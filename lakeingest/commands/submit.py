@@ -123,7 +123,7 @@ def _jars(config: Config) -> dict[str, str]:
     if config.spark.jars == "provided":
         return {}
     if config.spark.jars == "auto":  # the others are for the embedded catalog
-        return {"spark.jars.packages": FORMATS[config.target.format].jars[0]}
+        return {"spark.jars.packages": FORMATS[config.target.format].jar}
     return {"spark.jars": ",".join(config.spark.jars)}
 
 

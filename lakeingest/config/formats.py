@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lakeingest.config.place import uri
+from lakeingest.config.catalogs import kind_of
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakeingest.config.target import Target
 
 FormatName = Literal["iceberg", "hudi"]
-CATALOG = "lake"  # the catalog's name in Spark and PyIceberg, and so in users' queries
+CATALOG = "lake"  # the embedded catalog's name in Spark and PyIceberg, and so in users' queries
 EXTENSIONS = "spark.sql.extensions"
 
 
@@ -23,51 +23,48 @@ EXTENSIONS = "spark.sql.extensions"
 class Format:
     """A lake format.
 
-    `catalog` and `cluster_catalog` are the default types of catalog, the second for a Spark on a cluster. `jars` are
-    Maven coordinates: the format first, then what its embedded catalog needs. `settings` are those of a Spark session.
-    `table_name` is the name that users query, or the folder that they load. `sample_queries` count the rows of a table,
-    by the tool's name: SQL for Spark, Python for every other tool.
+    `catalogs` and `cluster_catalogs` are the types of catalog, the default first, the second for a Spark on a cluster.
+    `jar` is the Maven coordinates of the format, `jars` those of all that a session needs. `settings` are those of a
+    Spark session. `table_name` is the name that users query, or the folder that they load. `sample_queries` count the
+    rows of a table, by the tool's name: SQL for Spark, Python for every other tool.
     """
 
-    catalog: str
-    cluster_catalog: str
-    jars: tuple[str, ...]
+    catalogs: tuple[str, ...]
+    cluster_catalogs: tuple[str, ...]
+    jar: str
+    jars: Callable[["Target"], tuple[str, ...]]
     settings: Callable[["Target"], dict[str, str]]
     table_name: Callable[["Target", TableId], str]
     sample_queries: Callable[["Target", TableId], Mapping[str, str]]
 
 
 def _iceberg_settings(target: "Target") -> dict[str, str]:
-    catalog = {
-        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "uri": f"jdbc:sqlite:{target.catalog_file}",
-    }
-    if target.catalog.type == "glue":
-        catalog = {
-            "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
-            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        }
-    prefix = f"spark.sql.catalog.{CATALOG}"
+    prefix = f"spark.sql.catalog.{target.catalog.name}"
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        **{f"{prefix}.{key}": value for key, value in catalog.items()},
-        f"{prefix}.warehouse": uri(target.warehouse),
+        **{f"{prefix}.{key}": value for key, value in kind_of(target).spark(target).items()},
         f"{prefix}.cache-enabled": "false",  # PyIceberg's commits must be seen at once
         EXTENSIONS: "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     }
 
 
 def _iceberg_name(target: "Target", table: TableId) -> str:
-    return ".".join(part if part.isidentifier() else quote(part) for part in (CATALOG, *target.identifier(table)))
+    parts = target.catalog.name, *target.identifier(table)
+    return ".".join(part if part.isidentifier() else quote(part) for part in parts)
 
 
 def _iceberg_queries(target: "Target", table: TableId) -> Mapping[str, str]:
     name = ".".join(target.identifier(table))
-    arguments = ", ".join(f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
-    opened = (
-        "from pyiceberg.catalog.sql import SqlCatalog; "
-        f"scan = SqlCatalog('{CATALOG}', {arguments}).load_table('{name}').scan()"
-    )
+    if target.catalog.is_embedded:
+        arguments = ", ".join(f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
+        opened = f"from pyiceberg.catalog.sql import SqlCatalog; catalog = SqlCatalog('{CATALOG}', {arguments}); "
+    else:  # its properties are not printed, because some are secrets
+        opened = (
+            "from pathlib import Path; from lakeingest import load_config; from pyiceberg.catalog import load_catalog;"
+            " target = load_config(Path('pipeline.yml')).target;"
+            f" catalog = load_catalog('{target.catalog.name}', **target.pyiceberg_properties()); "
+        )
+    opened += f"scan = catalog.load_table('{name}').scan()"
     return {
         "PyIceberg": f"{opened}; print(scan.to_arrow().num_rows)",
         "Spark": f"SELECT COUNT(*) FROM {target.name(table)}",
@@ -97,19 +94,23 @@ def _hudi_queries(target: "Target", table: TableId) -> Mapping[str, str]:
     return {"Spark": f"{view}; SELECT COUNT(*) FROM t"}
 
 
+_ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0"
+_HUDI = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 FORMATS: Mapping[FormatName, Format] = {
     "iceberg": Format(
-        catalog="sql",
-        cluster_catalog="glue",  # SQLite is a file of one machine
-        jars=("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0", "org.xerial:sqlite-jdbc:3.50.3.0"),
+        catalogs=("sql", "rest"),
+        cluster_catalogs=("glue",),  # SQLite is a file of one machine
+        jar=_ICEBERG,
+        jars=lambda target: (_ICEBERG, *kind_of(target).jars),
         settings=_iceberg_settings,
         table_name=_iceberg_name,
         sample_queries=_iceberg_queries,
     ),
     "hudi": Format(
-        catalog="path",
-        cluster_catalog="path",
-        jars=("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",),
+        catalogs=("path",),
+        cluster_catalogs=("path",),
+        jar=_HUDI,
+        jars=lambda _: (_HUDI,),
         settings=_hudi_settings,
         table_name=_hudi_name,
         sample_queries=_hudi_queries,

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from lakeingest.config.catalogs import Catalog
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
@@ -27,7 +28,7 @@ from lakeingest.config.place import Place, below
 from lakeingest.config.source import Source, Tls
 from lakeingest.config.submit import EmrServerless, Submit
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.config.target import Catalog, History, Target
+from lakeingest.config.target import History, Target
 from lakeingest.errors import ConfigError, NotBuiltYet
 
 SUITES = Path("quality")  # the folder of users' suites, unless another folder is given
@@ -38,7 +39,6 @@ _NOT_BUILT = (
     "tables.options.*.chunk_key",
     "tables.options.*.partition_by",
     "tables.options.*.columns",
-    "target.catalog.uri",
     "points",
     "throttle",
     "submit.emr",
@@ -78,16 +78,19 @@ class Config(Frozen):
     @model_validator(mode="after")
     def _only_what_is_built(self, info: ValidationInfo) -> Self:
         lake = FORMATS[self.target.format]
-        catalog = lake.cluster_catalog if info.context else lake.catalog
+        catalogs = lake.cluster_catalogs if info.context else lake.catalogs
         for key, value, built in (
             ("tables.startup", self.tables.startup, "initial"),
-            ("target.catalog.type", self.target.catalog.type or lake.catalog, catalog),
+            ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
             ("quality.on_failure", self.quality.on_failure, "stop"),
             ("changelog.table", self.changelog.table, False),
         ):
-            if value != built:
+            values = built if isinstance(built, tuple) else (built,)
+            if value not in values:
                 where = " on a cluster" if info.context else ""
-                raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {built}")
+                raise NotBuiltYet(
+                    f"{key}: {value} is not built yet{where}; this version has {', '.join(map(str, values))}"
+                )
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")

@@ -3,22 +3,16 @@
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote as encode
 
 from pydantic import Field
 
+from lakeingest.config.catalogs import Catalog, kind_of
 from lakeingest.config.duration import Duration
 from lakeingest.config.formats import FORMATS, FormatName
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
-
-
-class Catalog(Frozen):
-    """Where tables are found by name; `type` None: the default of the format."""
-
-    type: Literal["sql", "rest", "glue", "hive", "path"] | None = None
 
 
 class History(Frozen):
@@ -45,6 +39,11 @@ class Target(Frozen):
         """The SQLite file of the embedded catalog."""
         return self.warehouse / "catalog.db"
 
+    @property
+    def catalog_shown(self) -> str:
+        """The catalog as messages name it: its file, or its URI without a password."""
+        return str(self.catalog_file) if self.catalog.is_embedded else self.catalog.shown
+
     def identifier(self, table: TableId) -> tuple[str, str]:
         """The namespace and the name of a table's target."""
         namespace, _, name = self.table.partition(".")  # a database's name may have a dot, too
@@ -69,8 +68,8 @@ class Target(Frozen):
         return FORMATS[self.format].table_name(self, table)
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """The properties of PyIceberg's SqlCatalog."""
-        return {"uri": f"sqlite:///{self.catalog_file}", "warehouse": self.warehouse.as_uri()}
+        """The properties of PyIceberg's catalog."""
+        return kind_of(self).pyiceberg(self)
 
     def spark_properties(self) -> dict[str, str]:
         """The Spark settings of the format. The extensions of two formats in one session damage each other's tables."""

@@ -75,7 +75,7 @@ def local_server(
     `say` gets a line before each slow step. The server dies with the thread that entered the context, however
     that ends. OperatorNeeded if no source has a server; the message has the reason of each.
     """
-    with _reserved_port(port):
+    with reserved_port(port):
         pass  # another source would not help if the port is taken
     folder = folder.absolute()
     try:
@@ -139,7 +139,7 @@ def _program(
 ) -> Iterator[LocalServer]:
     """Set up a data folder and run the command on it."""
     password = secrets.token_urlsafe(16)
-    with _home(folder) as home, _reserved_port(port) as chosen:
+    with _home(folder) as home, reserved_port(port) as chosen:
         command = [
             *command,
             *options,
@@ -165,7 +165,7 @@ def _program(
         else:
             statements, way = accounts, ["--initialize-insecure", f"--init_file={first}"]
         first.write_text(statements)
-        with first.open() as given, _child([*command, *way, "--skip_log_bin"], log, stdin=given) as setup:
+        with first.open() as given, child([*command, *way, "--skip_log_bin"], log, stdin=given) as setup:
             if setup.wait() != 0:
                 raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(log)}")
         first.unlink()
@@ -176,7 +176,7 @@ def _program(
             "--socket=",
             f"--pid_file={home / 'mysqld.pid'}",
         ]
-        with _child([*command, *network], log) as process:
+        with child([*command, *network], log) as process:
             version = _await_answer(process, chosen, password, log)
             yield LocalServer(HOST, chosen, USER, password, version, how, process.pid, flavor)
 
@@ -190,14 +190,14 @@ def _container(
     container.fetch_image(docker, flavor.image, say)
     password = secrets.token_urlsafe(16)
     name = f"lakeingest-mysql-{secrets.token_hex(6)}"
-    with _reserved_port(port) as chosen:
+    with reserved_port(port) as chosen:
         pass  # only looked up: Docker binds it itself
     with _home(folder) as home, ExitStack() as last:
         last.callback(container.remove, docker, name)
         log = home / "server.log"
         command = container.run_command(docker, flavor, name, f"{HOST}:{chosen}", options)
         # In the foreground: docker hands the signal on to the server, so it ends when we do.
-        with _child(command, log, signal.SIGTERM, {flavor.password_variable: password}) as process:
+        with child(command, log, signal.SIGTERM, {flavor.password_variable: password}) as process:
             version = _await_answer(process, chosen, password, log)
             yield LocalServer(HOST, chosen, USER, password, version, how, None, flavor)
 
@@ -213,7 +213,7 @@ def _home(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _reserved_port(port: int | None) -> Iterator[int]:
+def reserved_port(port: int | None) -> Iterator[int]:
     """A free loopback port, the wanted one or any; inside the block it is reserved for a server that we start.
 
     Linux lets a socket listen on a port that another socket has bound, if both ask for address reuse.
@@ -231,7 +231,7 @@ def _reserved_port(port: int | None) -> Iterator[int]:
 
 
 @contextmanager
-def _child(
+def child(
     command: list[str],
     log: Path,
     death_signal: signal.Signals = signal.SIGKILL,

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from lakeingest.core.progress import Phase
 from lakeingest.core.schema import TableId
-from lakeingest.errors import GateFailed, NotOurTable, Retryable, SourceAway, SparkLost
+from lakeingest.errors import CatalogAway, GateFailed, NotOurTable, Retryable, SourceAway, SparkLost
 from lakeingest.mysql.connection import reopen, written_position
 from lakeingest.mysql.continuity import still_there
 from lakeingest.pipeline.binlog_ingest import spool_to_now
@@ -78,10 +78,11 @@ def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
 
 
 def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], Result]) -> Result | None:
-    """The result of `work`, repeated where the source was away or Spark ended; None when `stopping` came first.
+    """The result of `work`, repeated where source or catalog was away or Spark ended; None when `stopping` came first.
 
     The source is connected to again after pauses, for about a minute in all; then SourceAway. BinlogGone when another
-    server came back in its place. Spark is started again as often; SparkLost at once where the session is borrowed.
+    server came back in its place. The catalog is asked again as often, and Spark is started again as often; SparkLost
+    at once where the session is borrowed.
     """
     edges = run.edges
     pauses: Iterator[float] = iter(PAUSES_SECONDS)
@@ -92,14 +93,16 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
             with translate_errors(edges.config.source, edges.target):
                 if isinstance(lost, SourceAway):
                     _reconnect(edges, run.binlog)
-                elif isinstance(lost, SparkLost):
-                    _start_spark_again(run)
+                elif lost is not None:
+                    _load_all_again(run)
                 lost = None
                 return work()
-        except (SourceAway, SparkLost) as error:
+        except (SourceAway, SparkLost, CatalogAway) as error:
             lost = error
             if isinstance(error, SparkLost) and edges.executors.borrowed:
                 raise
+            if isinstance(error, SparkLost):
+                edges.executors.forget()
             if time.monotonic() - began > sum(PAUSES_SECONDS):  # it worked for long: this is a new interruption
                 pauses = iter(PAUSES_SECONDS)
             pause = next(pauses, None)
@@ -119,9 +122,8 @@ def _reconnect(edges: Edges, binlog: BinlogRun) -> None:
     check_boundaries(edges.config.source, edges.connection, binlog.spool)
 
 
-def _start_spark_again(run: OpenRun) -> None:
-    """Spark has ended: a session is started when it is needed, and every table is loaded from the lake again."""
-    run.edges.executors.forget()
+def _load_all_again(run: OpenRun) -> None:
+    """Load every table from the lake: it is not known how far the work on it came."""
     for table in run.tables.values():
         if table.copy is not None and table.stop is None:
             with working_on(run.edges, table):
@@ -137,13 +139,13 @@ def _load_again(edges: Edges, table: TableRun) -> None:
 
 
 def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None) -> bool:
-    """One round; what is read beside it is dropped where the source or Spark is lost.
+    """One round; what is read beside it is dropped where the source, the catalog or Spark is lost.
 
     Without `beside` the round itself copies the missing chunks of tables that were paused, and no new table is found.
     """
     try:
         return _spool_and_publish(run, stopping, worked_at, beside)
-    except (SourceAway, SparkLost):
+    except (SourceAway, SparkLost, CatalogAway):
         if beside is not None:
             beside.copying.cancel()
         raise

@@ -24,5 +24,5 @@ def _spark_sql(config: Config, sql: str) -> str:
     home = Path(pyspark.__file__).parent
     java = java_home()
     environment = f"SPARK_HOME={home}" + ("" if java is None else f" JAVA_HOME={java}")
-    packages = ",".join(FORMATS[config.target.format].jars)
+    packages = ",".join(FORMATS[config.target.format].jars(config.target))
     return f'env {environment} {home}/bin/spark-sql --packages {packages} {settings} -e "{sql}"'

@@ -178,6 +178,7 @@ def settings(config: Config) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.ui.enabled": "false",
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential",  # the last is of Iceberg's REST
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": "lakeingest.workers",
         "spark.sql.session.timeZone": "UTC",
@@ -185,7 +186,7 @@ def settings(config: Config) -> dict[str, str]:
         "spark.sql.warehouse.dir": (config.state / "spark-warehouse").as_uri(),
     }
     if config.spark.jars == "auto":
-        ours["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars)
+        ours["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
         ours["spark.jars.ivy"] = str(_ivy_folder(config.state))
     elif config.spark.jars != "provided":
         ours["spark.jars"] = ",".join(config.spark.jars)
@@ -248,7 +249,7 @@ def _fetching(config: Config) -> Iterator[None]:
     with ExitStack() as stack:
         if config.spark.jars == "auto":
             folder = _ivy_folder(config.state)
-            if not all(_is_whole(folder, jar) for jar in FORMATS[config.target.format].jars):
+            if not all(_is_whole(folder, jar) for jar in FORMATS[config.target.format].jars(config.target)):
                 folder.mkdir(parents=True, exist_ok=True)
                 fcntl.flock(stack.enter_context((folder / "lakeingest.lock").open("ab")), fcntl.LOCK_EX)
         yield

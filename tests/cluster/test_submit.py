@@ -84,7 +84,7 @@ def test_spark_submit_has_the_settings_of_a_session_here(pipeline: Pipeline) -> 
     answer = properties(submit(pipeline(), ["spark.conf={spark.executor.cores: '4', spark.sql.session.timeZone: Z}"]))
     assert answer["spark.sql.catalog.lake.warehouse"] == "s3://company/lake"
     assert answer["spark.sql.catalog.lake.cache-enabled"] == "false"
-    assert answer["spark.jars.packages"] == FORMATS["iceberg"].jars[0]
+    assert answer["spark.jars.packages"] == FORMATS["iceberg"].jar
     assert (answer["spark.executor.cores"], answer["spark.sql.session.timeZone"]) == ("4", "Z")
     assert properties(submit(pipeline()))["spark.sql.session.timeZone"] == "UTC"
     for side in (DRIVER, "spark.executorEnv"):
@@ -107,7 +107,7 @@ def test_hudi_needs_no_catalog(pipeline: Pipeline) -> None:
     path = pipeline(pipeline().read_text().replace("catalog: {type: glue}", "format: hudi"))
     answer = properties(submit(path))
     assert answer["spark.sql.extensions"] == "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
-    assert answer["spark.jars.packages"] == FORMATS["hudi"].jars[0]
+    assert answer["spark.jars.packages"] == FORMATS["hudi"].jar
 
 
 def test_each_submission_is_a_job_of_its_own(pipeline: Pipeline) -> None:

@@ -131,10 +131,8 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),
         ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
-        ("target/catalog={type: rest}", "target.catalog.type: rest"),
         ("target/catalog={type: glue}", "target.catalog.type: glue"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
-        ("target/catalog={type: sql, uri: 'postgresql://h/d'}", "target.catalog.uri"),
         ("target/warehouse=s3://bucket/lake", "s3:"),
         ("target/warehouse=gs://bucket/lake", "gs:"),
         ("state=s3://bucket/state", "s3:"),
@@ -498,7 +496,40 @@ def test_a_path_is_nothing_for_a_cluster(settings: tuple[str, ...], message: str
     assert str(refused.value).startswith(message)
 
 
-@pytest.mark.parametrize("catalog", ["sql", "rest", "hive", "path", "null"])
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("target/catalog={type: rest}", "a catalog of type rest needs its uri"),
+        ("target/catalog={type: rest, uri: 'postgresql://h/d'}", "a catalog of type rest needs its uri"),
+        ("target/catalog={uri: 'mysql://h/d'}", "a catalog of type sql has no uri, or postgresql://"),
+        ("target/catalog={properties: {a: b}}", "the embedded catalog has no properties"),
+        ("target/catalog={name: a-b}", "target.catalog.name: String should match pattern"),
+    ],
+)
+def test_a_catalog_that_cannot_be_is_refused(setting: str, message: str) -> None:
+    """The message says what is missing."""
+    with pytest.raises(ConfigError, match=message):
+        parsed(setting)
+
+
+def test_a_catalog_is_handed_to_spark_and_to_pyiceberg() -> None:
+    """Each gets the same properties in its own spelling; a password is in no text of the settings."""
+    served = parsed("target/catalog={type: rest, name: c, uri: 'http://h:1', properties: {token: secret}}").target
+    given = {"type": "rest", "uri": "http://h:1", "token": "secret"}
+    assert served.pyiceberg_properties() == given
+    found = served.spark_properties()
+    assert {name: found[f"spark.sql.catalog.c.{name}"] for name in given} == given
+    database = parsed("target/catalog={uri: 'postgresql://me:p%40ss@h:2/d'}").target
+    assert database.pyiceberg_properties()["uri"] == "postgresql+psycopg://me:p%40ss@h:2/d"
+    prefix = "spark.sql.catalog.lake."
+    jdbc = {name: database.spark_properties()[prefix + name] for name in ("uri", "jdbc.user", "jdbc.password")}
+    assert jdbc == {"uri": "jdbc:postgresql://h:2/d", "jdbc.user": "me", "jdbc.password": "p@ss"}
+    assert database.catalog_shown == "postgresql://h:2/d"
+    assert "secret" not in repr(served)
+    assert "p%40ss" not in repr(database)
+
+
+@pytest.mark.parametrize("catalog", ["sql", "hive", "path", "null"])
 def test_a_cluster_needs_a_catalog_that_it_can_reach(catalog: str) -> None:
     """The embedded SQLite is a file of one machine, and the others are not built."""
     with pytest.raises(NotBuiltYet, match=r"target\.catalog\.type: \w+ is not built yet on a cluster; .* has glue"):

@@ -4,18 +4,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pymysql
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import load_catalog
 
-from lakeingest.config import CATALOG, Config, load_config
+from lakeingest.config import Config, load_config
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
@@ -33,6 +33,7 @@ class Job:
     chunk_rows: int | None = None
     warehouse: Path = Path("warehouse")  # one of a Spark session that is there, or of its own
     lake_format: str = "iceberg"
+    catalog: Mapping[str, str] = field(default_factory=dict)  # another one than the embedded
 
     def write(self) -> "Job":
         """Write pipeline.yml, make the database."""
@@ -40,7 +41,7 @@ class Job:
         server = self.server
         source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
-        target = {"format": self.lake_format, "warehouse": str(self.warehouse)}
+        target = {"format": self.lake_format, "warehouse": str(self.warehouse), "catalog": dict(self.catalog)}
         spark = {"conf": QUICK}
         doc = {"name": "job", "source": source, "tables": tables, "target": target, "spark": spark}
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -102,8 +103,9 @@ class Job:
         """The rows that a reader sees, sorted; read without Spark."""
         if self.lake_format == "hudi":
             return sorted(hudi_rows(self.config.target.folder(TableId(self.database, table))))
-        catalog = SqlCatalog(CATALOG, **self.config.target.pyiceberg_properties())
-        rows: pa.Table = catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
+        target = self.config.target
+        with load_catalog(target.catalog.name, **{"type": "sql", **target.pyiceberg_properties()}) as catalog:
+            rows: pa.Table = catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
         return sorted(tuple(row.values()) for row in rows.to_pylist())
 
     def source(self, table: str) -> list[tuple[Any, ...]]:

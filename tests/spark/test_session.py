@@ -120,7 +120,7 @@ def test_settings_of_the_file_win(lake_config: Config) -> None:
 )
 def test_jars_are_fetched_named_or_provided(lake_config: Config, jars: str | tuple[str, ...], wanted: set[str]) -> None:
     """`auto` fetches them, `provided` is for clusters that have them, a list is handed on."""
-    spark = lake_config.spark.model_copy(update={"jars": jars})
+    spark = lake_config.spark.model_copy(update={"jars": jars, "conf": {}})
     found = settings(lake_config.model_copy(update={"spark": spark}))
     assert {name for name in found if name.startswith("spark.jars")} == wanted
     assert found.get("spark.jars", "/a.jar,hdfs://x/b.jar") == "/a.jar,hdfs://x/b.jar"
@@ -214,7 +214,7 @@ def test_no_process_waits_for_complete_jars(
     """As long as what was fetched; a shorter one is still being written, and waited for."""
     monkeypatch.setenv("HOME", str(tmp_path))
     ivy = tmp_path / ".ivy2"
-    for jar in FORMATS[lake_config.target.format].jars:
+    for jar in FORMATS[lake_config.target.format].jars(lake_config.target):
         group, artifact, version = jar.split(":")
         name = f"{artifact}-{version}.jar"
         for file in (ivy / "jars" / f"{group}_{name}", ivy / "cache" / group / artifact / "jars" / name):

@@ -1,14 +1,24 @@
 """Failures of Iceberg's storage: what `lake.errors` names, and errors of PyIceberg and of the catalog's database."""
 
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.exceptions import ValidationError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    ForbiddenError,
+    OAuthError,
+    RESTError,
+    UnauthorizedError,
+    ValidationError,
+)
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from lakeingest.errors import CatalogAway, LakeIngestError, StorageFailed
 from lakeingest.lake import errors
 from lakeingest.lake.errors import held, of_database, unreadable
 from lakeingest.lake.iceberg.projection import NotProjectable
@@ -26,7 +36,11 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
             if isinstance(error, IntegrityError):
                 raise held(catalog) from error
             raise of_database(catalog, str(error.orig)) from error
-        except (OSError, MemoryError):
+        except RESTError as error:
+            raise _of_rest(catalog, error) from error
+        except (OSError, MemoryError) as error:
+            if _is_of_requests(error):
+                raise _away(catalog, error) from error
             raise
         except Exception as error:
             if _is_of_avro(error):
@@ -42,6 +56,27 @@ def parsed(path: str) -> Iterator[None]:
             yield
         except NotProjectable as error:
             raise unreadable(path, str(error)) from error
+
+
+def _of_rest(catalog: Path | str, error: RESTError) -> LakeIngestError:
+    """The error for an answer of a REST catalog."""
+    if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError | AuthorizationExpiredError | BadRequestError):
+        return StorageFailed(f"{catalog} refuses: {_told(error)}; correct target.catalog, or the rights there")
+    return _away(catalog, error)
+
+
+def _away(catalog: Path | str, error: Exception) -> CatalogAway:
+    return CatalogAway(f"{catalog} does not answer, or fails: {_told(error)}; run the same command again")
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _is_of_requests(error: BaseException) -> bool:
+    """Whether the HTTP client of PyIceberg's REST catalog raised it: its errors are OSErrors without a number."""
+    requests = sys.modules.get("requests")
+    return requests is not None and isinstance(error, requests.RequestException)
 
 
 def _is_of_avro(error: Exception) -> bool:

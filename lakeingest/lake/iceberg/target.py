@@ -17,8 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
@@ -26,14 +25,13 @@ from lakeingest import config
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.disk import make_folder
 from lakeingest.errors import StaleWriter, UnsupportedTable
 from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
+from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit, until_known
 from lakeingest.lake.iceberg.compaction import compacted, files_of, with_compaction
-from lakeingest.lake.iceberg.durable import IO, sync_commits
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
@@ -71,14 +69,12 @@ class IcebergTarget:
     @functools.cached_property
     def _catalog(self) -> Catalog:
         with self.storage_errors():
-            make_folder(self.settings.warehouse)
-            catalog = SqlCatalog(config.CATALOG, **self.settings.pyiceberg_properties(), **{"py-io-impl": IO})
-            sync_commits(catalog.engine)
-            return catalog
+            return open_catalog(self.settings)
 
     def exists(self) -> bool:
-        """Whether the catalog exists."""
-        return self.settings.catalog_file.exists() and bool(self._catalog)
+        """Whether the catalog exists; one on a server does."""
+        is_there = self.settings.catalog_file.exists() or not self.settings.catalog.is_embedded
+        return is_there and bool(self._catalog)
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
@@ -88,7 +84,7 @@ class IcebergTarget:
 
     def storage_errors(self) -> AbstractContextManager[None]:
         """Names a failure of the warehouse or the catalog."""
-        return storage_errors(self.settings.warehouse, self.settings.catalog_file)
+        return storage_errors(self.settings.warehouse, self.settings.catalog_shown)
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
@@ -145,12 +141,13 @@ class IcebergTarget:
         """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
         table, name = schema.table, self._building(schema.table)
         self._catalog.create_namespace_if_not_exists(name[0])
-        transaction = self._catalog.create_table_transaction(
-            name,
-            iceberg_schema(schema),
-            location=new_location(self.settings, table),
-            properties={**PROPERTIES, **limits({}), OWNER: str(table)},
-        )
+        location, properties = new_location(self.settings, table), {**PROPERTIES, **limits({}), OWNER: str(table)}
+        try:
+            transaction = self._catalog.create_table_transaction(
+                name, iceberg_schema(schema), location, properties=properties
+            )
+        except TableAlreadyExistsError as error:  # a REST catalog says so before the commit
+            raise stale(table) from error
         with transaction.update_snapshot().fast_append() as empty:
             pass
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
@@ -397,4 +394,4 @@ class IcebergTarget:
         return namespace, name + BUILDING
 
     def _spark_name(self, table: TableId) -> str:
-        return ".".join(quote(part) for part in (config.CATALOG, *self._table(table).name()))
+        return ".".join(quote(part) for part in (self.settings.catalog.name, *self._table(table).name()))

@@ -1,0 +1,131 @@
+"""The catalogs that Iceberg tables are found by: how Spark and PyIceberg are told of each.
+
+sql: SQLite under the warehouse, which is the default, or a PostgreSQL server that `uri` names. rest: a server of
+Iceberg's REST protocol.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import Field, SecretStr, model_validator
+
+from lakeingest.config.frozen import Frozen
+from lakeingest.config.place import uri as uri_of
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from lakeingest.config.target import Target
+
+CatalogType = Literal["sql", "rest", "glue", "hive", "path"]
+POSTGRESQL = "postgresql"
+POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
+
+
+class Catalog(Frozen):
+    """Where tables are found by name; `type` None: the default of the format.
+
+    `name` is the catalog's name in Spark. `properties` are handed to Spark and to PyIceberg as they are.
+    """
+
+    type: CatalogType | None = None
+    name: str = Field(default="lake", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    uri: SecretStr | None = None
+    properties: dict[str, SecretStr] = Field(default={})
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> "Self":
+        scheme = urlsplit(self.address).scheme
+        if self.type == "rest" and scheme not in {"http", "https"}:
+            raise ValueError("a catalog of type rest needs its uri: http://… or https://…")
+        if self.type in {"sql", None} and self.uri is not None and scheme != POSTGRESQL:
+            raise ValueError(f"a catalog of type sql has no uri, or {POSTGRESQL}://user:password@host/database")
+        if self.is_embedded and self.properties:
+            raise ValueError("the embedded catalog has no properties")
+        return self
+
+    @property
+    def address(self) -> str:
+        """The URI, with its password; empty for the embedded catalog."""
+        return "" if self.uri is None else self.uri.get_secret_value()
+
+    @property
+    def shown(self) -> str:
+        """The URI without user and password."""
+        parts = urlsplit(self.address)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is a SQLite file under the warehouse, of no use to another machine."""
+        return self.type in {"sql", None} and self.uri is None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The properties, with their secrets."""
+        return {name: value.get_secret_value() for name, value in self.properties.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogKind:
+    """A kind of catalog: its properties for PyIceberg and for Spark, and the jars that Spark needs for it."""
+
+    pyiceberg: Callable[["Target"], dict[str, str]]
+    spark: Callable[["Target"], dict[str, str]]
+    jars: tuple[str, ...] = ()
+
+
+def kind_of(target: "Target") -> CatalogKind:
+    """The kind of a target's catalog."""
+    catalog = target.catalog
+    return _EMBEDDED if catalog.is_embedded else _KINDS[catalog.type or "sql"]
+
+
+def _jdbc(target: "Target") -> dict[str, str]:
+    parts = urlsplit(target.catalog.address)
+    secrets = {"jdbc.user": parts.username, "jdbc.password": parts.password}
+    return {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "uri": f"jdbc:{parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()}",
+        "warehouse": uri_of(target.warehouse),
+        **{name: unquote(value) for name, value in secrets.items() if value is not None},
+        **target.catalog.given,
+    }
+
+
+def _sqlalchemy(target: "Target") -> dict[str, str]:
+    return {
+        "type": "sql",
+        "uri": target.catalog.address.replace(POSTGRESQL, f"{POSTGRESQL}+psycopg", 1),
+        "warehouse": uri_of(target.warehouse),
+        **target.catalog.given,
+    }
+
+
+_EMBEDDED = CatalogKind(
+    pyiceberg=lambda target: {"uri": f"sqlite:///{target.catalog_file}", "warehouse": target.warehouse.as_uri()},
+    spark=lambda target: {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "uri": f"jdbc:sqlite:{target.catalog_file}",
+        "warehouse": uri_of(target.warehouse),
+    },
+    jars=("org.xerial:sqlite-jdbc:3.50.3.0",),
+)
+_KINDS: Mapping[CatalogType, CatalogKind] = {
+    "sql": CatalogKind(_sqlalchemy, _jdbc, jars=(POSTGRESQL_JAR,)),
+    "rest": CatalogKind(
+        pyiceberg=lambda target: {"type": "rest", "uri": target.catalog.address, **target.catalog.given},
+        spark=lambda target: {"type": "rest", "uri": target.catalog.address, **target.catalog.given},
+    ),
+    "glue": CatalogKind(
+        pyiceberg=lambda target: {"type": "glue", "warehouse": uri_of(target.warehouse), **target.catalog.given},
+        spark=lambda target: {
+            "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "warehouse": uri_of(target.warehouse),
+            **target.catalog.given,
+        },
+    ),
+}

@@ -1,0 +1,52 @@
+"""Opens the catalog of a target, with the settings without which a run could wait for ever or lose a commit."""
+
+import weakref
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+
+from lakeingest import config
+from lakeingest.disk import make_folder
+from lakeingest.errors import NotBuiltYet, OperatorNeeded
+from lakeingest.lake.iceberg.durable import IO, sync_commits
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+_LOCK_SECONDS = 30  # that a commit waits for another one of the same table
+_IDLE_SECONDS = 60  # after which PostgreSQL ends a transaction whose client is gone
+
+
+def open_catalog(settings: config.Target) -> Catalog:
+    """The catalog; an embedded one is made where it does not exist."""
+    properties = {**settings.pyiceberg_properties(), "py-io-impl": IO}
+    if settings.catalog.type not in {"rest", "sql", None}:
+        raise NotBuiltYet(f"target.catalog.type: {settings.catalog.type} is not built yet for a run")
+    if settings.catalog.type == "rest":
+        from lakeingest.lake.iceberg.rest import TimedRestCatalog
+
+        return TimedRestCatalog(settings.catalog.name, **properties)
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    if settings.catalog.is_embedded:
+        make_folder(settings.warehouse)
+    try:
+        catalog = SqlCatalog(settings.catalog.name, **properties)
+    except ModuleNotFoundError as error:
+        raise OperatorNeeded(f"{settings.catalog_shown}: {error}; pip install 'lakeingest[postgresql]'") from error
+    (sync_commits if settings.catalog.is_embedded else _limit_waits)(catalog.engine)
+    weakref.finalize(catalog, catalog.engine.dispose)
+    return catalog
+
+
+def _limit_waits(engine: "Engine") -> None:
+    """Let no commit wait for ever for the lock of a client that has vanished."""
+    from sqlalchemy import event
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: object, _: object) -> None:
+        connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")  # type: ignore[attr-defined]
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")  # type: ignore[attr-defined]
+        connection.commit()  # type: ignore[attr-defined]
+
+    engine.dispose()  # closes connections that were opened before

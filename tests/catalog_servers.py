@@ -1,0 +1,150 @@
+"""Real servers of Iceberg catalogs: the reference server of Iceberg's REST protocol, and PostgreSQL.
+
+The jars of the first are fetched from Maven Central by the Ivy that comes with PySpark. The second is the machine's;
+tests that need it are skipped by name where there is none.
+"""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from lakeingest.demo import debian
+from lakeingest.demo.server import HOST, child, reserved_port
+from lakeingest.spark.session import java_home
+
+SECONDS, START_SECONDS = 900, 60
+ICEBERG, FIXTURES = "1.12.0", "1.11.0"  # the reference server is among the fixtures, which later versions lack
+_MODULES = (
+    ("org.apache.iceberg", "iceberg-core", ICEBERG),
+    ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.14"),
+    ("org.eclipse.jetty.compression", "jetty-compression-server", "12.1.14"),
+    ("org.eclipse.jetty.compression", "jetty-compression-gzip", "12.1.14"),
+    ("org.apache.hadoop", "hadoop-client-api", "3.3.4"),
+    ("org.apache.hadoop", "hadoop-client-runtime", "3.3.4"),
+    ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
+    ("org.slf4j", "slf4j-simple", "2.0.17"),
+)
+_CLASSIFIED = (("iceberg-core", "tests"), ("iceberg-open-api", "test-fixtures"))
+_IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+<info organisation="tests" module="{name}"/><configurations><conf name="default"/></configurations>
+<dependencies defaultconfmapping="default->master,runtime(*),compile(*)">{dependencies}</dependencies></ivy-module>"""
+
+
+@contextmanager
+def rest_server(folder: Path, port: int | None = None) -> Iterator[str]:
+    """The URI of a REST catalog that is in the folder, on any port or on this one."""
+    jars = _jars(folder)
+    with reserved_port(port) as chosen:
+        settings = {
+            "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "CATALOG_URI": f"jdbc:sqlite:{folder / 'rest.db'}",
+            "CATALOG_WAREHOUSE": (folder / "rest").as_uri(),
+            "CATALOG_REST_PORT": str(chosen),
+            "REST_PORT": str(chosen),
+        }
+        java = [_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
+        command = [*java, "org.apache.iceberg.rest.RESTCatalogServer"]
+        log = folder / "rest.log"
+        with child(command, log, environment=settings) as process:
+            uri = f"http://{HOST}:{chosen}"
+            _await(process, log, lambda: urllib.request.urlopen(f"{uri}/v1/config", timeout=5).close())  # noqa: S310
+            yield uri
+
+
+@contextmanager
+def postgresql(_: Path) -> Iterator[str]:
+    """The URI of an empty database of a PostgreSQL that runs as another user than root, which it refuses."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not programs:
+        pytest.skip("this machine has no PostgreSQL (apt-get install postgresql)")
+    import psycopg
+
+    data = Path(tempfile.mkdtemp(prefix="postgresql-"))  # not below pytest's folder, which only we may enter
+    user = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
+    if user is not None:
+        os.chown(data, user.pw_uid, user.pw_gid)
+    as_user = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"] if user else []
+    prefix = [str(shutil.which("setpriv")), *as_user] if as_user else []
+    try:
+        setup = [
+            *prefix,
+            str(programs[-1] / "initdb"),
+            "-D",
+            str(data / "db"),
+            "-A",
+            "trust",
+            "-U",
+            "lake",
+            "--no-sync",
+        ]
+        subprocess.run(setup, check=True, capture_output=True, timeout=SECONDS, cwd="/")
+        with reserved_port(None) as port:
+            options = ["-p", str(port), "-c", f"listen_addresses={HOST}", "-c", "unix_socket_directories=", "-F"]
+            command = [*prefix, str(programs[-1] / "postgres"), "-D", str(data / "db"), *options]
+            uri, log = f"postgresql://lake@{HOST}:{port}/postgres", data / "postgresql.log"
+            with child(command, log) as process:
+                _await(process, log, lambda: psycopg.connect(uri, connect_timeout=5).close())
+                yield uri
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def _await(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[], object]) -> None:
+    """Wait until a server answers."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            ask()
+        except Exception:
+            assert process.poll() is None, log.read_text()[-2000:]
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _java() -> str:
+    home = java_home()
+    return str(home / "bin" / "java") if home else str(shutil.which("java"))
+
+
+def _jars(folder: Path) -> Path:
+    """The folder of the REST server's jars, in the cache; it has all of them or is not there."""
+    [cache, *_] = debian.caches(folder)
+    cache.mkdir(parents=True, exist_ok=True)
+    place = cache / f"iceberg-rest-{ICEBERG}"
+    with debian.locked(cache / "iceberg-rest.lock"):
+        if not place.exists():
+            partial = place.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            modules = [f'<dependency org="{org}" name="{name}" rev="{rev}"/>' for org, name, rev in _MODULES]
+            classified = [
+                f'<dependency org="org.apache.iceberg" name="{name}" rev="{FIXTURES}" transitive="false">'
+                f'<artifact name="{name}" type="jar" ext="jar" m:classifier="{kind}"/></dependency>'
+                for name, kind in _CLASSIFIED
+            ]
+            for number, dependencies in enumerate((modules, classified)):
+                _fetch(f"rest{number}", dependencies, folder, partial)
+            partial.rename(place)
+    return place
+
+
+def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None:
+    [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
+    wanted = folder / f"{name}.xml"
+    wanted.write_text(_IVY.format(name=name, dependencies="".join(dependencies)))
+    pattern = str(into / "[artifact]-[revision](-[classifier]).[ext]")
+    command = [_java(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", str(folder / "ivy"), "-retrieve", pattern]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, f"the jars of the REST catalog cannot be fetched:\n{done.stdout[-2000:]}"

@@ -1,0 +1,77 @@
+"""Runs as a scheduler starts them, on catalogs that are servers: REST and PostgreSQL."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from tests.catalog_servers import postgresql, rest_server
+from tests.e2e.job import Job
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {"rest": rest_server, "sql": postgresql}
+ROWS = 300
+
+
+@contextmanager
+def job_on(kind: str, uri: str, folder: Path, server: LocalServer) -> Iterator[Job]:
+    """A pipeline with a table of a few waves, whose copy is found by the catalog of this URI."""
+    catalog = {"type": kind, "name": "served", "uri": uri}
+    job = Job(folder, server, f"on_{kind}", 50, catalog=catalog).write()
+    values = ", ".join(f"({number}, 'row {number}')" for number in range(ROWS))
+    job.sql(f"USE {job.database}", "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO t VALUES {values}")
+    yield job
+    job.sql(f"DROP DATABASE {job.database}")
+
+
+def said(job: Job, *arguments: str) -> tuple[int, str]:
+    """The exit code of a command, and what it says."""
+    process = job.start(*arguments)
+    output, _ = process.communicate(timeout=300)
+    return process.returncode, output
+
+
+@pytest.mark.long("another catalog of what runs on REST", only=("sql",))
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_table_is_copied_and_kept_equal(kind: str, tmp_path: Path, mysql_server: LocalServer) -> None:
+    """Check, run, catch up, re-snapshot, verify: nothing is in the warehouse but the tables' files."""
+    with SERVERS[kind](tmp_path) as uri, job_on(kind, uri, tmp_path / "job", mysql_server) as job:
+        assert said(job, "check")[0] == 0
+        assert job.run()[0] == 0
+        assert job.published("t") == job.source("t")
+        job.sql(
+            f"USE {job.database}",
+            "UPDATE t SET v = 'changed' WHERE id % 7 = 0",
+            "DELETE FROM t WHERE id % 11 = 0",
+            "INSERT INTO t VALUES (1000, 'new')",
+        )
+        assert job.run()[0] == 0
+        job.sql("SET SESSION sql_log_bin = 0", f"UPDATE {job.database}.t SET v = 'lost' WHERE id = 1")
+        assert said(job, "resnapshot", f"{job.database}.t")[0] == 0
+        assert job.published("t") == job.source("t")
+        code, output = said(job, "verify")
+        assert code == 0, output
+        code, output = said(job, "status")
+        assert code == 0, output
+        assert not (job.folder / "warehouse" / "catalog.db").exists()
+
+
+@pytest.mark.long("starts several processes with a Spark each")
+def test_a_run_without_its_catalog_ends_and_goes_on_later(tmp_path: Path, mysql_server: LocalServer) -> None:
+    """The run ends with 75 and names the catalog; with the server back the same command goes on."""
+    with ExitStack() as stack:
+        with rest_server(tmp_path) as uri:
+            job = stack.enter_context(job_on("rest", uri, tmp_path / "job", mysql_server))
+            assert job.run()[0] == 0
+        job.sql(f"UPDATE {job.database}.t SET v = 'changed'")
+        code, output = said(job, "run")
+        assert code == 75, output
+        assert f"{uri} does not answer" in output
+        assert "CatalogAway" in output
+        with rest_server(tmp_path, urlsplit(uri).port):
+            assert job.run()[0] == 0
+            assert job.published("t") == job.source("t")

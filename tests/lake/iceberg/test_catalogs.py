@@ -1,0 +1,50 @@
+"""The contract of `lake.target.Target` on catalogs that are servers: REST and PostgreSQL."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeingest.config import Config, Target
+from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.lake.formats import open_target
+from tests.catalog_servers import postgresql, rest_server
+from tests.lake.conftest import BOUNDARIES
+from tests.lake.steps import PLAIN, Lake
+from tests.lake.test_target import *  # noqa: F403 - the same contract
+
+pytestmark = [pytest.mark.spark, pytest.mark.long("another catalog of what runs on REST", only=("sql",))]
+
+_numbers = itertools.count(1)
+SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {"rest": rest_server, "sql": postgresql}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def settings(
+    request: pytest.FixtureRequest, lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """A target on a catalog of its own, which the running session has under another name."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with ExitStack() as stack:
+        uri = stack.enter_context(SERVERS[request.param](folder))
+        catalog = {"type": request.param, "name": f"on_{request.param}", "uri": uri}
+        found = Target.model_validate({"catalog": catalog, "warehouse": folder / "warehouse"})
+        for key, value in found.spark_properties().items():
+            if key.startswith("spark.sql.catalog."):
+                spark.conf.set(key, value)
+        yield found
+
+
+@pytest.fixture
+def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
+    """Call it with columns and a key: a table's name of its own."""
+    config = lake_config.model_copy(update={"target": settings})
+
+    def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Lake:
+        schema = TableSchema(TableId("contract", f"t{next(_numbers)}"), columns, key)
+        return Lake(settings, lambda: open_target(config), spark, schema, BOUNDARIES)
+
+    return make
