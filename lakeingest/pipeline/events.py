@@ -107,7 +107,7 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class SourceLost:
-    """The source is away, or Spark's JVM ended; a run that follows tries again after a pause."""
+    """The source or the catalog is away, or Spark's JVM ended; a run that follows tries again after a pause."""
 
     reason: str
     pause: float

@@ -9,7 +9,8 @@ import pytest
 
 from lakeingest.demo.server import LocalServer
 from tests.catalog_servers import postgresql, rest_server
-from tests.e2e.job import Job
+from tests.e2e.job import Job, until
+from tests.e2e.signalled import soon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -75,3 +76,21 @@ def test_a_run_without_its_catalog_ends_and_goes_on_later(tmp_path: Path, mysql_
         with rest_server(tmp_path, urlsplit(uri).port):
             assert job.run()[0] == 0
             assert job.published("t") == job.source("t")
+
+
+@pytest.mark.long("starts several processes with a Spark each")
+def test_a_run_that_follows_goes_on_when_its_catalog_is_back(tmp_path: Path, mysql_server: LocalServer) -> None:
+    """It says that the catalog does not answer, and publishes what came meanwhile; SIGTERM ends it with 0."""
+    with ExitStack() as stack:
+        with rest_server(tmp_path) as uri:
+            job = stack.enter_context(job_on("rest", uri, tmp_path / "job", mysql_server))
+            process = job.start("run", "--follow")
+            stack.callback(process.kill)
+            until(process, "caught up")
+        job.sql(f"UPDATE {job.database}.t SET v = 'changed'")
+        until(process, "does not answer")
+        with rest_server(tmp_path, urlsplit(uri).port):
+            soon(lambda: job.published("t") == job.source("t"))
+            process.terminate()
+            output, _ = process.communicate(timeout=200)
+            assert process.returncode == 0, output

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
@@ -32,6 +32,7 @@ from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit, until_known
 from lakeingest.lake.iceberg.compaction import compacted, files_of, with_compaction
+from lakeingest.lake.iceberg.creation import prepared
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
@@ -44,13 +45,13 @@ from lakeingest.lake.iceberg.history import (
 )
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
-from lakeingest.lake.iceberg.properties import PROPERTIES, VERSION, new_location, usable
+from lakeingest.lake.iceberg.properties import VERSION, usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
-from lakeingest.lake.iceberg.types import iceberg_schema, iceberg_type
+from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.marks import BUILDING, OWNER, POSITION
 from lakeingest.lake.refusals import not_ours, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
@@ -141,13 +142,7 @@ class IcebergTarget:
         """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
         table, name = schema.table, self._building(schema.table)
         self._catalog.create_namespace_if_not_exists(name[0])
-        location, properties = new_location(self.settings, table), {**PROPERTIES, **limits({}), OWNER: str(table)}
-        try:
-            transaction = self._catalog.create_table_transaction(
-                name, iceberg_schema(schema), location, properties=properties
-            )
-        except TableAlreadyExistsError as error:  # a REST catalog says so before the commit
-            raise stale(table) from error
+        transaction = prepared(self._catalog, self.settings, name, schema)
         with transaction.update_snapshot().fast_append() as empty:
             pass
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()

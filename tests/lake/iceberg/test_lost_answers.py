@@ -1,0 +1,195 @@
+"""A real REST catalog behind a proxy that loses and falsifies answers: every step takes effect once, or is refused."""
+
+import http.client
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeingest.config import Config, Target
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.iceberg import rest
+from tests.catalog_servers import rest_server
+from tests.lake.conftest import BOUNDARIES
+from tests.lake.steps import PLAIN, Lake
+
+pytestmark = [pytest.mark.spark]
+
+_numbers = itertools.count(1)
+SILENCE_SECONDS, LATE_SECONDS = 3.0, 0.6
+AFTER = [f"{code} after it" for code in (401, 500, 502, 503, 504)]
+BEFORE = [f"{code} before it" for code in (500, 502, 503, 504)]
+QUICK = ["closed after it", "twice"]
+LONG = ["closed before it", "late", "silence after it", *AFTER, *BEFORE]
+
+
+class Proxy:
+    """Hands requests on to a catalog; one that changes something meets the fault, after `passing` others."""
+
+    def __init__(self, upstream: str) -> None:
+        self.upstream, self.fault, self.passing = upstream, "", 0
+        self.late: list[threading.Thread] = []
+
+    def meets(self) -> str:
+        """The fault of the next changing request."""
+        if self.passing:
+            self.passing -= 1
+            return ""
+        fault, self.fault = self.fault, ""
+        return fault
+
+    def hand_on(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        """The catalog's answer."""
+        host = urlsplit(self.upstream)
+        connection = http.client.HTTPConnection(str(host.hostname), host.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def hand_on_late(self, *request: Any) -> None:
+        """Hand it on when nobody waits for the answer any more."""
+
+        def work() -> None:
+            time.sleep(LATE_SECONDS)
+            self.hand_on(*request)
+
+        self.late.append(threading.Thread(target=work))
+        self.late[-1].start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    protocol_version = "HTTP/1.1"
+    proxy: Proxy
+
+    def handle_request(self) -> None:
+        """Hand it on, with its fault."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        dropped = {"connection", "accept-encoding", "host"}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
+        request = self.command, self.path, headers, body
+        changes = self.command == "POST" and ("/tables" in self.path) and "/metrics" not in self.path
+        fault = self.proxy.meets() if changes else ""
+        if fault == "late":
+            self.proxy.hand_on_late(*request)
+        if fault in {"late", "closed before it"}:
+            self.close()
+            return
+        if fault.endswith(" before it"):
+            self.answer(int(fault[:3]), b"{}")
+            return
+        status, answer = [self.proxy.hand_on(*request) for _ in range(2 if fault == "twice" else 1)][-1]
+        if fault == "silence after it":
+            time.sleep(SILENCE_SECONDS)
+        if fault in {"closed after it", "silence after it"}:
+            self.close()
+        elif fault.endswith(" after it"):
+            self.answer(int(fault[:3]), b"{}")
+        else:
+            self.answer(status, answer)
+
+    do_GET = do_DELETE = do_HEAD = do_POST = handle_request  # noqa: N815 - the names that its base calls
+
+    def answer(self, status: int, body: bytes) -> None:
+        """Send an answer, unless the client is gone."""
+        with suppress(OSError):
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else body)
+
+    def close(self) -> None:
+        """End the connection without an answer."""
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(2)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def proxied(upstream: str) -> Iterator[tuple[Proxy, str]]:
+    """A proxy, and its URI."""
+    proxy = Proxy(upstream)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"proxy": proxy}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield proxy, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        for thread in proxy.late:
+            thread.join()
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def spoiled(
+    lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Proxy, Config, Target]]:
+    """The proxy, a config whose catalog is behind it, and the target as the session reads it, past the proxy."""
+    folder = tmp_path_factory.mktemp("spoiled")
+    with rest_server(folder) as straight, proxied(straight) as (proxy, uri):
+        catalogs = [{"type": "rest", "name": "spoiled", "uri": one} for one in (uri, straight)]
+        found = [Target.model_validate({"catalog": one, "warehouse": folder / "warehouse"}) for one in catalogs]
+        for key, value in found[1].spark_properties().items():
+            if key.startswith("spark.sql.catalog."):
+                spark.conf.set(key, value)
+        yield proxy, lake_config.model_copy(update={"target": found[0]}), found[1]
+
+
+@pytest.mark.long("another fault of what every run has", only=tuple(LONG))
+@pytest.mark.parametrize("fault", [*QUICK, *LONG])
+def test_a_step_takes_effect_once_whatever_is_answered(
+    spoiled: tuple[Proxy, Config, Target], spark: SparkSession, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The creation, a wave, a merge, the first publish, which renames the table, and the last two once more."""
+    monkeypatch.setattr(rest, "_SECONDS", (SILENCE_SECONDS / 3, SILENCE_SECONDS / 3))
+    proxy, config, straight = spoiled
+    schema = TableSchema(TableId("lost", f"t{next(_numbers)}"), PLAIN, ("id",))
+    target = open_target(config)
+    lake = Lake(straight, lambda: target, spark, schema, BOUNDARIES)
+    assert target.recover(schema.table) is None
+
+    def spoil(passing: int = 0) -> None:
+        assert proxy.fault == "", "no request has met the last fault"
+        proxy.fault, proxy.passing = fault, passing
+
+    spoil(passing=1)  # the first request only prepares the creation
+    staged = lake.created()
+    spoil()
+    staged = lake.wave(staged, [(1, "a"), (2, "b")])
+    for number, value in enumerate(("c", "d"), 1):
+        spoil()
+        staged = lake.merge(staged, (2, value, False), (10 + number, "new", False), pos=20 * number)
+        spoil(passing=1 if number == 1 else 0)  # the first publish: main is moved, then the table is renamed
+        staged = lake.publish(staged)
+        loaded = lake.loaded()
+        assert (loaded.version, loaded.published) == (staged.version, staged.version)
+        assert (2, value) in lake.seen()
+    assert lake.seen() == [(1, "a"), (2, "d"), (11, "new"), (12, "new")]
+
+
+def test_a_creation_is_prepared_once_more(spoiled: tuple[Proxy, Config, Target], spark: SparkSession) -> None:
+    """The request that prepares it changes nothing: after an error it is sent again."""
+    proxy, config, straight = spoiled
+    schema = TableSchema(TableId("lost", f"t{next(_numbers)}"), PLAIN, ("id",))
+    target = open_target(config)
+    lake = Lake(straight, lambda: target, spark, schema, BOUNDARIES)
+    assert target.recover(schema.table) is None
+    proxy.fault = "503 before it"
+    assert lake.created() == lake.loaded()
