@@ -91,6 +91,10 @@ class Config(Frozen):
                 raise NotBuiltYet(
                     f"{key}: {value} is not built yet{where}; this version has {', '.join(map(str, values))}"
                 )
+        if self.target.catalog.uri is not None and lake.catalogs == ("path",):
+            raise NotBuiltYet(
+                f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet; leave it out"
+            )
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from lakeingest.errors import LakeIngestError, Retryable, StaleWriter, StateUnreadable, StorageFailed
+from lakeingest.errors import CatalogAway, LakeIngestError, Retryable, StaleWriter, StateUnreadable, StorageFailed
 from lakeingest.lake.target import Target
 
 _ICEBERG = "org.apache.iceberg.exceptions."
@@ -17,7 +17,7 @@ _REFUSED = {
     *(_ICEBERG + name for name in ("CommitFailedException", "CommitStateUnknownException", "ValidationException")),
     "java.nio.channels.OverlappingFileLockException",  # held by another thread of this process
 }
-
+_FORBIDDEN = {_ICEBERG + name for name in ("NotAuthorizedException", "ForbiddenException", "BadRequestException")}
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -96,6 +96,8 @@ def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: 
             return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", reason)
         if "java.sql.SQLException" in kinds:
             return of_database(catalog, message)
+        if _ICEBERG + "RESTException" in kinds:
+            return refused(catalog, message) if kinds & _FORBIDDEN else away(catalog, message)
         if "java.io.FileNotFoundException" in kinds and ("does not exist" in message or "No such file" in message):
             return unreadable(where, message)
         if any(kind.startswith(_ICEBERG) for kind in kinds):
@@ -127,6 +129,16 @@ def of_database(catalog: Path | str, message: str) -> LakeIngestError:
 def held(catalog: Path | str) -> Retryable:
     """The error for a catalog that another process holds."""
     return Retryable(f"{catalog} is held by another process; run the same command again")
+
+
+def away(catalog: Path | str, message: str) -> CatalogAway:
+    """The error for a catalog's server that cannot be reached, or fails."""
+    return CatalogAway(f"{catalog} does not answer, or fails: {message}; run the same command again")
+
+
+def refused(catalog: Path | str, message: str) -> StorageFailed:
+    """The error for a catalog's server that does not let us in."""
+    return StorageFailed(f"{catalog} refuses: {message}; correct target.catalog, or the rights there")
 
 
 def _failed(what: Path | str, message: str) -> StorageFailed:

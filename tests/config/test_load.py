@@ -132,6 +132,7 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("tables/startup=adopt", "tables.startup: adopt"),
         ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
         ("target/catalog={type: glue}", "target.catalog.type: glue"),
+        ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
         ("target/warehouse=s3://bucket/lake", "s3:"),
         ("target/warehouse=gs://bucket/lake", "gs:"),

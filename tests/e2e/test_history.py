@@ -27,6 +27,7 @@ from lakeingest.pipeline.opening import opened
 from lakeingest.spool.spool import Spool
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_resnapshot import unlogged
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -297,7 +298,8 @@ def test_rows_that_were_read_again_in_a_lost_end_of_the_binlog_stop_their_table(
         if isinstance(event, RowsReread):
             raise Stop
 
-    ask(pipe.config, "resnapshot", [orders], scope=Scope(range=KeyRange((10,), (90,))), wait=False)
+    unlogged(pipe, "UPDATE orders SET v = 'lost' WHERE id = 150")
+    ask(pipe.config, "resnapshot", [orders], scope=Scope(range=KeyRange((110,), (190,))), wait=False)
     with writes(mortal, "INSERT INTO elsewhere.t VALUES ()"), pytest.raises(Stop):
         pipe.run(observe=stop)
     spool = Spool.load(pipe.config.state / "spool")

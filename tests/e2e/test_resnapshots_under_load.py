@@ -1,6 +1,6 @@
 """Random re-snapshots beside writers, readers, and kills of the run that follows.
 
-LAKEINGEST_RESNAPSHOTS sets their number; the run is killed after each four of them.
+LAKEINGEST_RESNAPSHOTS sets their number. The run is killed once for each five of them, and at least once.
 """
 
 import os
@@ -21,8 +21,8 @@ from tests.e2e.job import Job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
-RESNAPSHOTS = int(os.environ.get("LAKEINGEST_RESNAPSHOTS", "5"))
-EACH_KILL = 4  # re-snapshots
+RESNAPSHOTS = int(os.environ.get("LAKEINGEST_RESNAPSHOTS", "3"))
+KILLS = max(1, RESNAPSHOTS // 5)
 ROWS, CHUNK_ROWS = 20_000, 2_000
 PAIRS = 12  # that a transaction changes, beside a row that moves and the clock: 27 changes
 TRANSACTIONS_PER_SECOND = 20
@@ -148,7 +148,7 @@ def ask(job: Job, running: Followed, chance: random.Random) -> int:
         if asked < RESNAPSHOTS and asked - ended < OPEN_MAX:
             pipeline.resnapshot(f"{job.database}.t", **scope(chance), wait=False)
             asked += 1
-        if ended // EACH_KILL > kills:
+        if kills < KILLS and ended * (KILLS + 1) > kills * RESNAPSHOTS:
             time.sleep(chance.random() * 2)
             running.kill()
             kills += 1

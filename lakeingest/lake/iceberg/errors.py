@@ -18,9 +18,9 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from lakeingest.errors import CatalogAway, LakeIngestError, StorageFailed
+from lakeingest.errors import LakeIngestError
 from lakeingest.lake import errors
-from lakeingest.lake.errors import held, of_database, unreadable
+from lakeingest.lake.errors import away, held, of_database, refused, unreadable
 from lakeingest.lake.iceberg.projection import NotProjectable
 
 
@@ -40,7 +40,7 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
             raise _of_rest(catalog, error) from error
         except (OSError, MemoryError) as error:
             if _is_of_requests(error):
-                raise _away(catalog, error) from error
+                raise away(catalog, _message(error)) from error
             raise
         except Exception as error:
             if _is_of_avro(error):
@@ -61,15 +61,11 @@ def parsed(path: str) -> Iterator[None]:
 def _of_rest(catalog: Path | str, error: RESTError) -> LakeIngestError:
     """The error for an answer of a REST catalog."""
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError | AuthorizationExpiredError | BadRequestError):
-        return StorageFailed(f"{catalog} refuses: {_told(error)}; correct target.catalog, or the rights there")
-    return _away(catalog, error)
+        return refused(catalog, _message(error))
+    return away(catalog, _message(error))
 
 
-def _away(catalog: Path | str, error: Exception) -> CatalogAway:
-    return CatalogAway(f"{catalog} does not answer, or fails: {_told(error)}; run the same command again")
-
-
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 

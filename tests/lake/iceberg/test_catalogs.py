@@ -10,7 +10,10 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
 from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.errors import CatalogAway
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.errors import storage_errors
 from tests.catalog_servers import postgresql, rest_server
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
@@ -48,3 +51,18 @@ def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Calla
         return Lake(settings, lambda: open_target(config), spark, schema, BOUNDARIES)
 
     return make
+
+
+def test_a_rest_catalog_that_is_away_is_named_where_spark_asks_it(spark: SparkSession) -> None:
+    """As where PyIceberg does; the port is closed."""
+    catalog = {"type": "rest", "name": "nobody", "uri": "http://127.0.0.1:1"}
+    target = Target.model_validate({"catalog": catalog})
+    for key, value in target.spark_properties().items():
+        if key.startswith("spark.sql.catalog."):
+            spark.conf.set(key, value)
+    for ask in (lambda: spark.table("nobody.a.b"), lambda: open_catalog(target)):
+        with (
+            pytest.raises(CatalogAway, match=r"^http://127\.0\.0\.1:1 does not answer"),
+            storage_errors("", target.catalog_shown),
+        ):
+            ask()
