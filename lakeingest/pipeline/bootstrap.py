@@ -149,7 +149,7 @@ def begin_wave(
         return scatter(workers, _run, tasks, at_once)
 
     job = BackgroundJob(workers, read)
-    return Wave(chunks, executors.beside(job) if beside else job, time.monotonic())
+    return Wave(chunks, executors.beside(job, at_once) if beside else job, time.monotonic())
 
 
 def end_wave(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wave: Wave) -> list[Copied]:

@@ -34,7 +34,7 @@ class Executors:
         self._config = config
         self.session = session
         self.borrowed = borrowed
-        self._beside: list[BackgroundJob[Any]] = []
+        self._beside: list[tuple[BackgroundJob[Any], int]] = []
 
     def open(self) -> "SparkSession":
         """The session; it is started if none is running. Only the run's own thread may call this."""
@@ -67,16 +67,22 @@ class Executors:
         """How many chunks a copy or a re-snapshot reads at a time beside the binlog."""
         return max(1, self.at_once // 2)
 
-    def beside(self, job: BackgroundJob[Result]) -> BackgroundJob[Result]:
-        """The job, which reads chunks beside the binlog: until it is done, the binlog has fewer readers."""
-        self._beside = [*(one for one in self._beside if not one.is_done), job]
+    @property
+    def at_once_in_turn(self) -> int:
+        """How many chunks a re-snapshot reads at a time that the run waits for: one reader of the binlog is left."""
+        connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1
+        return max(1, min(self._slots, connections // CHUNK_CONNECTIONS))
+
+    def beside(self, job: BackgroundJob[Result], chunks: int) -> BackgroundJob[Result]:
+        """The job, which reads so many chunks at a time: until it is done, the binlog has fewer readers."""
+        self._beside = [*(one for one in self._beside if not one[0].is_done), (job, chunks)]
         return job
 
     @property
     def readers(self) -> int:
         """How many segments of the binlog are read at a time; each reader uses one connection."""
         connections = self._config.source.max_connections - DRIVER_CONNECTIONS
-        connections -= CHUNK_CONNECTIONS * self.at_once_beside * sum(not job.is_done for job in self._beside)
+        connections -= CHUNK_CONNECTIONS * sum(chunks for job, chunks in self._beside if not job.is_done)
         return max(1, min(self._slots, connections))
 
     @property

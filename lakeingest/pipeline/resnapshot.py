@@ -165,7 +165,7 @@ def _begin(
     """
     schema, scope, since = table.schema, request.scope, _cover_lows(edges, binlog, table)
     executors = edges.executors
-    at_once = executors.at_once_beside if beside else executors.at_once
+    at_once = executors.at_once_beside if beside else executors.at_once_in_turn
     if scope.keys is None:
         keys = scope.range or EVERY_KEY
         if planner is None:
@@ -194,7 +194,7 @@ def _begin(
     def read() -> list[Patched]:
         return scatter(workers, ReadAgain.run, tasks, at_once)
 
-    job = executors.beside(BackgroundJob(workers, read))
+    job = executors.beside(BackgroundJob(workers, read), at_once)
     return Reading(request, planner, wave, since, table.staged.version, is_last, job, time.monotonic())
 
 
