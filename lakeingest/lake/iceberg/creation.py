@@ -20,13 +20,11 @@ def prepared(
 
     A REST catalog is asked, and changes nothing yet: after an error it is asked again.
     """
-    table, made = schema.table, list[CreateTableTransaction]()
+    table, fields, made = schema.table, iceberg_schema(schema), list[CreateTableTransaction]()
     location, properties = new_location(settings, table), {**PROPERTIES, **limits({}), OWNER: str(table)}
 
     def ask() -> None:
-        made.append(
-            catalog.create_table_transaction(name, iceberg_schema(schema), location=location, properties=properties)
-        )
+        made.append(catalog.create_table_transaction(name, fields, location=location, properties=properties))
 
     def is_done() -> bool:
         if catalog.table_exists(name):
