@@ -1,7 +1,7 @@
 """Real servers of Iceberg catalogs: the reference server of Iceberg's REST protocol, and PostgreSQL.
 
-The jars of the first are fetched from Maven Central by the Ivy that comes with PySpark. The second is the machine's;
-tests that need it are skipped by name where there is none.
+The jars of the first are fetched from Maven Central by the Ivy that comes with PySpark. The second is the machine's.
+Tests that need one that cannot be had are skipped by name.
 """
 
 import os
@@ -147,4 +147,5 @@ def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None
     pattern = str(into / "[artifact]-[revision](-[classifier]).[ext]")
     command = [_java(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", str(folder / "ivy"), "-retrieve", pattern]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, f"the jars of the REST catalog cannot be fetched:\n{done.stdout[-2000:]}"
+    if done.returncode != 0:
+        pytest.skip(f"the jars of the REST catalog cannot be fetched: {done.stdout[-2000:]}")

@@ -1,4 +1,4 @@
-"""The catalogs that Iceberg tables are found by: how Spark and PyIceberg are told of each.
+"""The catalogs that Iceberg tables are found by: the properties of each, for Spark and for PyIceberg.
 
 sql: SQLite under the warehouse, which is the default, or a PostgreSQL server that `uri` names. rest: a server of
 Iceberg's REST protocol.
@@ -52,7 +52,7 @@ class Catalog(Frozen):
         return "" if self.uri is None else self.uri.get_secret_value()
 
     @property
-    def shown(self) -> str:
+    def without_secrets(self) -> str:
         """The URI without user and password."""
         parts = urlsplit(self.address)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

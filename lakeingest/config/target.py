@@ -40,9 +40,9 @@ class Target(Frozen):
         return self.warehouse / "catalog.db"
 
     @property
-    def catalog_shown(self) -> str:
+    def catalog_place(self) -> str:
         """The catalog as messages name it: its file, or its URI without a password."""
-        return str(self.catalog_file) if self.catalog.is_embedded else self.catalog.shown
+        return str(self.catalog_file) if self.catalog.is_embedded else self.catalog.without_secrets
 
     def identifier(self, table: TableId) -> tuple[str, str]:
         """The namespace and the name of a table's target."""

@@ -525,7 +525,7 @@ def test_a_catalog_is_handed_to_spark_and_to_pyiceberg() -> None:
     prefix = "spark.sql.catalog.lake."
     jdbc = {name: database.spark_properties()[prefix + name] for name in ("uri", "jdbc.user", "jdbc.password")}
     assert jdbc == {"uri": "jdbc:postgresql://h:2/d", "jdbc.user": "me", "jdbc.password": "p@ss"}
-    assert database.catalog_shown == "postgresql://h:2/d"
+    assert database.catalog_place == "postgresql://h:2/d"
     assert "secret" not in repr(served)
     assert "p%40ss" not in repr(database)
 

@@ -33,7 +33,7 @@ def open_catalog(settings: config.Target) -> Catalog:
     try:
         catalog = SqlCatalog(settings.catalog.name, **properties)
     except ModuleNotFoundError as error:
-        raise OperatorNeeded(f"{settings.catalog_shown}: {error}; pip install 'lakeingest[postgresql]'") from error
+        raise OperatorNeeded(f"{settings.catalog_place}: {error}; pip install 'lakeingest[postgresql]'") from error
     (sync_commits if settings.catalog.is_embedded else _limit_waits)(catalog.engine)
     weakref.finalize(catalog, catalog.engine.dispose)
     return catalog

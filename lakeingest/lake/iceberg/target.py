@@ -85,7 +85,7 @@ class IcebergTarget:
 
     def storage_errors(self) -> AbstractContextManager[None]:
         """Names a failure of the warehouse or the catalog."""
-        return storage_errors(self.settings.warehouse, self.settings.catalog_shown)
+        return storage_errors(self.settings.warehouse, self.settings.catalog_place)
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:

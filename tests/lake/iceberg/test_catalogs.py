@@ -63,6 +63,6 @@ def test_a_rest_catalog_that_is_away_is_named_where_spark_asks_it(spark: SparkSe
     for ask in (lambda: spark.table("nobody.a.b"), lambda: open_catalog(target)):
         with (
             pytest.raises(CatalogAway, match=r"^http://127\.0\.0\.1:1 does not answer"),
-            storage_errors("", target.catalog_shown),
+            storage_errors("", target.catalog_place),
         ):
             ask()
