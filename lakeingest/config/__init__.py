@@ -1,7 +1,7 @@
 """pipeline.yml as frozen values: the single source of truth for the source, the catalog and the state."""
 
-from lakeingest.config.catalogs import Catalog
-from lakeingest.config.formats import CATALOG, FORMATS
+from lakeingest.config.catalogs import CATALOG, Catalog
+from lakeingest.config.formats import FORMATS
 from lakeingest.config.load import SUITES, Config, Quality, Spark, load_config, parse_config
 from lakeingest.config.source import Source, Tls
 from lakeingest.config.target import History, Target

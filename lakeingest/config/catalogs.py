@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lakeingest.config.target import Target
 
 CatalogType = Literal["sql", "rest", "glue", "hive", "path"]
+CATALOG = "lake"  # the default name of a catalog in Spark and PyIceberg, and so in users' queries
 POSTGRESQL = "postgresql"
 POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
 
@@ -31,7 +32,7 @@ class Catalog(Frozen):
     """
 
     type: CatalogType | None = None
-    name: str = Field(default="lake", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    name: str = Field(default=CATALOG, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     uri: SecretStr | None = None
     properties: dict[str, SecretStr] = Field(default={})
 
@@ -88,7 +89,7 @@ def _jdbc(target: "Target") -> dict[str, str]:
     secrets = {"jdbc.user": parts.username, "jdbc.password": parts.password}
     return {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "uri": f"jdbc:{parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()}",
+        "uri": f"jdbc:{target.catalog.without_secrets}",
         "warehouse": uri_of(target.warehouse),
         **{name: unquote(value) for name, value in secrets.items() if value is not None},
         **target.catalog.given,
@@ -104,6 +105,10 @@ def _sqlalchemy(target: "Target") -> dict[str, str]:
     }
 
 
+def _rest(target: "Target") -> dict[str, str]:
+    return {"type": "rest", "uri": target.catalog.address, **target.catalog.given}
+
+
 _EMBEDDED = CatalogKind(
     pyiceberg=lambda target: {"uri": f"sqlite:///{target.catalog_file}", "warehouse": target.warehouse.as_uri()},
     spark=lambda target: {
@@ -115,10 +120,7 @@ _EMBEDDED = CatalogKind(
 )
 _KINDS: Mapping[CatalogType, CatalogKind] = {
     "sql": CatalogKind(_sqlalchemy, _jdbc, jars=(POSTGRESQL_JAR,)),
-    "rest": CatalogKind(
-        pyiceberg=lambda target: {"type": "rest", "uri": target.catalog.address, **target.catalog.given},
-        spark=lambda target: {"type": "rest", "uri": target.catalog.address, **target.catalog.given},
-    ),
+    "rest": CatalogKind(_rest, _rest),
     "glue": CatalogKind(
         pyiceberg=lambda target: {"type": "glue", "warehouse": uri_of(target.warehouse), **target.catalog.given},
         spark=lambda target: {

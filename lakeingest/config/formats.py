@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lakeingest.config.target import Target
 
 FormatName = Literal["iceberg", "hudi"]
-CATALOG = "lake"  # the embedded catalog's name in Spark and PyIceberg, and so in users' queries
 EXTENSIONS = "spark.sql.extensions"
 
 
@@ -56,8 +55,9 @@ def _iceberg_name(target: "Target", table: TableId) -> str:
 def _iceberg_queries(target: "Target", table: TableId) -> Mapping[str, str]:
     name = ".".join(target.identifier(table))
     if target.catalog.is_embedded:
-        arguments = ", ".join(f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
-        opened = f"from pyiceberg.catalog.sql import SqlCatalog; catalog = SqlCatalog('{CATALOG}', {arguments}); "
+        properties = (f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
+        arguments = ", ".join([f"'{target.catalog.name}'", *properties])
+        opened = f"from pyiceberg.catalog.sql import SqlCatalog; catalog = SqlCatalog({arguments}); "
     else:  # its properties are not printed, because some are secrets
         opened = (
             "from pathlib import Path; from lakeingest import load_config; from pyiceberg.catalog import load_catalog;"

@@ -80,17 +80,14 @@ class Config(Frozen):
         lake = FORMATS[self.target.format]
         catalogs = lake.cluster_catalogs if info.context else lake.catalogs
         for key, value, built in (
-            ("tables.startup", self.tables.startup, "initial"),
+            ("tables.startup", self.tables.startup, ("initial",)),
             ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
-            ("quality.on_failure", self.quality.on_failure, "stop"),
-            ("changelog.table", self.changelog.table, False),
+            ("quality.on_failure", self.quality.on_failure, ("stop",)),
+            ("changelog.table", self.changelog.table, (False,)),
         ):
-            values = built if isinstance(built, tuple) else (built,)
-            if value not in values:
-                where = " on a cluster" if info.context else ""
-                raise NotBuiltYet(
-                    f"{key}: {value} is not built yet{where}; this version has {', '.join(map(str, values))}"
-                )
+            if value not in built:
+                where, have = " on a cluster" if info.context else "", ", ".join(map(str, built))
+                raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {have}")
         if self.target.catalog.uri is not None and lake.catalogs == ("path",):
             raise NotBuiltYet(
                 f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet; leave it out"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lakeingest.config import Config, load_config, parse_config
+from lakeingest.config import FORMATS, Config, load_config, parse_config
 from lakeingest.config.place import uri
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.schema import TableId
@@ -528,6 +528,14 @@ def test_a_catalog_is_handed_to_spark_and_to_pyiceberg() -> None:
     assert database.catalog_place == "postgresql://h:2/d"
     assert "secret" not in repr(served)
     assert "p%40ss" not in repr(database)
+
+
+def test_a_sample_query_opens_the_embedded_catalog_by_its_name() -> None:
+    """PyIceberg finds no table under another name of the catalog."""
+    target = parsed("target/catalog={name: mine}").target
+    queries = FORMATS["iceberg"].sample_queries(target, TableId("shop", "orders"))
+    assert "SqlCatalog('mine', uri='sqlite:///" in queries["PyIceberg"]
+    assert queries["Spark"].endswith("FROM mine.shop.orders")
 
 
 @pytest.mark.parametrize("catalog", ["sql", "hive", "path", "null"])
