@@ -88,7 +88,7 @@ def freshness(figures: Figures, scenario: str) -> Table:
 
 
 def _percentiles(values: Sequence[float]) -> tuple[str, str]:
-    """The median, and what 95 of 100 are below."""
+    """The 50th and the 95th percentile."""
     if len(values) < 2:  # noqa: PLR2004 - one value is no spread
         return "", ""
     found = statistics.quantiles(values, n=20, method="inclusive")

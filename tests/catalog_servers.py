@@ -1,7 +1,7 @@
 """Real servers of Iceberg catalogs: the reference server of Iceberg's REST protocol, and PostgreSQL.
 
 The jars of the first are fetched from Maven Central by the Ivy that comes with PySpark. The second is the machine's.
-Tests that need one that cannot be had are skipped by name.
+If a server is not available, its tests are skipped with the reason.
 """
 
 import os
@@ -11,13 +11,15 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
+from lakeingest.config import Target
 from lakeingest.demo import debian
 from lakeingest.demo.server import HOST, child, reserved_port
 from lakeingest.spark.session import java_home
@@ -97,6 +99,17 @@ def postgresql(_: Path) -> Iterator[str]:
                 yield uri
     finally:
         shutil.rmtree(data, ignore_errors=True)
+
+
+# by the type of the catalog
+SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {"rest": rest_server, "sql": postgresql}
+
+
+def add_catalog(spark: SparkSession, target: Target) -> None:
+    """Give the running session the target's catalog, whose name it must not have used yet."""
+    for key, value in target.spark_properties().items():
+        if key.startswith("spark.sql.catalog."):
+            spark.conf.set(key, value)
 
 
 def _await(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[], object]) -> None:

@@ -90,7 +90,7 @@ class ReadAgain:
         return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, nulled, rows.num_rows, gone, to_mark)
 
     def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:
-        """The rows that the copy has not just so, and the keys of the chunk that only the copy has."""
+        """The rows that differ from those of the copy, and the keys of the chunk that only the copy has."""
         parts = [source_rows(reader.read(), self.schema) for reader in readers]
         copy, key = pa.concat_tables([table_schema(self.schema).empty_table(), *parts]), self.schema.key
         is_within = np.broadcast_to(within(copy, key, self.chunk.within), copy.num_rows)

@@ -2,8 +2,8 @@
 
 A wave is read in the background, each chunk under its own watermarks. A range is compared with the copy, and only rows
 that differ are written to patches; other rows are written to patches unseen. A commit on staging names the patches; the
-next merge collapses them with the binlog up to a stop at or after every high watermark, so that each of their keys gets
-its row as of low, and then every later change. Then all splits stand at one stop, and the table is published: readers
+next merge collapses them with the binlog up to a stop at or after every high watermark: for each of their keys it takes
+the row as of low and applies every later change. Then all splits stand at one stop, and the table is published. Readers
 see no hole, no row twice, and no step back in time. (DBLog, section 4.3, dumps on demand; DESIGN of the merge:
 `core.rereads`.)
 """
@@ -12,12 +12,12 @@ import enum
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.core.change import DELETED
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
 from lakeingest.core.position import Place, latest
@@ -86,6 +86,7 @@ def step(
     Begins to read a wave in the background where none is read yet. Once it is read, or with `wait`, the next wave is
     begun, and this one is merged and published. `settled` are the signals whose documents say that they are done.
     """
+    begin = partial(_begin, edges, binlog, table, request, beside=not wait)
     reading = table.reading
     if reading is not None and reading.request.signals != request.signals:
         cancel(table)
@@ -93,21 +94,19 @@ def step(
     if reading is None:
         spool_to_now(edges, binlog)
         merge_and_publish(edges, binlog.spool, table)  # the copy has every change from before the request
-        reading = table.reading = _begin(edges, binlog, table, request, None, request.up_to, beside=not wait)
+        reading = table.reading = begin(None, request.up_to)
     if not wait and not reading.job.is_done:
         return Step.READING
     table.reading = None
     patched = _result(table, reading)
     if patched is None:
-        table.reading = _begin(edges, binlog, table, request, reading.planner, reading.keys.lower, beside=not wait)
+        table.reading = begin(reading.planner, reading.keys.lower)
         return Step.AGAIN
     if not reading.is_last:
         assert reading.planner is not None  # noqa: S101 - keys are read in one wave
         reading.planner.learn([part.cost for part in patched])
         few = sum(part.written for part in patched) <= FEW_ROWS
-        table.reading = _begin(
-            edges, binlog, table, request, reading.planner, reading.keys.upper, beside=not wait, few=few
-        )
+        table.reading = begin(reading.planner, reading.keys.upper, few=few)
     try:
         _commit(edges, binlog, table, reading, patched, settled)
         spool_to_now(edges, binlog)
@@ -200,9 +199,13 @@ def _begin(
 
 def _copies(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
     """For each range, readers of the copy's rows with keys in it, and maybe of others."""
-    schema, bounds = table.schema, list(map(_bounds, ranges))
-    names = [*schema.key, *(name for name in source_names(schema) if name not in schema.key)]
+    names, bounds = _columns(table.schema), list(map(_bounds, ranges))
     return list(map(tuple, edges.target.readers(table.staged, edges.executors.open, names, bounds)))
+
+
+def _columns(schema: TableSchema) -> list[str]:
+    """The columns of the copy that `source_rows` needs, the key's first: bounds apply to the first column."""
+    return [*schema.key, *(name for name in source_names(schema) if name not in schema.key)]
 
 
 def _cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
@@ -308,10 +311,9 @@ def _patch_of_absent(
 def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
     """The rows that the copy has of these keys, and that are not marked as deleted."""
     schema, executors = table.schema, edges.executors
-    names = [*schema.key, *(name for name in schema.names if name not in schema.key), DELETED]
     ends = pc.min_max(keys[schema.key[0]]).as_py()
     bounds = (ends["min"], ends["max"]) if schema.ordered else None
-    [readers] = edges.target.readers(table.staged, executors.open, names, [bounds])
+    [readers] = edges.target.readers(table.staged, executors.open, _columns(schema), [bounds])
     tasks = [FindPresent(reader, keys, schema) for reader in readers]
     found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
     return pa.concat_tables([table_schema(schema).empty_table(), *found])

@@ -1,20 +1,19 @@
 """Runs as a scheduler starts them, on catalogs that are servers: REST and PostgreSQL."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.catalog_servers import postgresql, rest_server
+from tests.catalog_servers import SERVERS, rest_server
 from tests.e2e.job import Job, until
 from tests.e2e.signalled import soon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
-SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {"rest": rest_server, "sql": postgresql}
 ROWS = 300
 
 

@@ -95,7 +95,7 @@ def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
 
 
 @pytest.mark.long("publishes and maintains several times beside a read that waits")
-def test_a_wave_is_read_once_more_where_the_commit_that_it_is_compared_with_has_expired(
+def test_a_wave_is_read_again_if_the_commit_of_its_comparison_has_expired(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are gone before they are read. Of Iceberg: on Hudi the rows are copied before the wave is read."""

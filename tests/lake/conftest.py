@@ -19,7 +19,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def lake_of(lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
-    """Call it with columns and a key: a table's name of its own."""
+    """A function that makes a table with these columns and this key, under a new name."""
 
     def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Lake:
         schema = TableSchema(TableId("contract", f"t{next(_numbers)}"), columns, key)

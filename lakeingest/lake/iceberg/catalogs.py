@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 _LOCK_SECONDS = 30  # that a commit waits for another one of the same table
-_IDLE_SECONDS = 60  # after which PostgreSQL ends a transaction whose client is gone
+_IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for longer
 
 
 def open_catalog(settings: config.Target) -> Catalog:

@@ -1,9 +1,7 @@
 """The contract of `lake.target.Target` on catalogs that are servers: REST and PostgreSQL."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +12,7 @@ from lakeingest.errors import CatalogAway
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.errors import storage_errors
-from tests.catalog_servers import postgresql, rest_server
+from tests.catalog_servers import SERVERS, add_catalog
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 from tests.lake.test_target import *  # noqa: F403 - the same contract
@@ -22,28 +20,24 @@ from tests.lake.test_target import *  # noqa: F403 - the same contract
 pytestmark = [pytest.mark.spark, pytest.mark.long("another catalog of what runs on REST", only=("sql",))]
 
 _numbers = itertools.count(1)
-SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {"rest": rest_server, "sql": postgresql}
 
 
 @pytest.fixture(scope="module", params=SERVERS)
 def settings(
     request: pytest.FixtureRequest, lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    """A target on a catalog of its own, which the running session has under another name."""
+    """A target whose catalog is on a server; the running session has that catalog beside its own."""
     folder = tmp_path_factory.mktemp(request.param)
-    with ExitStack() as stack:
-        uri = stack.enter_context(SERVERS[request.param](folder))
+    with SERVERS[request.param](folder) as uri:
         catalog = {"type": request.param, "name": f"on_{request.param}", "uri": uri}
         found = Target.model_validate({"catalog": catalog, "warehouse": folder / "warehouse"})
-        for key, value in found.spark_properties().items():
-            if key.startswith("spark.sql.catalog."):
-                spark.conf.set(key, value)
+        add_catalog(spark, found)
         yield found
 
 
 @pytest.fixture
 def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
-    """Call it with columns and a key: a table's name of its own."""
+    """A function that makes a table with these columns and this key, under a new name."""
     config = lake_config.model_copy(update={"target": settings})
 
     def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Lake:
@@ -57,9 +51,7 @@ def test_a_rest_catalog_that_is_away_is_named_where_spark_asks_it(spark: SparkSe
     """As where PyIceberg does; the port is closed."""
     catalog = {"type": "rest", "name": "nobody", "uri": "http://127.0.0.1:1"}
     target = Target.model_validate({"catalog": catalog})
-    for key, value in target.spark_properties().items():
-        if key.startswith("spark.sql.catalog."):
-            spark.conf.set(key, value)
+    add_catalog(spark, target)
     for ask in (lambda: spark.table("nobody.a.b"), lambda: open_catalog(target)):
         with (
             pytest.raises(CatalogAway, match=r"^http://127\.0\.0\.1:1 does not answer"),

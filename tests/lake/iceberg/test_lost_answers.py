@@ -17,7 +17,7 @@ from lakeingest.config import Config, Target
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg import rest
-from tests.catalog_servers import rest_server
+from tests.catalog_servers import add_catalog, rest_server
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 
@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_DELETE = do_HEAD = do_POST = handle_request  # noqa: N815 - the names that its base calls
 
     def answer(self, status: int, body: bytes) -> None:
-        """Send an answer, unless the client is gone."""
+        """Send an answer; a client that has disconnected gets none."""
         with suppress(OSError):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -146,10 +146,16 @@ def spoiled(
     with rest_server(folder) as straight, proxied(straight) as (proxy, uri):
         catalogs = [{"type": "rest", "name": "spoiled", "uri": one} for one in (uri, straight)]
         found = [Target.model_validate({"catalog": one, "warehouse": folder / "warehouse"}) for one in catalogs]
-        for key, value in found[1].spark_properties().items():
-            if key.startswith("spark.sql.catalog."):
-                spark.conf.set(key, value)
+        add_catalog(spark, found[1])
         yield proxy, lake_config.model_copy(update={"target": found[0]}), found[1]
+
+
+def new_table(config: Config, straight: Target, spark: SparkSession) -> Lake:
+    """A table that does not exist yet; the catalog is open."""
+    schema = TableSchema(TableId("lost", f"t{next(_numbers)}"), PLAIN, ("id",))
+    target = open_target(config)
+    assert target.recover(schema.table) is None
+    return Lake(straight, lambda: target, spark, schema, BOUNDARIES)
 
 
 @pytest.mark.long("another fault of what every run has", only=tuple(LONG))
@@ -160,10 +166,7 @@ def test_a_step_takes_effect_once_whatever_is_answered(
     """The creation, a wave, a merge, the first publish, which renames the table, and the last two once more."""
     monkeypatch.setattr(rest, "_SECONDS", (SILENCE_SECONDS / 3, SILENCE_SECONDS / 3))
     proxy, config, straight = spoiled
-    schema = TableSchema(TableId("lost", f"t{next(_numbers)}"), PLAIN, ("id",))
-    target = open_target(config)
-    lake = Lake(straight, lambda: target, spark, schema, BOUNDARIES)
-    assert target.recover(schema.table) is None
+    lake = new_table(config, straight, spark)
 
     def spoil(passing: int = 0) -> None:
         assert proxy.fault == "", "no request has met the last fault"
@@ -187,9 +190,6 @@ def test_a_step_takes_effect_once_whatever_is_answered(
 def test_a_creation_is_prepared_once_more(spoiled: tuple[Proxy, Config, Target], spark: SparkSession) -> None:
     """The request that prepares it changes nothing: after an error it is sent again."""
     proxy, config, straight = spoiled
-    schema = TableSchema(TableId("lost", f"t{next(_numbers)}"), PLAIN, ("id",))
-    target = open_target(config)
-    lake = Lake(straight, lambda: target, spark, schema, BOUNDARIES)
-    assert target.recover(schema.table) is None
+    lake = new_table(config, straight, spark)
     proxy.fault = "503 before it"
     assert lake.created() == lake.loaded()
