@@ -26,12 +26,12 @@ def open_catalog(settings: config.Target) -> Catalog:
         from lakeingest.lake.iceberg.rest import TimedRestCatalog
 
         return TimedRestCatalog(settings.catalog.name, **properties)
-    from pyiceberg.catalog.sql import SqlCatalog
+    from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog
 
     if settings.catalog.is_embedded:
         make_folder(settings.warehouse)
     try:
-        catalog = SqlCatalog(settings.catalog.name, **properties)
+        catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
     except ModuleNotFoundError as error:
         raise OperatorNeeded(f"{settings.catalog_place}: {error}; pip install 'lakeingest[postgresql]'") from error
     (sync_commits if settings.catalog.is_embedded else _limit_waits)(catalog.engine)

@@ -10,6 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.merger import files_with
+from lakeingest.lake.iceberg.metadata import without_history
 from lakeingest.lake.target import Bounds
 
 _ROWS = 1_000_000  # of the files that one task reads
@@ -42,4 +43,5 @@ def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bound
             rows = 0
         groups[-1].append(task)
         rows += task.file.record_count
-    return [IcebergRows(loaded.metadata, tuple(names), tuple(group)) for group in groups]
+    metadata = without_history(loaded.metadata)
+    return [IcebergRows(metadata, tuple(names), tuple(group)) for group in groups]

@@ -45,6 +45,7 @@ from lakeingest.lake.iceberg.history import (
 )
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
+from lakeingest.lake.iceberg.metadata import with_shared_history, without_history
 from lakeingest.lake.iceberg.properties import VERSION, usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
@@ -177,7 +178,7 @@ class IcebergTarget:
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
         """For the executors."""
-        return IcebergWriter(self._table(table).metadata)
+        return IcebergWriter(without_history(self._table(table).metadata))
 
     @names_storage_errors
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
@@ -189,7 +190,9 @@ class IcebergTarget:
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """For the executors, with the files that they have to read."""
         loaded = self._with(staged.progress.table, staged.version)
-        return IcebergMerger(loaded.metadata, tuple(key), files_with(loaded, staged.version, key[0], bounds))
+        return IcebergMerger(
+            without_history(loaded.metadata), tuple(key), files_with(loaded, staged.version, key[0], bounds)
+        )
 
     @names_storage_errors
     def commit_merge(
@@ -316,7 +319,8 @@ class IcebergTarget:
                     f" {VERSION} can be written; drop the copy, it must be made again"
                 )
             assert_ours(table, loaded)
-            loaded.metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
+            metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
+            loaded.metadata = with_shared_history(metadata)
             return loaded
         return None
 

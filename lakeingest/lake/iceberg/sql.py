@@ -1,0 +1,23 @@
+"""Iceberg's SQL catalog, which parses each version of metadata.json once: PyIceberg parses it five times a publish."""
+
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.table import Table
+
+from lakeingest.lake.iceberg.metadata import with_shared_history
+
+
+class ParsingOnceSqlCatalog(SqlCatalog):
+    """PyIceberg's SQL catalog; it remembers the current metadata of each table, which its location identifies."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        self._known: dict[tuple[str, str], Table] = {}
+        super().__init__(name, **properties)
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        name = orm_table.table_namespace, orm_table.table_name
+        known = self._known.get(name)
+        if known is None or known.metadata_location != orm_table.metadata_location:
+            known = super()._convert_orm_to_iceberg(orm_table)
+            known.metadata = with_shared_history(known.metadata)
+            self._known[name] = known
+        return Table(known.name(), known.metadata, known.metadata_location, known.io, self)
