@@ -376,7 +376,7 @@ def _record(config: "Config", outcome: dict[str, Any]) -> None:
     from lakeingest.state.last_run import record
 
     try:
-        record(config.state, outcome)
+        record(config.state.path, outcome)
     except StorageFailed as error:
         sys.stderr.write(f"lakeingest: {error}\n")
 

@@ -95,6 +95,10 @@ class CatalogAway(Retryable):
     """The server of the catalog cannot be reached, does not answer in time, or fails."""
 
 
+class StorageAway(Retryable):
+    """The object store cannot be reached, does not answer in time, slows us down, or fails."""
+
+
 class SparkLost(Retryable):
     """Spark's JVM ended under a run: killed, out of memory, or cut off. A run with `follow` starts Spark again."""
 

@@ -12,8 +12,9 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -21,13 +22,17 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Target
 from lakeingest.demo import debian
+from lakeingest.demo.s3 import LocalS3, local_s3
 from lakeingest.demo.server import HOST, child, reserved_port
+from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.session import java_home
 
 SECONDS, START_SECONDS = 900, 60
 ICEBERG, FIXTURES = "1.12.0", "1.11.0"  # the reference server is among the fixtures, which later versions lack
 _MODULES = (
     ("org.apache.iceberg", "iceberg-core", ICEBERG),
+    ("org.apache.iceberg", "iceberg-aws", ICEBERG),
+    ("org.apache.iceberg", "iceberg-aws-bundle", ICEBERG),
     ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.14"),
     ("org.eclipse.jetty.compression", "jetty-compression-server", "12.1.14"),
     ("org.eclipse.jetty.compression", "jetty-compression-gzip", "12.1.14"),
@@ -43,17 +48,24 @@ _IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
 
 
 @contextmanager
-def rest_server(folder: Path, port: int | None = None) -> Iterator[str]:
-    """The URI of a REST catalog that is in the folder, on any port or on this one."""
+def rest_server(folder: Path, port: int | None = None, store: LocalS3 | None = None) -> Iterator[str]:
+    """The URI of a REST catalog on any port or on this one; its files are in the folder, or in an object store."""
     jars = _jars(folder)
     with reserved_port(port) as chosen:
         settings = {
             "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
             "CATALOG_URI": f"jdbc:sqlite:{folder / 'rest.db'}",
-            "CATALOG_WAREHOUSE": (folder / "rest").as_uri(),
+            "CATALOG_WAREHOUSE": (folder / "rest").as_uri() if store is None else f"s3://{store.bucket}/rest",
             "CATALOG_REST_PORT": str(chosen),
             "REST_PORT": str(chosen),
         }
+        if store is not None:
+            settings |= {
+                **store.environment,
+                "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+                "CATALOG_S3_ENDPOINT": store.endpoint,
+                "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+            }
         java = [_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
         command = [*java, "org.apache.iceberg.rest.RESTCatalogServer"]
         log = folder / "rest.log"
@@ -101,8 +113,49 @@ def postgresql(_: Path) -> Iterator[str]:
         shutil.rmtree(data, ignore_errors=True)
 
 
-# by the type of the catalog
-SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {"rest": rest_server, "sql": postgresql}
+@contextmanager
+def rest_on_s3(folder: Path) -> Iterator[dict[str, Any]]:
+    """A REST catalog, with its files and the tables in S3."""
+    with object_store(folder) as store, rest_server(folder, store=store) as uri:
+        keys = {"s3.access-key-id": store.access_key, "s3.secret-access-key": store.secret_key}
+        yield {
+            "catalog": {"type": "rest", "uri": uri},
+            "warehouse": f"s3://{store.bucket}/warehouse",
+            "storage": {**store.storage, "properties": keys},
+        }
+
+
+@contextmanager
+def rest(folder: Path) -> Iterator[dict[str, Any]]:
+    """A REST catalog of tables in a folder."""
+    with rest_server(folder) as uri:
+        yield {"catalog": {"type": "rest", "uri": uri}, "warehouse": str(folder / "warehouse")}
+
+
+@contextmanager
+def sql(folder: Path) -> Iterator[dict[str, Any]]:
+    """PostgreSQL, for tables in a folder."""
+    with postgresql(folder) as uri:
+        yield {"catalog": {"type": "sql", "uri": uri}, "warehouse": str(folder / "warehouse")}
+
+
+# what `target` of a pipeline.yml says of each, but for the name of the catalog
+TARGETS: Mapping[str, Callable[[Path], AbstractContextManager[dict[str, Any]]]] = {
+    "rest on s3": rest_on_s3,
+    "rest": rest,
+    "sql": sql,
+}
+
+
+@contextmanager
+def object_store(folder: Path) -> Iterator[LocalS3]:
+    """An S3 server with an empty bucket."""
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(local_s3(folder / "s3"))
+        except OperatorNeeded as error:
+            pytest.skip(f"there is no S3 server: {error}")
+        yield store
 
 
 def add_catalog(spark: SparkSession, target: Target) -> None:
@@ -136,7 +189,7 @@ def _jars(folder: Path) -> Path:
     """The folder of the REST server's jars, in the cache; it has all of them or is not there."""
     [cache, *_] = debian.caches(folder)
     cache.mkdir(parents=True, exist_ok=True)
-    place = cache / f"iceberg-rest-{ICEBERG}"
+    place = cache / f"iceberg-rest-s3-{ICEBERG}"
     with debian.locked(cache / "iceberg-rest.lock"):
         if not place.exists():
             partial = place.with_suffix(".partial")

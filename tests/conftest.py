@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import FORMATS, Config, Target, parse_config
 from lakeingest.config.catalogs import POSTGRESQL_JAR
+from lakeingest.config.storage import S3_JAR
 from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.spark.session import open_session
@@ -106,10 +107,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def lake_config(lake_format: str, tmp_path_factory: pytest.TempPathFactory) -> Config:
     """A config whose warehouse all suites share, since Spark has one catalog; its source answers nowhere.
 
-    Its session has the jar for PostgreSQL, too, for tests that bring a catalog of their own.
+    Its session has the jars for PostgreSQL and S3, too, for tests that bring a catalog or a store of their own.
     """
     target = Target.model_validate({"format": lake_format})
-    jars = ",".join((*FORMATS[target.format].jars(target), POSTGRESQL_JAR))
+    others = (POSTGRESQL_JAR, S3_JAR) if target.format == "iceberg" else ()
+    jars = ",".join((*FORMATS[target.format].jars(target), *others))
     doc = {
         "name": "tests",
         "source": {"host": "127.0.0.1", "user": "nobody"},

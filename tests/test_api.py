@@ -118,7 +118,7 @@ def test_a_sample_has_the_first_rows_and_their_window(
     shown = str(sample)
     assert shown.splitlines()[-1] == f"low watermark {sample.low}, high watermark {sample.high}"
     assert f"n0 {'.' * 36}…" in shown
-    assert not config.state.exists()
+    assert not config.state.path.exists()
 
 
 @pytest.mark.mysql

@@ -78,6 +78,11 @@ LAKE: dict[str, tuple[Exception, str, int]] = {
     "disk broken": (OSError(errno.EIO, "Input/output error"), "StorageFailed", 3),
     "file gone": (FileNotFoundError(errno.ENOENT, "No such file or directory"), "StateUnreadable", 3),
     "file cut": (EOFError("ended"), "StateUnreadable", 3),
+    "store unreachable": (OSError("When getting …: AWS Error NETWORK_CONNECTION during HeadObject"), "StorageAway", 75),
+    "store slow": (OSError("When …: AWS Error SLOW_DOWN during PutObject operation"), "StorageAway", 75),
+    "store fails": (OSError("When …: AWS Error UNKNOWN (HTTP status 502) during PutObject"), "StorageAway", 75),
+    "store refuses": (OSError("When …: AWS Error ACCESS_DENIED during PutObject operation"), "StorageFailed", 3),
+    "bucket gone": (OSError("When …: AWS Error NO_SUCH_BUCKET during PutObject operation"), "StorageFailed", 3),
 }
 ICEBERG: dict[str, tuple[Exception, str, int]] = {
     "metadata damaged": (ValidationError("no table"), "StateUnreadable", 3),

@@ -65,9 +65,9 @@ class Changelog:
         if not known:
             raise UsageError(f"{table} has no copy yet; run once, then the same command again")
         [self.table] = config.tables.choose(known, [table])
-        self._state = config.state
+        self._state = config.state.path
         self._versions: Versions = open_versions(config)
-        self._log = StoredChangelog(config.state / "spool")
+        self._log = StoredChangelog(config.state.path / "spool")
         self.schema: TableSchema = self._definition().schema
         self.name = self._held().name
 

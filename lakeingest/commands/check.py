@@ -177,7 +177,7 @@ def _unchanged(changed: Sequence[TableId]) -> Checked:
 
 def _spool(config: Config) -> Checked:
     try:
-        Spool.load(config.state / "spool")
+        Spool.load(config.state.path / "spool")
     except (LakeIngestError, OSError) as error:
         return Checked("spool", str(error))
     return Checked("spool", None)

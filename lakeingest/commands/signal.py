@@ -91,9 +91,9 @@ def ask(
     the pipeline's. While it waits, `report` is called with each change.
     """
     asked, chosen = Action(action), chosen_tables(config, tables)
-    if (found := owner_of(config.state)) is not None:
-        assert_owner(config.state, found, StateOwner(config.name, found.server))
-    folder = SignalFolder(config.state)
+    if (found := owner_of(config.state.path)) is not None:
+        assert_owner(config.state.path, found, StateOwner(config.name, found.server))
+    folder = SignalFolder(config.state.path)
     if asked is Action.CANCEL:
         cancelled: list[Signal | None] = [one.signal for one in folder.read() if _is_open_for(one.signal, chosen)]
     else:
@@ -166,7 +166,7 @@ def _wait(
         return [one for one in documents if not one.ended]
 
     while opened := left():
-        if is_held(config.state):
+        if is_held(config.state.path):
             time.sleep(POLL_SECONDS)
             continue
         with suppress(LeaseHeld):  # a run took it in between: that one is the owner

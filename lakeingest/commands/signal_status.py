@@ -102,11 +102,11 @@ class Signals:
     @classmethod
     def read(cls, config: Config, retention: Retention | None) -> "Signals":
         """The documents that are there now; nothing is changed."""
-        documents = SignalFolder(config.state).read()
+        documents = SignalFolder(config.state.path).read()
         spool = None
         if documents:
             try:
-                spool = Spool.load(config.state / "spool")
+                spool = Spool.load(config.state.path / "spool")
             except LakeIngestError:  # a run removes segments at this moment, or it is damaged, which a run says
                 spool = None
         return cls(documents, spool, retention)

@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, SecretStr, model_validator
 
 from lakeingest.config.frozen import Frozen
-from lakeingest.config.place import uri as uri_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -90,7 +89,7 @@ def _jdbc(target: "Target") -> dict[str, str]:
     return {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "uri": f"jdbc:{target.catalog.without_secrets}",
-        "warehouse": uri_of(target.warehouse),
+        "warehouse": target.warehouse.uri,
         **{name: unquote(value) for name, value in secrets.items() if value is not None},
         **target.catalog.given,
     }
@@ -100,7 +99,7 @@ def _sqlalchemy(target: "Target") -> dict[str, str]:
     return {
         "type": "sql",
         "uri": target.catalog.address.replace(POSTGRESQL, f"{POSTGRESQL}+psycopg", 1),
-        "warehouse": uri_of(target.warehouse),
+        "warehouse": target.warehouse.uri,
         **target.catalog.given,
     }
 
@@ -110,11 +109,11 @@ def _rest(target: "Target") -> dict[str, str]:
 
 
 _EMBEDDED = CatalogKind(
-    pyiceberg=lambda target: {"uri": f"sqlite:///{target.catalog_file}", "warehouse": target.warehouse.as_uri()},
+    pyiceberg=lambda target: {"uri": f"sqlite:///{target.catalog_file}", "warehouse": target.warehouse.uri},
     spark=lambda target: {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "uri": f"jdbc:sqlite:{target.catalog_file}",
-        "warehouse": uri_of(target.warehouse),
+        "warehouse": target.warehouse.uri,
     },
     jars=("org.xerial:sqlite-jdbc:3.50.3.0",),
 )
@@ -122,11 +121,10 @@ _KINDS: Mapping[CatalogType, CatalogKind] = {
     "sql": CatalogKind(_sqlalchemy, _jdbc, jars=(POSTGRESQL_JAR,)),
     "rest": CatalogKind(_rest, _rest),
     "glue": CatalogKind(
-        pyiceberg=lambda target: {"type": "glue", "warehouse": uri_of(target.warehouse), **target.catalog.given},
+        pyiceberg=lambda target: {"type": "glue", "warehouse": target.warehouse.uri, **target.catalog.given},
         spark=lambda target: {
             "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
-            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-            "warehouse": uri_of(target.warehouse),
+            "warehouse": target.warehouse.uri,
             **target.catalog.given,
         },
     ),

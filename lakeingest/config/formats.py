@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakeingest.config.catalogs import kind_of
+from lakeingest.config.storage import S3_JAR, STORES
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
 
@@ -22,12 +23,14 @@ EXTENSIONS = "spark.sql.extensions"
 class Format:
     """A lake format.
 
-    `catalogs` and `cluster_catalogs` are the types of catalog, the default first, the second for a Spark on a cluster.
-    `jar` is the Maven coordinates of the format, `jars` those of all that a session needs. `settings` are those of a
-    Spark session. `table_name` is the name that users query, or the folder that they load. `sample_queries` count the
-    rows of a table, by the tool's name: SQL for Spark, Python for every other tool.
+    `stores` are the object stores that tables can be in, by the scheme of the URI. `catalogs` and `cluster_catalogs`
+    are the types of catalog, the default first, the second for a Spark on a cluster. `jar` is the Maven coordinates of
+    the format, `jars` those of all that a session needs. `settings` are those of a Spark session. `table_name` is the
+    name that users query, or the folder that they load. `sample_queries` count the rows of a table, by the tool's
+    name: SQL for Spark, Python for every other tool.
     """
 
+    stores: tuple[str, ...]
     catalogs: tuple[str, ...]
     cluster_catalogs: tuple[str, ...]
     jar: str
@@ -41,10 +44,18 @@ def _iceberg_settings(target: "Target") -> dict[str, str]:
     prefix = f"spark.sql.catalog.{target.catalog.name}"
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        **{f"{prefix}.{key}": value for key, value in kind_of(target).spark(target).items()},
+        **{f"{prefix}.{key}": value for key, value in (_storage(target) | kind_of(target).spark(target)).items()},
         f"{prefix}.cache-enabled": "false",  # PyIceberg's commits must be seen at once
         EXTENSIONS: "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     }
+
+
+def _storage(target: "Target") -> dict[str, str]:
+    return {} if target.warehouse.scheme is None else target.storage.spark()
+
+
+def _iceberg_jars(target: "Target") -> tuple[str, ...]:
+    return _ICEBERG, *kind_of(target).jars, *(() if target.warehouse.scheme is None else (S3_JAR,))
 
 
 def _iceberg_name(target: "Target", table: TableId) -> str:
@@ -98,15 +109,17 @@ _ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0"
 _HUDI = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 FORMATS: Mapping[FormatName, Format] = {
     "iceberg": Format(
+        stores=STORES,
         catalogs=("sql", "rest"),
         cluster_catalogs=("glue",),  # SQLite is a file of one machine
         jar=_ICEBERG,
-        jars=lambda target: (_ICEBERG, *kind_of(target).jars),
+        jars=_iceberg_jars,
         settings=_iceberg_settings,
         table_name=_iceberg_name,
         sample_queries=_iceberg_queries,
     ),
     "hudi": Format(
+        stores=(),
         catalogs=("path",),
         cluster_catalogs=("path",),
         jar=_HUDI,

@@ -24,14 +24,14 @@ from lakeingest.config.catalogs import Catalog
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
-from lakeingest.config.place import Place, below
+from lakeingest.config.place import Place
 from lakeingest.config.source import Source, Tls
 from lakeingest.config.submit import EmrServerless, Submit
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import History, Target
 from lakeingest.errors import ConfigError, NotBuiltYet
 
-SUITES = Path("quality")  # the folder of users' suites, unless another folder is given
+SUITES = Place("quality")  # the folder of users' suites, unless another folder is given
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
 _DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
 
@@ -60,6 +60,11 @@ class Quality(Frozen):
     suites: Place | None = None
     on_failure: Literal["stop", "quarantine"] = "stop"
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the users' suites."""
+        return None if self.suites is None else self.suites.path
+
 
 class Config(Frozen):
     """A whole pipeline.yml; all paths are absolute."""
@@ -69,7 +74,7 @@ class Config(Frozen):
     source: Source
     tables: Tables
     target: Target = Target()
-    state: Place = Field(default=Path("./state"), validate_default=True)
+    state: Place = Field(default=Place("state"), validate_default=True)
     changelog: Changelog = Changelog()
     quality: Quality = Quality()
     spark: Spark = Spark()
@@ -92,14 +97,37 @@ class Config(Frozen):
             raise NotBuiltYet(
                 f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet; leave it out"
             )
+        if not info.context:
+            self._assert_reached()
+        if self.target.warehouse.scheme is not None and lake.catalogs != ("path",) and self.target.catalog.is_embedded:
+            raise ValueError(
+                f"target.warehouse: {self.target.warehouse}: the embedded catalog is a file of this machine; name"
+                " another target.catalog, of type rest, or of type sql with a uri"
+            )
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
         return self
 
+    def _assert_reached(self) -> None:
+        """NotBuiltYet when a folder is in an object store that a run cannot use."""
+        stores = FORMATS[self.target.format].stores
+        refused = [
+            f"{key}: {place} is not built yet; this version has "
+            + ", ".join(["folders of this machine", *(f"{one}://" for one in known)])
+            for key, place, known in (
+                ("state", self.state, ()),
+                ("quality.suites", self.quality.suites or SUITES, ()),
+                ("target.warehouse", self.target.warehouse, stores),
+            )
+            if place.scheme not in {None, *known}
+        ]
+        if refused:
+            raise NotBuiltYet("; ".join(refused))
+
     def below(self, folder: Path) -> Self:
         """The same configuration, with relative paths taken from `folder`."""
-        target = self.target.model_copy(update={"warehouse": below(folder, self.target.warehouse)})
+        target = self.target.model_copy(update={"warehouse": self.target.warehouse.below(folder)})
         tls, spark = self.source.tls, self.spark
         if tls.ca is not None:
             tls = tls.model_copy(update={"ca": folder / tls.ca})
@@ -107,9 +135,11 @@ class Config(Frozen):
             jars = tuple(jar if "://" in jar else str(folder / jar) for jar in spark.jars)
             spark = spark.model_copy(update={"jars": jars})
         source = self.source.model_copy(update={"tls": tls})
-        state = below(folder, self.state)
-        suites = below(folder, self.quality.suites or SUITES)
-        quality = self.quality.model_copy(update={"suites": suites if self.quality.suites or suites.is_dir() else None})
+        state = self.state.below(folder)
+        suites = (self.quality.suites or SUITES).below(folder)
+        quality = self.quality.model_copy(
+            update={"suites": suites if self.quality.suites or suites.path.is_dir() else None}
+        )
         changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
         return self.model_copy(update=changed)
 

@@ -1,44 +1,64 @@
-"""Places of files: a local folder, or a URI of an object store, which a `Path` holds with a single slash."""
+"""Places of files: a folder of this machine, or one of an object store."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Any, Self
 
-from pydantic import AfterValidator, ValidationInfo
+from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
 
-from lakeingest.errors import NotBuiltYet
-
-_REMOTE = re.compile(r"^([a-z][a-z0-9]+):/+")
-
-
-def uri(place: Path) -> str:
-    """The place as a URI."""
-    return as_written(place) if _is_remote(place) else place.as_uri()
+_LOCAL = re.compile(r"^file:/+")
+_REMOTE = re.compile(r"^([a-z][a-z0-9]+)://[^/]")
 
 
-def as_written(place: Path) -> str:
-    """The place as users write it."""
-    return _REMOTE.sub(r"\1://", str(place))
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder: `written` is its path, or its URI where it is in an object store, such as s3://bucket/folder."""
 
+    written: str
 
-def below(folder: Path, place: Path) -> Path:
-    """The place; a relative path is relative to the folder."""
-    return place if _is_remote(place) else (folder / place).resolve()
+    @classmethod
+    def of(cls, given: "str | Path | Place") -> Self:
+        """The place that a user has written: a path, or a URI."""
+        text = _LOCAL.sub("/", str(given))
+        return cls(text.rstrip("/") if _REMOTE.match(text) else str(Path(text)))
 
+    @property
+    def scheme(self) -> str | None:
+        """The kind of object store, such as s3; None for a folder of this machine."""
+        found = _REMOTE.match(self.written)
+        return found and found[1]
 
-def _reached(place: Path, info: ValidationInfo) -> Path:
-    if str(place).startswith("file:/"):
-        place = Path(str(place).removeprefix("file:"))
-    if _is_remote(place) and not info.context:
-        raise NotBuiltYet(f"{as_written(place)}: only paths of the local file system are built yet")
-    if not _is_remote(place) and info.context:
-        raise ValueError(f"{place} is on this machine; a cluster needs a URI such as s3://bucket/folder")
-    return place
+    @property
+    def path(self) -> Path:
+        """The folder of this machine."""
+        if self.scheme is not None:
+            raise ValueError(f"{self} is no folder of this machine")
+        return Path(self.written)
 
+    @property
+    def uri(self) -> str:
+        """The place as a URI."""
+        return self.path.as_uri() if self.scheme is None else self.written
 
-def _is_remote(place: Path) -> bool:
-    return _REMOTE.match(str(place)) is not None
+    def below(self, folder: Path) -> Self:
+        """The place; a relative path is relative to the folder."""
+        return self if self.scheme is not None else type(self)(str((folder / self.path).resolve()))
 
+    def __str__(self) -> str:
+        return self.written
 
-# A local path; with a true validation context, which is for Spark on a cluster, a URI.
-Place = Annotated[Path, AfterValidator(_reached)]
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(cls._validated)
+
+    @classmethod
+    def _validated(cls, given: Any, info: ValidationInfo) -> Self:
+        """With a true validation context, which is for Spark on a cluster, only a URI is valid."""
+        if not isinstance(given, str | Path | Place):
+            raise ValueError("a path or a URI is wanted")  # noqa: TRY004 - pydantic reports only a ValueError
+        place = cls.of(given)
+        if place.scheme is None and info.context:
+            raise ValueError(f"{place} is on this machine; a cluster needs a URI such as s3://bucket/folder")
+        return place

@@ -12,6 +12,7 @@ from lakeingest.config.duration import Duration
 from lakeingest.config.formats import FORMATS, FormatName
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
+from lakeingest.config.storage import Storage
 from lakeingest.core.schema import TableId
 
 
@@ -30,14 +31,15 @@ class Target(Frozen):
 
     format: FormatName = "iceberg"
     catalog: Catalog = Catalog()
-    warehouse: Place = Field(default=Path("./warehouse"), validate_default=True)
+    storage: Storage = Storage()
+    warehouse: Place = Field(default=Place("warehouse"), validate_default=True)
     table: str = "{database}.{table}"
     history: History = History()
 
     @property
     def catalog_file(self) -> Path:
         """The SQLite file of the embedded catalog."""
-        return self.warehouse / "catalog.db"
+        return self.warehouse.path / "catalog.db"
 
     @property
     def catalog_place(self) -> str:
@@ -61,7 +63,7 @@ class Target(Frozen):
 
     def folder(self, table: TableId) -> Path:
         """The folder of a table. A character that a file name must not have is percent-encoded."""
-        return self.warehouse.joinpath(*(encode(part, safe=" ") for part in self.identifier(table)))
+        return self.warehouse.path.joinpath(*(encode(part, safe=" ") for part in self.identifier(table)))
 
     def name(self, table: TableId) -> str:
         """The name of a table that users query, or the folder that they load."""
@@ -69,7 +71,8 @@ class Target(Frozen):
 
     def pyiceberg_properties(self) -> dict[str, str]:
         """The properties of PyIceberg's catalog."""
-        return kind_of(self).pyiceberg(self)
+        storage = {} if self.warehouse.scheme is None else self.storage.pyiceberg()
+        return storage | kind_of(self).pyiceberg(self)
 
     def spark_properties(self) -> dict[str, str]:
         """The Spark settings of the format. The extensions of two formats in one session damage each other's tables."""

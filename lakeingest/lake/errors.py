@@ -9,7 +9,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from lakeingest.errors import CatalogAway, LakeIngestError, Retryable, StaleWriter, StateUnreadable, StorageFailed
+from lakeingest.errors import (
+    CatalogAway,
+    LakeIngestError,
+    Retryable,
+    StaleWriter,
+    StateUnreadable,
+    StorageAway,
+    StorageFailed,
+)
 from lakeingest.lake.target import Target
 
 _ICEBERG = "org.apache.iceberg.exceptions."
@@ -18,6 +26,12 @@ _REFUSED = {
     "java.nio.channels.OverlappingFileLockException",  # held by another thread of this process
 }
 _FORBIDDEN = {_ICEBERG + name for name in ("NotAuthorizedException", "ForbiddenException", "BadRequestException")}
+_STORE = "AWS Error "  # begins what PyArrow says of an object store's answer, in an OSError without a number
+_AWAY = re.compile(
+    _STORE + r"(NETWORK_CONNECTION|SLOW_DOWN|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|THROTTLING|REQUEST_TIMEOUT"
+    r"|UNKNOWN \(HTTP status (429|5\d\d)\))"
+)
+_SDK = "software.amazon.awssdk."
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -42,8 +56,9 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
     """Name a failure of the block, which reads and writes the files in `where` and their `catalog`.
 
     StorageFailed: no space, no permission, a broken disk or database. StateUnreadable: a file is gone or damaged.
-    Retryable: another process holds the catalog, or memory is short. StaleWriter: another writer commits to the same
-    table. Every other error passes unchanged.
+    Retryable: another process holds the catalog, or memory is short. CatalogAway, StorageAway: the server of the
+    catalog, or the object store, does not answer or fails. StaleWriter: another writer commits to the same table. Every
+    other error passes unchanged.
     """
     try:
         yield
@@ -52,7 +67,8 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
     except (FileNotFoundError, EOFError, UnicodeDecodeError) as error:
         raise unreadable(where, str(error)) from error
     except OSError as error:
-        raise _failed(where, error.strerror or str(error)) from error
+        message = error.strerror or " ".join(str(error).split())
+        raise (_store_away if _AWAY.search(message) else _failed)(where, message) from error
     except MemoryError as error:
         raise Retryable(
             f"{where}: memory is short: {error}; give the run more, then run the same command again"
@@ -79,7 +95,7 @@ def parsed(path: str) -> Iterator[None]:
     except pa.ArrowException as error:
         raise unreadable(path, str(error)) from error
     except OSError as error:
-        if error.errno is not None:  # an error of PyArrow about the contents has no number
+        if error.errno is not None or _STORE in str(error):  # an error of PyArrow about the contents has no number
             raise
         raise unreadable(path, str(error)) from error
 
@@ -94,10 +110,8 @@ def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: 
         if "java.lang.UnsatisfiedLinkError" in kinds or unpacked:
             reason = unpacked[0].strip() if unpacked else message
             return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", reason)
-        if "java.sql.SQLException" in kinds:
-            return of_database(catalog, message)
-        if _ICEBERG + "RESTException" in kinds:
-            return refused(catalog, message) if kinds & _FORBIDDEN else away(catalog, message)
+        if answered := _of_server(kinds, message, where, catalog):
+            return answered
         if "java.io.FileNotFoundException" in kinds and ("does not exist" in message or "No such file" in message):
             return unreadable(where, message)
         if any(kind.startswith(_ICEBERG) for kind in kinds):
@@ -106,6 +120,20 @@ def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: 
             return None if iceberg is None else unreadable(where, iceberg)  # None: a Python worker died
         if "java.io.IOException" in kinds and not any(kind.startswith("java.net.") for kind in kinds):
             return _failed(f"{where}, or a folder that Spark works in,", message)
+    return None
+
+
+def _of_server(kinds: set[str], message: str, where: Path | str, catalog: Path | str) -> LakeIngestError | None:
+    """Our error for what a catalog's server, or the object store, says; None if none of them does."""
+    if "java.sql.SQLException" in kinds:
+        return of_database(catalog, message)
+    if _ICEBERG + "RESTException" in kinds:
+        return refused(catalog, message) if kinds & _FORBIDDEN else away(catalog, message)
+    if any(kind.startswith(_SDK) for kind in kinds):
+        status = re.search(r"Status Code: (\d+)", message)
+        if status is None or re.fullmatch(r"429|5\d\d", status[1]):  # without a status there was no answer
+            return _store_away(where, message)
+        return (unreadable if status[1] == "404" else _failed)(where, message)
     return None
 
 
@@ -139,6 +167,10 @@ def away(catalog: Path | str, message: str) -> CatalogAway:
 def refused(catalog: Path | str, message: str) -> StorageFailed:
     """The error for a catalog's server that does not let us in."""
     return StorageFailed(f"{catalog} refuses: {message}; correct target.catalog, or the rights there")
+
+
+def _store_away(store: Path | str, message: str) -> StorageAway:
+    return StorageAway(f"{store}: the store does not answer, or fails: {message}; run the same command again")
 
 
 def _failed(what: Path | str, message: str) -> StorageFailed:

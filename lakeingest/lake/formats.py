@@ -13,7 +13,7 @@ def open_target(config: Config) -> Target:
     if config.target.format == "hudi":
         from lakeingest.lake.hudi.target import HudiTarget
 
-        return HudiTarget(config.target, config.state / "staging")
+        return HudiTarget(config.target, config.state.path / "staging")
     from lakeingest.lake.iceberg.target import IcebergTarget
 
     return IcebergTarget(config.target)
@@ -25,11 +25,18 @@ def open_versions(config: Config) -> Versions:
         from lakeingest.lake.hudi.target import HudiTarget
         from lakeingest.lake.hudi.versions import HudiVersions
 
-        return HudiVersions(HudiTarget(config.target, config.state / "staging"))
+        return HudiVersions(HudiTarget(config.target, config.state.path / "staging"))
     from lakeingest.lake.iceberg.target import IcebergTarget
     from lakeingest.lake.iceberg.versions import IcebergVersions
 
     return IcebergVersions(IcebergTarget(config.target))
+
+
+def unwritable(config: Config) -> str | None:
+    """Why the warehouse, which is in an object store, cannot be written to; None when it can."""
+    from lakeingest.lake.iceberg import store
+
+    return store.unwritable(config.target)
 
 
 def import_writers() -> None:

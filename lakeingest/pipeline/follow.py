@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from lakeingest.core.progress import Phase
 from lakeingest.core.schema import TableId
-from lakeingest.errors import CatalogAway, GateFailed, NotOurTable, Retryable, SourceAway, SparkLost
+from lakeingest.errors import CatalogAway, GateFailed, NotOurTable, Retryable, SourceAway, SparkLost, StorageAway
 from lakeingest.mysql.connection import reopen, written_position
 from lakeingest.mysql.continuity import still_there
 from lakeingest.pipeline.binlog_ingest import spool_to_now
@@ -35,6 +35,7 @@ from lakeingest.pipeline.table_run import TableRun
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 180.0  # a table without changes lags this much, and half a second more for each other such table
 RETRY_SECONDS = 300.0  # between tries of a table that stopped with an error that may pass by itself
+_AWAY = SourceAway, SparkLost, CatalogAway, StorageAway  # what a run waits for
 PAUSES_SECONDS = (0.5, 1, 2, 4, 8, 15, 30)  # between tries to reach a source that is away
 
 Result = TypeVar("Result")
@@ -97,7 +98,7 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
                     _load_all_again(run)
                 lost = None
                 return work()
-        except (SourceAway, SparkLost, CatalogAway) as error:
+        except _AWAY as error:
             lost = error
             if isinstance(error, SparkLost) and edges.executors.borrowed:
                 raise
@@ -139,13 +140,13 @@ def _load_again(edges: Edges, table: TableRun) -> None:
 
 
 def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None) -> bool:
-    """One round; what is read beside it is dropped where the source, the catalog or Spark is lost.
+    """One round; what is read beside it is dropped where the source, the lake or Spark is lost.
 
     Without `beside` the round itself copies the missing chunks of tables that were paused, and no new table is found.
     """
     try:
         return _spool_and_publish(run, stopping, worked_at, beside)
-    except (SourceAway, SparkLost, CatalogAway):
+    except _AWAY:
         if beside is not None:
             beside.copying.cancel()
         raise

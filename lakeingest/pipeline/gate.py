@@ -47,7 +47,7 @@ def gate(
             report = joined(report, run_gate(title, live(found, table.schema), key, suites))
         else:
             report = run_gate(title, rows(), key, [of_definition, *suites])
-        page = save_report(edges.config.state, table.id, stage, expected_rows, report)
+        page = save_report(edges.config.state.path, table.id, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began
     edges.observe(GateRun(table.id, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))

@@ -124,7 +124,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
         return
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, spool.log(), covered_from, progress.patches)
-    patches = PatchFolder.of(edges.config.state, table.schema)
+    patches = PatchFolder.of(edges.config.state.path, table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
     if not files:

@@ -11,6 +11,7 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.formats import unwritable as unwritable_store
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql.preflight import server as conditions
@@ -148,7 +149,7 @@ class Preflight:
             usable,
             self.generated.checked(schemas.values()),
             _typed(self.target, schemas.values()),
-            Checked("columns in quality suites", suites.unknown_columns(self.config.quality.suites, schemas)),
+            Checked("columns in quality suites", suites.unknown_columns(self.config.quality.folder, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
             *lake_of(self.held, refused),
         ], schemas
@@ -167,7 +168,7 @@ def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:
 
 def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
     """Whether the users' suites can be read, and each names a table that is copied."""
-    return Checked("quality suites", suites.finding(config.quality.suites, tables))
+    return Checked("quality suites", suites.finding(config.quality.folder, tables))
 
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
@@ -179,7 +180,13 @@ def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
 
 def folders(config: Config, size: int = 0) -> Iterator[Checked]:
     """Whether the folders that a run writes to are writable, and have room for about `size` bytes."""
-    for name, folder in (("state folder", config.state), ("warehouse", config.target.warehouse)):
+    local = [("state folder", config.state.path)]
+    if config.target.warehouse.scheme is None:
+        local.append(("warehouse", config.target.warehouse.path))
+    else:
+        # a REST catalog may lend credentials for the tables alone
+        yield Checked("warehouse", unwritable_store(config), fatal=config.target.catalog.type != "rest")
+    for name, folder in local:
         yield Checked(name, unwritable(name, folder))
         full = lacks_room(folder, LEAST_FREE)
         yield Checked(f"room in the {name}", full or lacks_room(folder, size), fatal=full is not None)

@@ -29,7 +29,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     if staged.visible:
         return
     expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
-    suites = user_suites(edges.config.quality.suites, table.id)
+    suites = user_suites(edges.config.quality.folder, table.id)
     sound = table.sound and edges.target.count(table.id, staged.version) == expected_rows
 
     def rows() -> "DataFrame":
@@ -46,7 +46,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     edges.lease.assert_held()
     # before it: then it is known of every published copy
-    keep_first(edges.config.state, table.schema, staged.published, staged.progress.position)
+    keep_first(edges.config.state.path, table.schema, staged.published, staged.progress.position)
     with edges.profile.stage("publishes"):
         published = edges.target.publish(audited, edges.executors.open, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())

@@ -144,7 +144,7 @@ def cancel(table: TableRun) -> None:
 
 
 def _patches(edges: Edges, table: TableRun) -> PatchFolder:
-    return PatchFolder.of(edges.config.state, table.schema)
+    return PatchFolder.of(edges.config.state.path, table.schema)
 
 
 def _begin(

@@ -45,7 +45,7 @@ def owner(config: Config, connection: pymysql.Connection, tables: Collection[Tab
     NotOurState where the folder belongs to another pipeline or another server; BinlogGone where it belongs to this
     pipeline's copies of `tables`, but the source is now another server.
     """
-    folder, state = config.state, server_state(connection)
+    folder, state = config.state.path, server_state(connection)
     ours, found = StateOwner(config.name, state.uuid), owner_of(folder)
     if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
         found = StateOwner(config.name, spool.opened.server_uuid)
@@ -61,7 +61,7 @@ def asked_anew(
     config: Config, tables: Collection[TableId], staged: Mapping[TableId, Staged | None]
 ) -> frozenset[TableId]:
     """The tables that are not paused, and of which someone has asked to read all rows again."""
-    signals = [one.signal for one in SignalFolder(config.state).read()]
+    signals = [one.signal for one in SignalFolder(config.state.path).read()]
     progress = {table: one.progress for table, one in staged.items() if one}
     visible = {table: one.progress for table, one in staged.items() if one and one.visible}
     return agenda(signals, tables, progress, visible).whole
@@ -83,7 +83,7 @@ def resumption(
     needs, or has another history, and no table was asked for. StateUnreadable when the spool is damaged.
     """
     is_asked = not copied.keys().isdisjoint(asked)
-    spool = Spool.load(config.state / "spool")
+    spool = Spool.load(config.state.path / "spool")
     partial = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
     positions = {
         table: progress.position

@@ -13,8 +13,8 @@ def settle(config: Config) -> None:
 
     LeaseHeld while a run is at work, which does that itself.
     """
-    with held(config.state) as lease:
-        folder = SignalFolder(config.state)
+    with held(config.state.path) as lease:
+        folder = SignalFolder(config.state.path)
         documents = {one.signal.number: one for one in folder.read()}
         signals = [one.signal for one in documents.values()]
         asked = {table for one in signals if one.action is Action.RESNAPSHOT for table in one.tables}

@@ -270,7 +270,7 @@ def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
     needed = {number for number, one in run.signals.documents.items() if not one.ended}
     for table in tables:
         if table.definition is not None and not (table.copy and table.progress.patches):
-            more, bytes_ = PatchFolder.of(run.edges.config.state, table.definition).sweep(LEFTOVER_AGE, needed)
+            more, bytes_ = PatchFolder.of(run.edges.config.state.path, table.definition).sweep(LEFTOVER_AGE, needed)
             removed, freed = removed + more, freed + bytes_
     return removed, freed
 
@@ -297,7 +297,7 @@ def _remove_patches(run: OpenRun, signal: Signal) -> None:
     table = run.tables.get(signal.tables[0])
     if table is None or table.definition is None or table.copy is None or table.progress.patches:
         return
-    PatchFolder.of(run.edges.config.state, table.schema).remove(signal.number)
+    PatchFolder.of(run.edges.config.state.path, table.schema).remove(signal.number)
 
 
 def _note(run: OpenRun, numbers: Iterable[int], note: str) -> None:

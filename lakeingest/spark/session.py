@@ -108,7 +108,7 @@ def _started(config: Config) -> "SparkSession":
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     for key, value in settings(config).items():
         builder = builder.config(key, value)
-    with _output_to(_log(config.state)), _ctrl_c_as_it_was(), _start_errors(config.state), _fetching(config):
+    with _output_to(_log(config.state.path)), _ctrl_c_as_it_was(), _start_errors(config.state.path), _fetching(config):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # when the JVM ends, this thread of PySpark would print a trace; the run reports it in one line
@@ -178,16 +178,16 @@ def settings(config: Config) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.ui.enabled": "false",
-        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential",  # the last is of Iceberg's REST
+        "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key|credential",  # the last is of Iceberg's REST
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": "lakeingest.workers",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
-        "spark.sql.warehouse.dir": (config.state / "spark-warehouse").as_uri(),
+        "spark.sql.warehouse.dir": (config.state.path / "spark-warehouse").as_uri(),
     }
     if config.spark.jars == "auto":
         ours["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
-        ours["spark.jars.ivy"] = str(_ivy_folder(config.state))
+        ours["spark.jars.ivy"] = str(_ivy_folder(config.state.path))
     elif config.spark.jars != "provided":
         ours["spark.jars"] = ",".join(config.spark.jars)
     return ours | config.target.spark_properties() | config.spark.conf
@@ -248,7 +248,7 @@ def _fetching(config: Config) -> Iterator[None]:
     """Let one process at a time fetch jars: Spark would use a jar that another process is still writing."""
     with ExitStack() as stack:
         if config.spark.jars == "auto":
-            folder = _ivy_folder(config.state)
+            folder = _ivy_folder(config.state.path)
             if not all(_is_whole(folder, jar) for jar in FORMATS[config.target.format].jars(config.target)):
                 folder.mkdir(parents=True, exist_ok=True)
                 fcntl.flock(stack.enter_context((folder / "lakeingest.lock").open("ab")), fcntl.LOCK_EX)

@@ -89,7 +89,7 @@ def copied(config: Config, db: Db, name: str) -> IcebergTarget:
 
 def foreign(config: Config, name: str) -> None:
     """Somebody else's table stands in the catalog."""
-    config.target.warehouse.mkdir(exist_ok=True)
+    config.target.warehouse.path.mkdir(exist_ok=True)
     catalog = SqlCatalog("lake", **config.target.pyiceberg_properties())
     namespace, table = name.split(".")
     catalog.create_namespace_if_not_exists(namespace)
@@ -223,7 +223,7 @@ def test_a_definition_that_changed_since_the_copy_is_a_problem(db: Db, file_of: 
 def test_a_catalog_that_cannot_be_opened_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
     """It is named in one line; the tables in it are unknown then."""
     config = load_config(file_of(db))
-    config.target.warehouse.mkdir()
+    config.target.warehouse.path.mkdir()
     config.target.catalog_file.write_text("no database" * 1000)
     answer = found(check(config))
     assert answer.keys() == {"catalog"}
@@ -236,18 +236,18 @@ def test_a_copy_whose_files_are_gone_is_a_problem(db: Db, file_of: Callable[...,
     """The catalog knows the table, the warehouse no longer does."""
     config = load_config(file_of(db))
     copied(config, db, "orders")
-    shutil.rmtree(config.target.warehouse / db.name)
+    shutil.rmtree(config.target.warehouse.path / db.name)
     assert "a file is gone or damaged" in found(check(config))["target tables"]
 
 
 def test_a_damaged_spool_is_a_problem(db: Db, file_of: Callable[..., Path]) -> None:
     """What a run would read first."""
     config = load_config(file_of(db))
-    (config.state / "spool").mkdir(parents=True)
-    (config.state / "spool" / "opened.json").write_text("{")
+    (config.state.path / "spool").mkdir(parents=True)
+    (config.state.path / "spool" / "opened.json").write_text("{")
     answer = found(check(config))
     assert answer.keys() == {"spool"}
-    assert f"the spool in {config.state / 'spool'} cannot be read" in answer["spool"]
+    assert f"the spool in {config.state.path / 'spool'} cannot be read" in answer["spool"]
 
 
 def test_a_full_disk_is_a_problem_and_a_small_one_a_warning(

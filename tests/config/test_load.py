@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from lakeingest.config import FORMATS, Config, load_config, parse_config
-from lakeingest.config.place import uri
+from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
@@ -82,7 +82,7 @@ def test_the_whole_example_is_understood(tmp_path: Path) -> None:
     assert config.target.identifier(TableId("shop", "orders")) == ("shop", "orders")
     assert (config.target.format, config.target.catalog.type) == ("iceberg", "sql")
     assert (config.spark.jars, config.spark.conf) == ("auto", {})
-    assert (config.quality.suites, config.quality.on_failure) == (tmp_path / "quality", "stop")
+    assert (config.quality.suites, config.quality.on_failure) == (Place.of(tmp_path / "quality"), "stop")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,12 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("target/catalog={type: glue}", "target.catalog.type: glue"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
-        ("target/warehouse=s3://bucket/lake", "s3:"),
-        ("target/warehouse=gs://bucket/lake", "gs:"),
-        ("state=s3://bucket/state", "s3:"),
+        (
+            "target/warehouse=gs://bucket/lake",
+            "target.warehouse: gs://bucket/lake is not built yet; this version has .* s3://",
+        ),
+        ("target={format: hudi, warehouse: 's3://bucket/lake'}", "target.warehouse: s3://bucket/lake is not built"),
+        ("state=s3://bucket/state", "state: s3://bucket/state is not built yet"),
         ("target/table=lake.orders", "target.table"),
         ("target/table='{database}.x.{table}'", "target.table"),
         ("source/password=aws-secretsmanager://name#key", "aws-secretsmanager"),
@@ -240,7 +243,7 @@ def test_several_errors_are_reported_together() -> None:
         parsed("source/port=x", "tabels={}")
 
 
-@pytest.mark.parametrize("later", ["target/warehouse=s3://bucket/lake", "points={every: 1h}", "tables/startup=latest"])
+@pytest.mark.parametrize("later", ["target/warehouse=gs://bucket/lake", "points={every: 1h}", "tables/startup=latest"])
 def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
     """A misspelt key is reported whatever else is in the file."""
     with pytest.raises(ConfigError, match=r"unknown key source\.hots; did you mean host\?"):
@@ -252,7 +255,7 @@ def test_all_that_is_not_built_yet_is_reported_together() -> None:
     with pytest.raises(NotBuiltYet) as refused:
         parsed("points={every: 1h}", "state=s3://bucket/state", "target/warehouse=gs://bucket/lake")
     answer = str(refused.value)
-    assert all(named in answer for named in ("points is not", "s3://bucket/state: only", "gs://bucket/lake: only"))
+    assert all(named in answer for named in ("points is not", "s3://bucket/state is not", "gs://bucket/lake is not"))
 
 
 def test_a_password_is_never_shown() -> None:
@@ -337,25 +340,25 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     config = load_config(
         Path("conf/pipeline.yml"), ["spark.jars=[jars/a.jar, 'hdfs://x/b.jar']"], {"MYSQL_PASSWORD": ""}
     )
-    assert config.target.warehouse == folder / "warehouse"
+    assert config.target.warehouse.path == folder / "warehouse"
     assert config.target.catalog_file == folder / "warehouse" / "catalog.db"
-    assert config.state == folder / "state"
+    assert config.state.path == folder / "state"
     assert config.source.tls.ca == folder / "ca.pem"
-    assert config.quality.suites == folder / "quality"
+    assert config.quality.folder == folder / "quality"
     assert config.spark.jars == (str(folder / "jars/a.jar"), "hdfs://x/b.jar")
     absolute = load_config(
         folder / "pipeline.yml", ["state=/var/state", "source.tls.ca=/ca.pem"], {"MYSQL_PASSWORD": ""}
     )
-    assert (absolute.state, absolute.source.tls.ca) == (Path("/var/state"), Path("/ca.pem"))
+    assert (absolute.state.path, absolute.source.tls.ca) == (Path("/var/state"), Path("/ca.pem"))
 
 
 def test_suites_are_looked_for_beside_the_file(tmp_path: Path) -> None:
     """In the folder `quality` where there is one; the folder that is named, there or not."""
     path = written(tmp_path, yaml.safe_dump(LEAST))
-    assert load_config(path).quality.suites is None
+    assert load_config(path).quality.folder is None
     (tmp_path / "quality").mkdir()
-    assert load_config(path).quality.suites == tmp_path / "quality"
-    assert load_config(path, ["quality.suites=rules"]).quality.suites == tmp_path / "rules"
+    assert load_config(path).quality.folder == tmp_path / "quality"
+    assert load_config(path, ["quality.suites=rules"]).quality.folder == tmp_path / "rules"
 
 
 @pytest.mark.parametrize(
@@ -477,8 +480,8 @@ def test_a_cluster_is_given_uris() -> None:
     assert properties["spark.sql.catalog.lake.warehouse"] == "s3://company/lake"
     assert properties["spark.sql.catalog.lake.catalog-impl"] == "org.apache.iceberg.aws.glue.GlueCatalog"
     assert "spark.sql.catalog.lake.uri" not in properties
-    assert uri(config.state) == "s3://company/state"
-    assert uri(parsed("state=/var/state").state) == "file:///var/state"
+    assert config.state.uri == "s3://company/state"
+    assert parsed("state=/var/state").state.uri == "file:///var/state"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Job:
     chunk_rows: int | None = None
     warehouse: Path = Path("warehouse")  # one of a Spark session that is there, or of its own
     lake_format: str = "iceberg"
-    catalog: Mapping[str, str] = field(default_factory=dict)  # another one than the embedded
+    target: Mapping[str, Any] = field(default_factory=dict)  # what is other than a folder and the embedded catalog
 
     def write(self) -> "Job":
         """Write pipeline.yml, make the database."""
@@ -41,7 +41,7 @@ class Job:
         server = self.server
         source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
-        target = {"format": self.lake_format, "warehouse": str(self.warehouse), "catalog": dict(self.catalog)}
+        target = {"format": self.lake_format, "warehouse": str(self.warehouse), **self.target}
         spark = {"conf": QUICK}
         doc = {"name": "job", "source": source, "tables": tables, "target": target, "spark": spark}
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ def make(pipe: Pipe, name: str, row: tuple[int, str]) -> None:
     if pipe.config.target.format == "hudi":
         _write(pipe, name, row)
         return
-    pipe.config.target.warehouse.mkdir(parents=True, exist_ok=True)  # the catalog's file is in it
+    pipe.config.target.warehouse.path.mkdir(parents=True, exist_ok=True)  # the catalog's file is in it
     pipe.spark.sql(f"CREATE NAMESPACE {CATALOG}.{pipe.database}")
     pipe.spark.sql(f"CREATE TABLE {CATALOG}.{pipe.database}.{name} AS SELECT {row[0]} AS id, '{row[1]}' AS v")
 

@@ -10,6 +10,7 @@ from lakeingest.commands.check import check
 from lakeingest.commands.run import RunResult
 from lakeingest.commands.status import status
 from lakeingest.config import Quality
+from lakeingest.config.place import Place
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, LakeIngestError, PreflightFailed, UnsupportedEvent, UnsupportedValue
 from lakeingest.pipeline.events import Event, TableStopped, WaveCommitted
@@ -209,12 +210,12 @@ def end_after_a_wave(event: Event) -> None:
 def test_a_suite_with_an_unknown_column_stops_its_table_alone(market: Pipe) -> None:
     """The others are copied; `check` names the file and the column."""
     pipe = market
-    folder = pipe.config.state / "suites"
+    folder = pipe.config.state.path / "suites"
     folder.mkdir(parents=True)
     (folder / f"{pipe.database}.beans.yml").write_text(
         "expectations: [{type: expect_column_to_exist, kwargs: {column: weight}}]"
     )
-    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=folder)})
+    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=Place.of(folder))})
     add(pipe, 2, "apples", "beans")
     error = stopped(pipe)
     assert isinstance(error, PreflightFailed)

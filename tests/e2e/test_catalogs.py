@@ -1,14 +1,15 @@
-"""Runs as a scheduler starts them, on catalogs that are servers: REST and PostgreSQL."""
+"""Runs as a scheduler starts them, on catalogs that are servers, and on S3."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.catalog_servers import SERVERS, rest_server
+from tests.catalog_servers import TARGETS, rest_server
 from tests.e2e.job import Job, until
 from tests.e2e.signalled import soon
 
@@ -18,14 +19,19 @@ ROWS = 300
 
 
 @contextmanager
-def job_on(kind: str, uri: str, folder: Path, server: LocalServer) -> Iterator[Job]:
-    """A pipeline with a table of a few waves, whose copy is found by the catalog of this URI."""
-    catalog = {"type": kind, "name": "served", "uri": uri}
-    job = Job(folder, server, f"on_{kind}", 50, catalog=catalog).write()
+def job_on(target: dict[str, Any], folder: Path, server: LocalServer) -> Iterator[Job]:
+    """A pipeline with a table of a few waves, whose copy is where `target` of its pipeline.yml says."""
+    target["catalog"]["name"] = "served"
+    job = Job(folder, server, f"on_{target['catalog']['type']}", 50, target=target).write()
     values = ", ".join(f"({number}, 'row {number}')" for number in range(ROWS))
     job.sql(f"USE {job.database}", "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO t VALUES {values}")
     yield job
     job.sql(f"DROP DATABASE {job.database}")
+
+
+def on_rest(uri: str) -> dict[str, Any]:
+    """`target` of a pipeline whose catalog has this URI."""
+    return {"catalog": {"type": "rest", "uri": uri}}
 
 
 def said(job: Job, *arguments: str) -> tuple[int, str]:
@@ -35,11 +41,11 @@ def said(job: Job, *arguments: str) -> tuple[int, str]:
     return process.returncode, output
 
 
-@pytest.mark.long("another catalog of what runs on REST", only=("sql",))
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.long("what runs on REST and S3 together", only=("rest", "sql"))
+@pytest.mark.parametrize("kind", TARGETS)
 def test_a_table_is_copied_and_kept_equal(kind: str, tmp_path: Path, mysql_server: LocalServer) -> None:
     """Check, run, catch up, re-snapshot, verify: nothing is in the warehouse but the tables' files."""
-    with SERVERS[kind](tmp_path) as uri, job_on(kind, uri, tmp_path / "job", mysql_server) as job:
+    with TARGETS[kind](tmp_path) as target, job_on(target, tmp_path / "job", mysql_server) as job:
         assert said(job, "check")[0] == 0
         assert job.run()[0] == 0
         assert job.published("t") == job.source("t")
@@ -57,7 +63,7 @@ def test_a_table_is_copied_and_kept_equal(kind: str, tmp_path: Path, mysql_serve
         assert code == 0, output
         code, output = said(job, "status")
         assert code == 0, output
-        assert not (job.folder / "warehouse" / "catalog.db").exists()
+        assert not (job.folder / "warehouse").exists()
 
 
 @pytest.mark.long("starts several processes with a Spark each")
@@ -65,7 +71,7 @@ def test_a_run_without_its_catalog_ends_and_goes_on_later(tmp_path: Path, mysql_
     """The run ends with 75 and names the catalog; with the server back the same command goes on."""
     with ExitStack() as stack:
         with rest_server(tmp_path) as uri:
-            job = stack.enter_context(job_on("rest", uri, tmp_path / "job", mysql_server))
+            job = stack.enter_context(job_on(on_rest(uri), tmp_path / "job", mysql_server))
             assert job.run()[0] == 0
         job.sql(f"UPDATE {job.database}.t SET v = 'changed'")
         code, output = said(job, "run")
@@ -82,7 +88,7 @@ def test_a_run_that_follows_goes_on_when_its_catalog_is_back(tmp_path: Path, mys
     """It says that the catalog does not answer, and publishes what came meanwhile; SIGTERM ends it with 0."""
     with ExitStack() as stack:
         with rest_server(tmp_path) as uri:
-            job = stack.enter_context(job_on("rest", uri, tmp_path / "job", mysql_server))
+            job = stack.enter_context(job_on(on_rest(uri), tmp_path / "job", mysql_server))
             process = job.start("run", "--follow")
             stack.callback(process.kill)
             until(process, "caught up")

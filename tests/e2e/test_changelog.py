@@ -248,7 +248,7 @@ def test_a_table_in_its_bootstrap_has_the_rows_of_its_finished_splits(pipe: Pipe
 
 def held_from(pipe: Pipe) -> str:
     """The oldest position that is held."""
-    found = StoredChangelog(pipe.config.state / "spool").held()
+    found = StoredChangelog(pipe.config.state.path / "spool").held()
     assert found is not None
     return str(found.covers(TableId(pipe.database, "t")))
 
@@ -357,7 +357,7 @@ def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, m
     names = [position(line) for line in got[2:]]
     assert len(set(names)) == len(names)
     if not seconds:
-        assert len(list((pipe.config.state / "spool" / "data").iterdir())) < 30
+        assert len(list((pipe.config.state.path / "spool" / "data").iterdir())) < 30
 
 
 def test_arrow_batches_are_the_same_changelog(copied: Pipe) -> None:

@@ -61,7 +61,7 @@ def resnapshot(pipe: Pipe, **scope: Any) -> None:
 
 def end(pipe: Pipe) -> str:
     """The position of a reader that has read all that is spooled, and nothing that was read again."""
-    held = StoredChangelog(pipe.config.state / "spool").held()
+    held = StoredChangelog(pipe.config.state.path / "spool").held()
     assert held is not None
     return str(ReadTo(held.end.place, log=held.name))
 
@@ -196,7 +196,7 @@ def test_other_kinds_of_since_reach_rows_that_were_read_again(copied: Pipe) -> N
     resnapshot(copied)
     wanted = lines(copied, since=end(copied))
     assert len(wanted) == len([5, 25, 45, 6, 26, 46, 70, 71])
-    held = StoredChangelog(copied.config.state / "spool").held()
+    held = StoredChangelog(copied.config.state.path / "spool").held()
     assert held is not None
     for since in (gtids, str(held.end.at), "0s"):
         assert lines(copied, since=since) == wanted, since
@@ -247,7 +247,7 @@ def test_rows_that_were_read_again_stay_as_long_as_changes(copied: Pipe) -> None
     keeping(copied, 0)
     lose(copied)
     resnapshot(copied)
-    at, folder = end(copied), Path(copied.config.state / "spool" / FOLDER)
+    at, folder = end(copied), Path(copied.config.state.path / "spool" / FOLDER)
     assert lines(copied, since=at)
     assert replayed(lines(copied), strict=False) == source(copied)
     copied.sql("UPDATE t SET v = 'later' WHERE id = 5")

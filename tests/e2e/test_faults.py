@@ -23,6 +23,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest import exits
 from lakeingest.commands.run import run
 from lakeingest.config import CATALOG, Config
+from lakeingest.config.place import Place
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import LakeIngestError
 from lakeingest.pipeline.events import Event, Spooled, WaveCommitted
@@ -81,27 +82,27 @@ def no_such_table(pipe: Pipe) -> Iterator[Config]:
 @contextmanager
 def state_is_a_file(pipe: Pipe) -> Iterator[Config]:
     """A file stands where the state folder should be made."""
-    file = pipe.config.state.with_name("file")
+    file = pipe.config.state.path.with_name("file")
     file.touch()
-    yield pipe.config.model_copy(update={"state": file / "state"})
+    yield pipe.config.model_copy(update={"state": Place.of(file / "state")})
 
 
 @contextmanager
 def warehouse_is_a_file(pipe: Pipe) -> Iterator[Config]:
     """A file stands where the warehouse should be made."""
-    file = pipe.config.state.with_name("warehouse")
+    file = pipe.config.state.path.with_name("warehouse")
     file.touch()
-    target = pipe.config.target.model_copy(update={"warehouse": file / "warehouse"})
+    target = pipe.config.target.model_copy(update={"warehouse": Place.of(file / "warehouse")})
     yield pipe.config.model_copy(update={"target": target})
 
 
 @contextmanager
 def catalog_is_no_database(pipe: Pipe) -> Iterator[Config]:
     """Something else stands where the catalog's file was."""
-    folder = pipe.config.state.with_name("elsewhere")
+    folder = pipe.config.state.path.with_name("elsewhere")
     folder.mkdir()
     (folder / "catalog.db").write_text("this is no database, but it is long enough to look like one " * 100)
-    target = pipe.config.target.model_copy(update={"warehouse": folder})
+    target = pipe.config.target.model_copy(update={"warehouse": Place.of(folder)})
     yield pipe.config.model_copy(update={"target": target})
 
 
@@ -117,7 +118,7 @@ def damaged(name: str, damage: Callable[[Path], object], *, interrupted: bool) -
         if interrupted:
             with pytest.raises(Stop):
                 pipe.run(observe=stop)
-        spool = pipe.config.state / "spool"
+        spool = pipe.config.state.path / "spool"
         backup = spool.with_name("backup")
         shutil.copytree(spool, backup)
         [file, *_] = sorted(spool.glob(name), key=lambda path: -path.stat().st_size)
@@ -139,7 +140,7 @@ def newer_progress(pipe: Pipe) -> Iterator[Config]:
     """A newer version has worked on the table."""
     newer = json.dumps({"format": 99})
     if pipe.config.target.format == "hudi":
-        [last] = (pipe.config.state / "staging").glob("*/*.json")
+        [last] = (pipe.config.state.path / "staging").glob("*/*.json")
         before = last.read_text()
         last.write_text(json.dumps(json.loads(before) | {"progress": {"format": 99}}))
         yield pipe.config
@@ -235,7 +236,7 @@ def test_a_spool_of_another_server_is_filled_anew(faulty: Pipe) -> None:
     """It holds nothing for these tables; the source still has what they need."""
     faulty.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a'), (2, 'b')")
     faulty.run()
-    opened = faulty.config.state / "spool" / "opened.json"
+    opened = faulty.config.state.path / "spool" / "opened.json"
     other = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
     opened.write_text(json.dumps(json.loads(opened.read_text()) | {"server_uuid": other}))
     faulty.sql("UPDATE orders SET v = 'changed' WHERE id = 1", "DELETE FROM orders WHERE id = 2")
@@ -300,7 +301,7 @@ def test_a_table_that_was_not_asked_for_is_a_usage_error(pipe: Pipe, record: Rec
         pipe.run("orderz")
     record("unknown table", exits.exit_code(raised.value), exits.message(raised.value))
     assert raised.value.exit_code == 2
-    assert not pipe.config.state.exists()
+    assert not pipe.config.state.path.exists()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from lakeingest.commands.run import RunResult, run
 from lakeingest.commands.status import status
 from lakeingest.config import Config, Source
+from lakeingest.config.place import Place
 from lakeingest.config.tables import Tables
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId
@@ -47,7 +48,7 @@ def copied(
     source = Source(host=server.host, port=server.port, user=USER, password=SecretStr("secret"))
     tables = Tables(include=(f"{name}.*",))
     state = tmp_path_factory.mktemp("follow")
-    config = lake_config.model_copy(update={"source": source, "tables": tables, "state": state})
+    config = lake_config.model_copy(update={"source": source, "tables": tables, "state": Place.of(state)})
     with pymysql.connect(
         host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
     ) as connection:
@@ -126,7 +127,7 @@ def test_changes_are_published_as_they_come(shop: Pipe) -> None:
         shop.sql("UPDATE busy SET id = 5 WHERE id = 3", "INSERT INTO quiet VALUES (3)")
         shown(shop, "busy")
         shown(shop, "quiet")
-        with pytest.raises(LeaseHeld), held(shop.config.state):
+        with pytest.raises(LeaseHeld), held(shop.config.state.path):
             pass
 
     result = follow_while(shop, work)
@@ -167,7 +168,7 @@ def test_a_quiet_table_is_not_committed_while_another_one_is_busy(shop: Pipe, mo
         shop.sql("INSERT INTO busy VALUES (20, 'last')")
         shown(shop, "busy")
         shown(shop, "quiet")
-        soon(lambda: not any((shop.config.state / "spool" / "segments").iterdir()))
+        soon(lambda: not any((shop.config.state.path / "spool" / "segments").iterdir()))
         at = version()
         time.sleep(2)  # nothing is written: nothing is committed
         assert version() == at
@@ -239,7 +240,7 @@ def test_the_end_of_the_binlog_is_noted_while_a_run_is_at_work(shop: Pipe, monke
             shop.sql(f"INSERT INTO busy VALUES ({i + 40}, 'more')")
             ends.append(written_position(shop.connection))
             soon(lambda: ends[-1] in run.binlog.spool.boundaries)
-    loaded = Spool.load(shop.config.state / "spool")
+    loaded = Spool.load(shop.config.state.path / "spool")
     assert loaded is not None
     assert set(ends) <= set(loaded.boundaries)
 

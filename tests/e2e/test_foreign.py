@@ -253,7 +253,7 @@ def test_a_spool_that_does_not_reach_back_is_filled_from_the_binlog(pipe: Pipe) 
     pipe.run()
     pipe.sql(*CHANGES)
     stop_after_merge(pipe)
-    shutil.rmtree(pipe.config.state)
+    shutil.rmtree(pipe.config.state.path)
     pipe.sql("INSERT INTO orders VALUES (-1, 'new')")
 
     def moved(event: Event) -> None:
@@ -305,7 +305,7 @@ def test_a_file_of_the_last_commit_that_is_empty_is_gone_back_from(pipe: Pipe, p
 def test_a_spool_that_executors_cannot_write_is_named(pipe: Pipe) -> None:
     """Also in mid-run, on an executor: the line names the folder; with the folder back it goes on."""
     pipe.sql(ORDERS, ROWS)
-    data, away = pipe.config.state / "spool" / "data", pipe.config.state / "spool" / "away"
+    data, away = pipe.config.state.path / "spool" / "data", pipe.config.state.path / "spool" / "away"
 
     def block(event: Event) -> None:
         if isinstance(event, Spooled) and not away.exists():
@@ -313,7 +313,7 @@ def test_a_spool_that_executors_cannot_write_is_named(pipe: Pipe) -> None:
             data.touch()
             pipe.sql("DELETE FROM orders WHERE id = 1")
 
-    with pytest.raises(StorageFailed, match=re.escape(str(pipe.config.state))) as raised:
+    with pytest.raises(StorageFailed, match=re.escape(str(pipe.config.state.path))) as raised:
         pipe.run(observe=block)
     assert "\n" not in str(raised.value)
     data.unlink()

@@ -57,7 +57,7 @@ def version(pipe: Pipe, name: str) -> tuple[int, object]:
 
 def spooled(pipe: Pipe) -> Spool:
     """The spool that is there."""
-    spool = Spool.load(pipe.config.state / "spool")
+    spool = Spool.load(pipe.config.state.path / "spool")
     assert spool is not None
     return spool
 
@@ -90,7 +90,7 @@ def test_a_table_that_is_excluded_stays_as_it_is_and_goes_on_when_it_is_included
     shop.sql("INSERT INTO new VALUES (5)", "INSERT INTO old VALUES (5, 5)")
     shop.run()
     assert version(shop, "new") == left
-    assert not any((shop.config.state / "spool" / "segments").iterdir())
+    assert not any((shop.config.state.path / "spool" / "segments").iterdir())
     found = status(shop.config)
     [new] = [one for one in found if one.table.name == "new"]
     assert (new.included, new.state, new.rows, new.in_source) == (False, "published", 2, None)

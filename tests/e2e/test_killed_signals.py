@@ -62,7 +62,7 @@ def document(pipe: Pipe) -> str:
             "source": {"host": source.host, "port": source.port, "user": source.user, "password": password},
             "tables": {"include": [f"{pipe.database}.*"]},
             "target": {"format": config.target.format, "warehouse": str(config.target.warehouse)},
-            "state": str(config.state),
+            "state": str(config.state.path),
         }
     )
 
@@ -70,7 +70,7 @@ def document(pipe: Pipe) -> str:
 def settled_but_killed(pipe: Pipe, number: int, when: str) -> bool:
     """Whether the process was killed at that write; False when it had fewer."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", SETTLE, str(pipe.config.state.parent), document(pipe), str(number), when]
+    command = [sys.executable, "-c", SETTLE, str(pipe.config.state.path.parent), document(pipe), str(number), when]
     code = subprocess.run(command, env=environment, check=False, timeout=60).returncode
     assert code in {0, -signal.SIGKILL}
     return code != 0
@@ -78,7 +78,7 @@ def settled_but_killed(pipe: Pipe, number: int, when: str) -> bool:
 
 def paused(config: Config, tables: Sequence[TableId]) -> list[str]:
     """The names of the tables that are paused now, by what is stored."""
-    signals = [one.signal for one in SignalFolder(config.state).read()]
+    signals = [one.signal for one in SignalFolder(config.state.path).read()]
     return sorted(table.name for table in agenda(signals, tables, {}, {}).paused)
 
 
@@ -100,12 +100,12 @@ def test_signals_are_carried_out_once_whenever_their_owner_is_killed(pipe: Pipe)
             kills += was_killed
             assert paused(pipe.config, tables) == ["a"]  # the order is that of the numbers, whatever is written down
             assert not settled_but_killed(pipe, 10**6, when)
-            assert {one.signal.state for one in SignalFolder(pipe.config.state).read()} == {State.DONE}
+            assert {one.signal.state for one in SignalFolder(pipe.config.state.path).read()} == {State.DONE}
             assert paused(pipe.config, tables) == ["a"]
             if not was_killed:
                 break
     assert kills == 12
-    lines = [json.loads(line) for line in (pipe.config.state / "audit.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (pipe.config.state.path / "audit.jsonl").read_text().splitlines()]
     asked = [line["number"] for line in lines if line["event"] == "asked"]
     assert asked == sorted(set(asked))
     assert {line["number"] for line in lines if line["event"] == "finish"} == set(asked)
@@ -118,7 +118,7 @@ def test_two_commands_at_once_without_a_run_both_succeed(pipe: Pipe) -> None:
     for table in ("a", "b"):
         pipe.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    file = pipe.config.state.parent / "pipeline.yml"
+    file = pipe.config.state.path.parent / "pipeline.yml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(document(pipe))
     commands = [
@@ -134,4 +134,4 @@ def test_two_commands_at_once_without_a_run_both_succeed(pipe: Pipe) -> None:
     said = [command.communicate(timeout=120)[0] for command in commands]
     assert [command.returncode for command in commands] == [0] * 4, said
     assert paused(pipe.config, [TableId(pipe.database, name) for name in "abc"]) == ["a", "b"]
-    assert not (pipe.config.state / "lease.json").exists()
+    assert not (pipe.config.state.path / "lease.json").exists()

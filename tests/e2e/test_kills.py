@@ -51,7 +51,7 @@ def job_in(
     def make(name: str) -> Job:
         database = f"kills_{abs(hash(request.node.nodeid)) % 10**6}_{name}"
         target = lake_config.target
-        job = Job(tmp_path / name, server, database, CHUNK_ROWS, target.warehouse, target.format).write()
+        job = Job(tmp_path / name, server, database, CHUNK_ROWS, target.warehouse.path, target.format).write()
         rows = ", ".join(f"({i}, 'v{i}', {i} / 3)" for i in range(1, ROWS + 1))
         job.sql(f"USE {job.database}", TABLE, f"INSERT INTO items VALUES {rows}")
         return job

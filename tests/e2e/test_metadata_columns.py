@@ -10,6 +10,7 @@ import pytest
 from lakeingest.commands.plan import plan
 from lakeingest.commands.status import status
 from lakeingest.config import Quality
+from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import WHOLE, Scope
@@ -204,7 +205,7 @@ def test_suites_are_asked_of_the_rows_that_are_not_deleted(
         "expectations: [{type: expect_column_values_to_be_unique, kwargs: {column: v}},"
         " {type: expect_column_values_to_be_in_set, kwargs: {column: _lakeingest_op, value_set: [r, c]}}]"
     )
-    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=tmp_path / "suites")})
+    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=Place.of(tmp_path / "suites"))})
     pipe.sql(TABLE, "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2)")
     pipe.run()
     pipe.sql("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (3, 'a', 3)")

@@ -11,6 +11,7 @@ import pytest
 from lakeingest.commands.check import check
 from lakeingest.commands.status import status
 from lakeingest.config import Quality
+from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, PreflightFailed
 from lakeingest.pipeline.events import GateRun, Published, WaveCommitted
@@ -30,7 +31,7 @@ def rule(pipe: Pipe, tmp_path: Path) -> Callable[..., None]:
     """Call it with the text of a suite: it is asked of the orders from then on."""
     folder = tmp_path / "suites"
     folder.mkdir()
-    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=folder)})
+    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=Place.of(folder))})
 
     def write(text: str, table: str = "orders") -> None:
         (folder / f"{pipe.database}.{table}.yml").write_text(text)
@@ -45,7 +46,7 @@ def is_visible(pipe: Pipe) -> bool:
 
 def reports(pipe: Pipe) -> list[Path]:
     """The documents of the gates so far, in order."""
-    return sorted((pipe.config.state / "quality" / f"{pipe.database}.orders").glob("*.json"))
+    return sorted((pipe.config.state.path / "quality" / f"{pipe.database}.orders").glob("*.json"))
 
 
 @pytest.mark.long("many gates on Hudi", only=("hudi",))

@@ -7,6 +7,7 @@ import pytest
 
 from lakeingest.commands.run import run
 from lakeingest.commands.status import status
+from lakeingest.config.place import Place
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, Retryable, SourceMoved, StaleWriter, UsageError
 from lakeingest.pipeline import bootstrap
@@ -240,7 +241,7 @@ def test_a_lost_state_folder_is_filled_again_from_the_binlog(pipe: Pipe) -> None
     pipe.sql(ORDERS)
     fill(pipe, 30)
     pipe.run()
-    shutil.rmtree(pipe.config.state)
+    shutil.rmtree(pipe.config.state.path)
     pipe.sql("DELETE FROM orders WHERE id = 4", "INSERT INTO orders VALUES (500, 'n', 1, 1)")
     pipe.run()
     assert [event.rows for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)] == [30]
@@ -262,7 +263,7 @@ def test_a_lost_state_folder_in_mid_copy_starts_the_copy_again(pipe: Pipe) -> No
 
     with pytest.raises(Stop):
         pipe.run(observe=stop)
-    shutil.rmtree(pipe.config.state)
+    shutil.rmtree(pipe.config.state.path)
     pipe.sql("DELETE FROM orders WHERE id < 5")
     pipe.run()
     pipe.assert_equal()
@@ -361,7 +362,7 @@ def test_a_second_writer_is_refused(pipe: Pipe) -> None:
 
     def takeover(event: Event) -> None:
         if isinstance(event, WaveCommitted) and event.wave == 1:
-            other = pipe.config.model_copy(update={"state": pipe.config.state / "other"})
+            other = pipe.config.model_copy(update={"state": Place.of(pipe.config.state.path / "other")})
             run(other, spark=pipe.spark)
 
     with pytest.raises(StaleWriter, match="another writer"):

@@ -16,6 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
+from lakeingest.config.place import Place
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
     BinlogGone,
@@ -64,7 +65,7 @@ def fenced(found: re.Match[str]) -> Block:
 
 
 @dataclass(frozen=True)
-class Place:
+class Night:
     """The folder of a pipeline.yml: where an engineer at night stands."""
 
     folder: Path
@@ -110,11 +111,11 @@ class Place:
 
 
 @pytest.fixture
-def place(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], tmp_path: Path) -> Place:
+def place(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], tmp_path: Path) -> Night:
     """A pipeline of two tables that is not copied yet; on a server that may be maltreated."""
     pipe = pipe_on(mysql_server_with(server_id="93"))
-    folder = pipe.config.state.parent
-    pipe.config = pipe.config.model_copy(update={"state": folder / "state"})
+    folder = pipe.config.state.path.parent
+    pipe.config = pipe.config.model_copy(update={"state": Place.of(folder / "state")})
     source, target = pipe.config.source, pipe.config.target
     doc = {
         "name": pipe.config.name,
@@ -129,7 +130,7 @@ def place(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalSe
         "CREATE TABLE items (id INT PRIMARY KEY)",
         "INSERT INTO items VALUES (1), (2)",
     )
-    return Place(folder, pipe)
+    return Night(folder, pipe)
 
 
 def purge(pipe: Pipe) -> None:
@@ -140,7 +141,7 @@ def purge(pipe: Pipe) -> None:
 
 def truncate_spool(pipe: Pipe) -> None:
     """A crash of the machine has cut a file short."""
-    path = pipe.config.state / "spool" / "opened.json"
+    path = pipe.config.state.path / "spool" / "opened.json"
     os.truncate(path, path.stat().st_size // 2)
 
 
@@ -194,7 +195,7 @@ with held(Path(sys.argv[1])):
 def lease_holder(pipe: Pipe) -> Iterator[None]:
     """Another process that is at work on the pipeline and does not end."""
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, pipe.config.state], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLDER, pipe.config.state.path], cwd=ROOT, stdout=subprocess.PIPE
     ) as process:
         try:
             assert process.stdout is not None
@@ -257,7 +258,7 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
         "TRUNCATE",
     ),
 )
-def test_the_way_out_leads_out(place: Place, trouble: str) -> None:
+def test_the_way_out_leads_out(place: Night, trouble: str) -> None:
     """The next run says what the runbook is called for, each step can be pasted, and in the end source = target."""
     runbook, happens, error, said = TROUBLES[trouble]
     pipe = place.pipe
@@ -283,7 +284,7 @@ def test_the_way_out_leads_out(place: Place, trouble: str) -> None:
 
 
 @pytest.mark.long("starts a process for each command of the runbooks")
-def test_every_other_command_can_be_pasted(place: Place) -> None:
+def test_every_other_command_can_be_pasted(place: Night) -> None:
     """What is not part of such a way out works on a sound pipeline, from its first run on."""
     in_trouble = {block for runbook, *_ in TROUBLES.values() for block in pasted_in_trouble(runbook)}
     found = {

@@ -122,13 +122,13 @@ def test_no_wait_only_makes_the_signal_and_the_next_run_carries_it_out(pipe: Pip
     name = f"{pipe.database}.items"
     [made] = ask(pipe.config, "pause", [name], wait=False)
     assert (made.state, made.number) == ("pending", 1)
-    assert not (pipe.config.state / "lease.json").exists()
+    assert not (pipe.config.state.path / "lease.json").exists()
     [found] = status(pipe.config, [name])
     assert [(one.number, one.action, one.state) for one in found.signals] == [(1, "pause", "pending")]
     result = pipe.run()
     assert [table.name for table in result.paused] == ["items"]
     assert {one.table.name: one.published for one in result.tables} == {"items": False, "others": True}
-    assert [one.signal.state.value for one in SignalFolder(pipe.config.state).read()] == ["done"]
+    assert [one.signal.state.value for one in SignalFolder(pipe.config.state.path).read()] == ["done"]
     ask(pipe.config, "resume", [name])
     assert pipe.run().paused == ()
     pipe.assert_equal()
@@ -142,7 +142,7 @@ def test_a_table_that_is_paused_while_it_is_copied_stops_after_a_wave(pipe: Pipe
     name = f"{pipe.database}.items"
 
     def pause(event: object) -> None:
-        if type(event).__name__ == "WaveCommitted" and not SignalFolder(pipe.config.state).read():
+        if type(event).__name__ == "WaveCommitted" and not SignalFolder(pipe.config.state.path).read():
             ask(pipe.config, "pause", [name], wait=False)
 
     result = pipe.run(observe=pause)
@@ -161,7 +161,7 @@ def test_a_signal_for_a_table_that_is_not_there_is_refused(pipe: Pipe) -> None:
     for name in (f"{pipe.database}.itmes", "elsewhere.items", "items"):
         with pytest.raises(UsageError):
             ask(pipe.config, "pause", [name])
-    assert SignalFolder(pipe.config.state).read() == []
+    assert SignalFolder(pipe.config.state.path).read() == []
 
 
 def test_nothing_to_cancel_is_said(pipe: Pipe) -> None:
@@ -179,7 +179,7 @@ def test_maintenance_keeps_the_rows_and_says_what_it_did(pipe: Pipe, lake_format
     for number in range(4, 8):
         pipe.sql(f"INSERT INTO items VALUES ({number}, {number})", "UPDATE items SET v = v + 1 WHERE id = 1")
         pipe.run()
-    leftover = pipe.config.state / "spool" / "data" / "killed-0.parquet"
+    leftover = pipe.config.state.path / "spool" / "data" / "killed-0.parquet"
     leftover.write_bytes(b"left behind")
     [done] = ask(pipe.config, "maintain", [f"{pipe.database}.items"], spark=pipe.spark)
     assert done.state == "done"
@@ -205,7 +205,7 @@ def test_a_command_waits_for_the_owner_and_takes_over_when_that_ends(pipe: Pipe)
         reported.append(str(document))
 
     with ThreadPoolExecutor(1) as threads:
-        with held(pipe.config.state):
+        with held(pipe.config.state.path):
             asked = threads.submit(ask, pipe.config, "pause", report=report)
             soon(lambda: reported)
             time.sleep(2)

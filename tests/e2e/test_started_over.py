@@ -74,7 +74,7 @@ def whole(pipe: Pipe) -> int:
 
 def states(pipe: Pipe) -> list[str]:
     """The states of all signals."""
-    return [one.signal.state.value for one in SignalFolder(pipe.config.state).read()]
+    return [one.signal.state.value for one in SignalFolder(pipe.config.state.path).read()]
 
 
 def stopped(pipe: Pipe) -> LakeIngestError:
@@ -271,7 +271,7 @@ def test_a_copy_that_cannot_be_continued_is_started_over_again(market: Pipe) -> 
     with pytest.raises(Killed):
         pipe.run(observe=at_wave(1, end))
     pipe.sql("DELETE FROM beans WHERE id = 1")
-    shutil.rmtree(pipe.config.state / "spool")
+    shutil.rmtree(pipe.config.state.path / "spool")
     assert pipe.rows("beans") == old
     pipe.run()
     assert (states(pipe), len(pipe.seen(StartedOver))) == (["done"], 2)
@@ -305,7 +305,7 @@ def test_only_a_request_for_the_whole_table_starts_over_and_answers_the_others(m
     ask(pipe.config, "resnapshot", [beans(pipe)], scope=PART, wait=False)
     assert isinstance(stopped(pipe), BinlogGone)
     assert pipe.rows("beans") == old
-    [part] = SignalFolder(pipe.config.state).read()
+    [part] = SignalFolder(pipe.config.state.path).read()
     assert part.signal.state == "pending"
     assert "has stopped: BinlogGone" in part.note
     assert f"`lakeingest resnapshot {beans(pipe)}`, of the whole table, starts its copy over" in part.note
@@ -322,7 +322,7 @@ def test_a_table_that_stopped_for_another_reason_is_not_started_over(market: Pip
     pipe.sql("ALTER TABLE beans ADD w INT", "INSERT INTO apples VALUES (100, 'x', NULL)")
     whole(pipe)
     assert stopped(pipe).runbook in {"SchemaChanged", "UnsupportedEvent"}
-    [signal] = SignalFolder(pipe.config.state).read()
+    [signal] = SignalFolder(pipe.config.state.path).read()
     assert signal.signal.state == "pending"
     assert "SchemaChanged" in signal.note
     assert pipe.seen(StartedOver) == []
@@ -337,7 +337,7 @@ def test_a_paused_table_is_started_over_when_it_is_resumed(market: Pipe) -> None
     ask(pipe.config, "pause", [beans(pipe)])
     number = whole(pipe)
     assert isinstance(stopped(pipe), BinlogGone)
-    document = SignalFolder(pipe.config.state).one(number)
+    document = SignalFolder(pipe.config.state.path).one(number)
     assert document is not None
     assert document.note == f"{beans(pipe)} is paused"
     assert pipe.rows("beans") == old
@@ -361,7 +361,7 @@ def test_a_copy_that_was_started_over_is_finished_although_the_request_is_cancel
         ask(pipe.config, "cancel", [beans(pipe)], wait=False)
 
     pipe.run(observe=at_wave(1, cancel))
-    document = SignalFolder(pipe.config.state).one(number)
+    document = SignalFolder(pipe.config.state.path).one(number)
     assert document is not None
     assert document.signal.state == "cancelled"
     pipe.assert_equal()

@@ -45,13 +45,13 @@ def test_a_state_folder_is_of_one_pipeline_and_one_server(
     if second is not None:
         second.sql(*ORDERS)
     if owner == "of the previous version":
-        (pipe.config.state / "owner.json").unlink()
+        (pipe.config.state.path / "owner.json").unlink()
         if other == "name":  # the first run adopts it
             pipe.run()
-    before = content(pipe.config.state)
+    before = content(pipe.config.state.path)
     with pytest.raises(NotOurState, match=r"belongs to .*a folder of its own in pipeline\.yml"):
         run(config, spark=pipe.spark)
-    assert content(pipe.config.state) == before
+    assert content(pipe.config.state.path) == before
     assert [one.name for one in check(config, pipe.spark).problems] == ["owner of the state folder"]
     pipe.sql("DELETE FROM orders WHERE id = 1")
     pipe.run()
@@ -71,7 +71,7 @@ def test_a_table_that_joins_leaves_the_spool_to_the_others(
     pipe.run("items")  # orders stay behind, and need the spool
     pipe.sql(f"PURGE BINARY LOGS TO '{written_position(pipe.connection).file}'")
     pipe.sql("UPDATE late SET v = 7 WHERE id = 2", "UPDATE orders SET v = v + 1")
-    spool = Spool.load(pipe.config.state / "spool")
+    spool = Spool.load(pipe.config.state.path / "spool")
     assert spool is not None
     assert spool.opened.at.number < spool.position.at.number
     pipe.events.clear()
@@ -99,7 +99,7 @@ def test_what_was_logged_before_a_table_joined_is_in_its_part_of_the_spool(
 
     def look(event: object) -> None:
         if isinstance(event, Planned):  # it has joined, and nothing is merged yet
-            spool = Spool.load(pipe.config.state / "spool")
+            spool = Spool.load(pipe.config.state.path / "spool")
             assert spool is not None
             found.append(spool.backlog(joined, spool.start))
 
@@ -117,7 +117,7 @@ def test_a_table_that_joins_when_the_state_is_lost_is_covered(
     pipe = pipe_on(mysql_server_with(server_id="202", **WITHOUT_GTIDS), chunk_rows=10)
     pipe.sql(*ORDERS)
     pipe.run()
-    shutil.rmtree(pipe.config.state)
+    shutil.rmtree(pipe.config.state.path)
     pipe.sql("CREATE TABLE late (id INT PRIMARY KEY)", "INSERT INTO late VALUES (1)", "DELETE FROM orders WHERE id = 1")
     pipe.run()
     pipe.assert_equal()

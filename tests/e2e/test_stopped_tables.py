@@ -11,6 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from lakeingest.commands.run import RunResult
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG, Quality
+from lakeingest.config.place import Place
 from lakeingest.config.tables import Tables
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
@@ -40,7 +41,7 @@ def market(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalS
     pipe = pipe_on(mysql_server_with(server_id="96"), chunk_rows=100)
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / f"{pipe.database}.beans.yml").write_text(CHEAP)
-    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=tmp_path / "suites")})
+    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=Place.of(tmp_path / "suites"))})
     for name in NAMES:
         pipe.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
     pipe.run()
@@ -84,7 +85,7 @@ def test_a_failed_gate_stops_one_table_and_the_others_are_published(market: Pipe
     assert pipe.run().stopped == ()
     pipe.assert_equal()
     assert [one.stopped for one in status(pipe.config)] == [None] * 3
-    assert not list((pipe.config.state / "stopped").iterdir())
+    assert not list((pipe.config.state.path / "stopped").iterdir())
 
 
 def alter_unlogged(pipe: Pipe) -> AbstractContextManager[None]:
@@ -182,8 +183,8 @@ def test_what_a_stopped_table_needs_is_kept_in_the_spool(market: Pipe) -> None:
 
 def segments(pipe: Pipe) -> list[Path]:
     """The manifests of the spool."""
-    assert Spool.load(pipe.config.state / "spool") is not None
-    return sorted((pipe.config.state / "spool" / "segments").glob("*.json"))
+    assert Spool.load(pipe.config.state.path / "spool") is not None
+    return sorted((pipe.config.state.path / "spool" / "segments").glob("*.json"))
 
 
 @pytest.mark.formats
@@ -234,7 +235,7 @@ def test_the_most_serious_error_decides_how_a_run_ends(market: Pipe) -> None:
     assert isinstance(error, ForeignWrite)
     assert isinstance(error.result, RunResult)
     assert [(one.table.name, one.exit) for one in error.result.stopped] == [("corn", 3), ("beans", 1)]
-    assert json.loads((pipe.config.state / "stopped" / f"{pipe.database}.corn.json").read_text())["exit"] == 3
+    assert json.loads((pipe.config.state.path / "stopped" / f"{pipe.database}.corn.json").read_text())["exit"] == 3
 
 
 @pytest.mark.long("a variation in several runs")

@@ -97,7 +97,7 @@ def test_a_run_whose_lease_is_taken_stops_before_its_next_commit(pipe: Pipe) -> 
     """Neither the spool nor staging gets one more commit, and the lease of the other run is left to it."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY, v INT)")
     pipe.sql(f"INSERT INTO items VALUES {', '.join(f'({i}, {i})' for i in range(120))}")
-    lease, segments = pipe.config.state / "lease.json", pipe.config.state / "spool" / "segments"
+    lease, segments = pipe.config.state.path / "lease.json", pipe.config.state.path / "spool" / "segments"
     other = {"token": "other", "host": "another", "pid": 1, "boot": None, "started": None, "since": "a moment ago"}
     spooled: list[Path] = []
 

@@ -37,7 +37,7 @@ def lake(lake_of: Callable[..., Lake]) -> Lake:
 @pytest.fixture(scope="session")
 def catalog(lake_config: Config) -> SqlCatalog:
     """The Iceberg catalog itself, past our code."""
-    lake_config.target.warehouse.mkdir(exist_ok=True)
+    lake_config.target.warehouse.path.mkdir(exist_ok=True)
     return SqlCatalog(config.CATALOG, **lake_config.target.pyiceberg_properties())
 
 

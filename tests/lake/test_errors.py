@@ -17,6 +17,7 @@ from pyiceberg.manifest import read_manifest_list, write_manifest_list
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
+from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
 from lakeingest.lake.iceberg.durable import DurableFileIO
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def own(lake: Lake, lake_config: Config, tmp_path: Path) -> Lake:
     """A table in a warehouse of its own, which Spark does not know."""
-    settings = lake_config.target.model_copy(update={"warehouse": tmp_path / "warehouse"})
+    settings = lake_config.target.model_copy(update={"warehouse": Place.of(tmp_path / "warehouse")})
     return replace(lake, open=lambda: IcebergTarget(settings))
 
 
@@ -110,7 +111,7 @@ def test_no_space_in_a_merge_is_named(own: Lake, size: int, tmp_path: Path) -> N
 def test_a_warehouse_that_cannot_be_made_is_named(lake_config: Config, tmp_path: Path) -> None:
     """A file stands where it should be."""
     (tmp_path / "warehouse").touch()
-    settings = lake_config.target.model_copy(update={"warehouse": tmp_path / "warehouse" / "lake"})
+    settings = lake_config.target.model_copy(update={"warehouse": Place.of(tmp_path / "warehouse" / "lake")})
     target, table = IcebergTarget(settings), TableId("shop", "orders")
     named(StorageFailed, f"^{settings.warehouse} cannot be read or written", lambda: target.recover(table))
 
@@ -293,7 +294,7 @@ def test_errors_of_lazy_reads_are_named_where_they_happen(lake: Lake, raw: Raw, 
     [gone] = Path(raw(BUILDING).location().removeprefix("file:")).glob("data/*.parquet")
 
     def read() -> None:
-        with storage_errors(lake_config.target.warehouse):
+        with storage_errors(str(lake_config.target.warehouse)):
             lake.rows(staged)
 
     with without(gone):

@@ -38,8 +38,8 @@ def age(files: Iterator[Path], by: timedelta) -> None:
 def folder_of(lake: Lake, config: Config) -> Path:
     """Where the table's leftovers are: its own folder, or that of its staging."""
     if config.target.format == "hudi":
-        return config.state / "staging" / encode(str(lake.table), safe=" ")
-    [folder] = config.target.warehouse.glob(f"{lake.table.database}/{lake.table.name}-*")
+        return config.state.path / "staging" / encode(str(lake.table), safe=" ")
+    [folder] = config.target.warehouse.path.glob(f"{lake.table.database}/{lake.table.name}-*")
     return folder
 
 

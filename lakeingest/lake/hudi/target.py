@@ -64,12 +64,12 @@ class HudiTarget:
 
     def exists(self) -> bool:
         """Whether the warehouse or staging exists."""
-        return self.settings.warehouse.exists() or self._folder.exists()
+        return self.settings.warehouse.path.exists() or self._folder.exists()
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
         """The folders of all Hudi tables, and of staging."""
-        published = {path.parent for path in self.settings.warehouse.glob("*/*/.hoodie")}
+        published = {path.parent for path in self.settings.warehouse.path.glob("*/*/.hoodie")}
         staged = (TableId.parse(decode(path.name)) for path in self._folder.glob("*"))
         return {
             *((decode(path.parent.name), decode(path.name.removesuffix(BUILDING))) for path in published),
@@ -78,7 +78,7 @@ class HudiTarget:
 
     def storage_errors(self) -> AbstractContextManager[None]:
         """Names a failure of the warehouse."""
-        return storage_errors(self.settings.warehouse)
+        return storage_errors(self.settings.warehouse.path)
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:

@@ -18,6 +18,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg.data_files import alive, bounds_of, read_deletes, read_rows
+from lakeingest.lake.iceberg.metadata import TableFiles
 
 NEWEST = 64  # manifests whose files are looked at each time
 EVERY = 16  # commits after which all files are looked at, and keys compared
@@ -93,9 +94,10 @@ def repeated(loaded: Table, version: int) -> tuple[object, ...] | None:
     if not names:  # someone took the identifier from the table
         return None
     tasks = list(_some(loaded, version, names[0]))
-    dead = read_deletes({file.file_path: file for task in tasks for file in task.delete_files}.values())
+    files = TableFiles.of(loaded)
+    dead = read_deletes(files, {file.file_path: file for task in tasks for file in task.delete_files}.values())
     fields = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
-    parts = (alive(read_rows(loaded.metadata, task.file, names), task.file, dead) for task in tasks)
+    parts = (alive(read_rows(files, task.file, names), task.file, dead) for task in tasks)
     keys = pa.concat_tables([fields.empty_table(), *(part.cast(fields) for part in parts)])
     if len(names) == 1 and (integers := as_integers(keys.column(0))) is not None:
         numbers = np.sort(integers.to_numpy())  # seven times faster than grouping, in a fifth of the memory

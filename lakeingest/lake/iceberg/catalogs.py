@@ -29,7 +29,7 @@ def open_catalog(settings: config.Target) -> Catalog:
     from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog
 
     if settings.catalog.is_embedded:
-        make_folder(settings.warehouse)
+        make_folder(settings.warehouse.path)
     try:
         catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
     except ModuleNotFoundError as error:

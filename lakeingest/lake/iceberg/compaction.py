@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.lake.iceberg.data_files import Positions, alive, read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, by_content
 
 FILES = 16  # small data files, or files of deletes, that make a compaction worth while
@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 500_000  # that are rewritten, so that no commit takes seconds lo
 
 def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
     """The changes of a commit on this snapshot: the new files, and a compaction if many files are small."""
-    snapshot = loaded.metadata.snapshot_by_id(version)
+    table, snapshot = TableFiles.of(loaded), loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - whoever commits builds on it
     manifests = snapshot.manifests(loaded.io)
     if not _are_many(manifests):
@@ -30,13 +30,13 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     rows, deletes = by_content(listed)
     small = [file for file in rows if file.record_count < SMALL_ROWS]
     new_rows, new_deletes = by_content(new)
-    dead = read_deletes([*deletes, *new_deletes])
+    dead = read_deletes(table, [*deletes, *new_deletes])
     groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)
     old = [file for group in groups for file in group]
     gone = {file.file_path for file in old}
     left = {path: positions for path, positions in dead.items() if path not in gone}
-    added = [file for group in groups for file in write_rows(loaded.metadata, _alive(loaded.metadata, group, dead))]
-    return FileChanges((*new_rows, *added, *write_deletes(loaded.metadata, left)), (*old, *deletes))
+    added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
+    return FileChanges((*new_rows, *added, *write_deletes(table, left)), (*old, *deletes))
 
 
 def compacted(loaded: Table, version: int) -> FileChanges:
@@ -44,16 +44,17 @@ def compacted(loaded: Table, version: int) -> FileChanges:
 
     A file with many dead rows is written anew, too, however large it is.
     """
+    table = TableFiles.of(loaded)
     rows, deletes = by_content(files_of(loaded, version))
-    dead = read_deletes(deletes)
+    dead = read_deletes(table, deletes)
     groups = _all_groups(rows, dead)
     if not groups and len(deletes) < 2:  # noqa: PLR2004 - one file of deletes is as few as can be
         return NO_FILES
     old = [file for group in groups for file in group]
     gone = {file.file_path for file in old}
     left = {path: positions for path, positions in dead.items() if path not in gone}
-    added = [file for group in groups for file in write_rows(loaded.metadata, _alive(loaded.metadata, group, dead))]
-    return FileChanges((*added, *write_deletes(loaded.metadata, left)), (*old, *deletes))
+    added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
+    return FileChanges((*added, *write_deletes(table, left)), (*old, *deletes))
 
 
 def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
@@ -114,7 +115,7 @@ def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dea
     return chosen
 
 
-def _alive(metadata: TableMetadata, files: Sequence[DataFile], dead: Positions) -> pa.Table:
+def _alive(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> pa.Table:
     """The rows of some files that are not deleted."""
-    names = [field.name for field in metadata.schema().fields]
-    return pa.concat_tables(alive(read_rows(metadata, file, names), file, dead) for file in files)
+    names = [field.name for field in table.metadata.schema().fields]
+    return pa.concat_tables(alive(read_rows(table, file, names), file, dead) for file in files)

@@ -15,18 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io.pyarrow import PyArrowFileIO, _dataframe_to_data_files
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.locations import load_location_provider
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
 from lakeingest.errors import ForeignWrite
 from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.bounds import cut, uncut
-from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.errors import parsed, storage_errors
+from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.projection import projected
 
 Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, ascending
@@ -40,25 +39,26 @@ _SCHEMA = pa.schema(
 )
 
 
-def write_rows(metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
+def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     """Files with the table's field ids and statistics."""
     if not rows.num_rows:  # PyIceberg divides by the number of rows
         return []
+    metadata = table.metadata
     target = metadata.schema().as_arrow()
     columns = [rows[field.name].cast(field.type) for field in target]
     writing = metadata.model_copy(update={"properties": {**metadata.properties, **uncut(metadata)}})
-    with storage_errors(metadata.location):
-        files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), DurableFileIO())
+    with storage_errors(table.location):
+        files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), table.io)
         return [cut(file, metadata) for file in files]
 
 
-def read_rows(metadata: TableMetadata, file: DataFile, names: Sequence[str]) -> pa.Table:
+def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
     """These columns of all rows of a file, also of deleted rows, with the table's types, whoever wrote the file.
 
     StateUnreadable when it is damaged, ForeignWrite when it is no Parquet file.
     """
-    with _opened(file) as parquet:
-        return projected(metadata.schema(), parquet, names)
+    with _opened(table, file) as parquet:
+        return projected(table.metadata.schema(), parquet, names)
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
@@ -69,7 +69,7 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
     return from_bytes(field.field_type, least), from_bytes(field.field_type, greatest)  # type: ignore[arg-type]
 
 
-def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFile]:
+def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
     """One file of deletes, or none; its bounds let readers skip it."""
     paths = sorted(path for path, rows in positions.items() if len(rows))
     if not paths:
@@ -77,9 +77,10 @@ def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFil
     counts = [len(positions[path]) for path in paths]
     named = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
     numbers = np.concatenate([positions[path] for path in paths])
+    metadata = table.metadata
     place = load_location_provider(metadata.location, metadata.properties)
-    out = DurableFileIO().new_output(place.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
-    with storage_errors(metadata.location):
+    out = table.io.new_output(place.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
+    with storage_errors(table.location):
         with out.create() as stream:
             pq.write_table(pa.table([named.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd")
         size = len(out)
@@ -103,18 +104,18 @@ def write_deletes(metadata: TableMetadata, positions: Positions) -> list[DataFil
     return [file]
 
 
-def read_deletes(files: Iterable[DataFile]) -> Positions:
+def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
     """The positions in files of deletes."""
     found = defaultdict(list)
     for file in files:
-        for path, positions in _by_path(file):
+        for path, positions in _by_path(table, file):
             found[path].append(positions)
     return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
 
 
-def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
+def _by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
     """The positions in one file of deletes; PyIceberg searches all of them for each path, which takes a second."""
-    with _opened(file, read_dictionary=["file_path"]) as parquet:
+    with _opened(table, file, read_dictionary=["file_path"]) as parquet:
         read = parquet.read(_SCHEMA.names)
     if not read.num_rows:
         return
@@ -127,7 +128,7 @@ def _by_path(file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
 
 
 @contextmanager
-def _opened(file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """StateUnreadable when the file is damaged, ForeignWrite when it is no Parquet file."""
     if file.file_format is not FileFormat.PARQUET:
         raise ForeignWrite(
@@ -136,7 +137,7 @@ def _opened(file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.
         )
     with (
         parsed(file.file_path),
-        PyArrowFileIO().new_input(file.file_path).open() as opened,
+        table.io.new_input(file.file_path).open() as opened,
         # microseconds: INT96 values of other writers can be out of the range of nanoseconds
         pq.ParquetFile(opened, read_dictionary=list(read_dictionary), coerce_int96_timestamp_unit="us") as parquet,
     ):

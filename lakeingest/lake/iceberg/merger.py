@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
@@ -29,6 +28,7 @@ from lakeingest.lake.iceberg.data_files import (
     write_rows,
 )
 from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.target import Bounds, Effects
 
 _POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
@@ -38,40 +38,39 @@ _POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
 class IcebergMerger:
     """`lake.target.Merger` on the files of one snapshot."""
 
-    metadata: TableMetadata
+    table: TableFiles
     key: tuple[str, ...]
     files: tuple[FileScanTask, ...]
     keeps_deletes: bool = False
 
     def replace(self, changes: pa.Table) -> bytes:
         """Position deletes of the rows with these keys; each key has at most one row."""
-        with storage_errors(self.metadata.location):
+        with storage_errors(self.table.location):
             places, numbers = self._find(changes)
             gone = changes[DELETED].to_numpy()
             is_present = np.zeros(len(gone), bool)
             is_present[numbers] = True
             if is_present.sum() != len(numbers):
-                raise StateUnreadable(f"{self.metadata.location} has a key twice; drop the table to copy it again")
+                raise StateUnreadable(f"{self.table.location} has a key twice; drop the table to copy it again")
             effects = Effects(*(int(one.sum()) for one in (~gone & ~is_present, ~gone & is_present, gone & is_present)))
-            return pickle.dumps((write_deletes(self.metadata, places), effects))
+            return pickle.dumps((write_deletes(self.table, places), effects))
 
     def write(self, rows: pa.Table) -> bytes:
         """Data files with the table's field ids and statistics."""
-        return pickle.dumps((write_rows(self.metadata, rows), Effects(0, 0, 0)))
+        return pickle.dumps((write_rows(self.table, rows), Effects(0, 0, 0)))
 
     def _find(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
         """The positions of the rows with these keys, and the numbers of their changes."""
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
-        dead = read_deletes({file.file_path: file for task in self.files for file in task.delete_files}.values())
+        deletes = {file.file_path: file for task in self.files for file in task.delete_files}
+        dead = read_deletes(self.table, deletes.values())
         places: dict[str, np.ndarray] = {}
         numbers = [np.zeros(0, np.int64)]
         for task in self.files:
             near = numbered.filter(self._may_hold(task.file, numbered))
             if not near.num_rows:
                 continue
-            keys = read_rows(self.metadata, task.file, self.key).cast(
-                pa.schema([near.field(name) for name in self.key])
-            )
+            keys = read_rows(self.table, task.file, self.key).cast(pa.schema([near.field(name) for name in self.key]))
             present = alive(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
             found = present.join(near, keys=list(self.key), join_type="inner").sort_by(_POS)
             places[task.file.file_path] = found[_POS].to_numpy()
@@ -80,7 +79,7 @@ class IcebergMerger:
 
     def _may_hold(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
         """Which changes have a key between the bounds of the file."""
-        field = self.metadata.schema().find_field(self.key[0])
+        field = self.table.metadata.schema().find_field(self.key[0])
         column = changes[self.key[0]]
         bounds = bounds_of(file, field)
         if bounds is None:
@@ -109,8 +108,8 @@ def files_and_effects(merged: Iterable[bytes]) -> tuple[list[DataFile], Effects]
 class IcebergWriter:
     """Writes Parquet files with the table's field ids and statistics."""
 
-    metadata: TableMetadata
+    table: TableFiles
 
     def write(self, rows: pa.Table) -> bytes:
         """Pickled DataFiles."""
-        return pickle.dumps(write_rows(self.metadata, rows))
+        return pickle.dumps(write_rows(self.table, rows))

@@ -1,8 +1,15 @@
-"""Keeps a table's history of thousands of snapshots from being copied by every step of a commit."""
+"""A table's metadata, whose history of thousands of snapshots is neither copied nor sent to executors."""
 
+from dataclasses import dataclass, field
 from typing import Any, Self
 
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+
+from lakeingest.lake.iceberg.durable import DurableFileIO
+
+_OF_STORES = ("s3.", "client.")  # properties of a FileIO; those of a catalog may have its password
 
 
 class Shared(list[Any]):
@@ -24,6 +31,21 @@ def with_shared_history(metadata: TableMetadata) -> TableMetadata:
     return metadata.model_copy(update=shared)
 
 
-def without_history(metadata: TableMetadata) -> TableMetadata:
-    """What an executor needs in order to read and write files of the table: it has no snapshots."""
-    return metadata.model_copy(update={"snapshots": [], "snapshot_log": [], "metadata_log": []})
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """What an executor needs in order to read and write a table's files: its definition, and access to its store."""
+
+    metadata: TableMetadata
+    io: FileIO = field(default_factory=DurableFileIO)
+
+    @classmethod
+    def of(cls, loaded: Table) -> Self:
+        """Those of a table, without its snapshots, and without what belongs to the catalog."""
+        metadata = loaded.metadata.model_copy(update={"snapshots": [], "snapshot_log": [], "metadata_log": []})
+        kept = {name: value for name, value in loaded.io.properties.items() if name.startswith(_OF_STORES)}
+        return cls(metadata, DurableFileIO(kept))
+
+    @property
+    def location(self) -> str:
+        """The table's folder."""
+        return self.metadata.location

@@ -47,4 +47,4 @@ def _is_usable(name: str, value: str) -> bool:
 def new_location(settings: config.Target, table: TableId) -> str:
     """A new folder for a table, of characters that PyIceberg, Spark and DuckDB do not change in a URI."""
     namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in settings.identifier(table))
-    return f"{settings.warehouse.as_uri()}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
+    return f"{settings.warehouse.uri}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"

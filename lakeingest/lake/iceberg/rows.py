@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.merger import files_with
-from lakeingest.lake.iceberg.metadata import without_history
+from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.target import Bounds
 
 _ROWS = 1_000_000  # of the files that one task reads
@@ -20,16 +19,17 @@ _ROWS = 1_000_000  # of the files that one task reads
 class IcebergRows:
     """`lake.target.RowReader` on some files of one snapshot."""
 
-    metadata: TableMetadata
+    table: TableFiles
     names: tuple[str, ...]
     files: tuple[FileScanTask, ...]
 
     def read(self) -> pa.Table:
         """The columns of the rows that are not deleted."""
-        with storage_errors(self.metadata.location):
-            dead = read_deletes({one.file_path: one for task in self.files for one in task.delete_files}.values())
+        with storage_errors(self.table.location):
+            deletes = {one.file_path: one for task in self.files for one in task.delete_files}
+            dead = read_deletes(self.table, deletes.values())
             return pa.concat_tables(
-                alive(read_rows(self.metadata, task.file, self.names), task.file, dead) for task in self.files
+                alive(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
             )
 
 
@@ -43,5 +43,5 @@ def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bound
             rows = 0
         groups[-1].append(task)
         rows += task.file.record_count
-    metadata = without_history(loaded.metadata)
-    return [IcebergRows(metadata, tuple(names), tuple(group)) for group in groups]
+    files = TableFiles.of(loaded)
+    return [IcebergRows(files, tuple(names), tuple(group)) for group in groups]

@@ -45,7 +45,7 @@ from lakeingest.lake.iceberg.history import (
 )
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
-from lakeingest.lake.iceberg.metadata import with_shared_history, without_history
+from lakeingest.lake.iceberg.metadata import TableFiles, with_shared_history
 from lakeingest.lake.iceberg.properties import VERSION, usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
@@ -86,7 +86,7 @@ class IcebergTarget:
 
     def storage_errors(self) -> AbstractContextManager[None]:
         """Names a failure of the warehouse or the catalog."""
-        return storage_errors(self.settings.warehouse, self.settings.catalog_place)
+        return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
@@ -178,7 +178,7 @@ class IcebergTarget:
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
         """For the executors."""
-        return IcebergWriter(without_history(self._table(table).metadata))
+        return IcebergWriter(TableFiles.of(self._table(table)))
 
     @names_storage_errors
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
@@ -190,9 +190,7 @@ class IcebergTarget:
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """For the executors, with the files that they have to read."""
         loaded = self._with(staged.progress.table, staged.version)
-        return IcebergMerger(
-            without_history(loaded.metadata), tuple(key), files_with(loaded, staged.version, key[0], bounds)
-        )
+        return IcebergMerger(TableFiles.of(loaded), tuple(key), files_with(loaded, staged.version, key[0], bounds))
 
     @names_storage_errors
     def commit_merge(

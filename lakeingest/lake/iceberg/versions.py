@@ -10,6 +10,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
 from lakeingest.lake.iceberg.history import is_marked, published_snapshot
+from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import POSITION
 from lakeingest.lake.target import Staged
@@ -52,10 +53,10 @@ class IcebergVersions:
             loaded = self._loaded(table)
             if loaded is None or loaded.metadata.snapshot_by_id(version) is None:
                 raise unreadable(str(table), f"snapshot {version} has expired")
-            tasks = list(loaded.scan(snapshot_id=version).plan_files())
-            dead = read_deletes({one.file_path: one for task in tasks for one in task.delete_files}.values())
+            files, tasks = TableFiles.of(loaded), list(loaded.scan(snapshot_id=version).plan_files())
+            dead = read_deletes(files, {one.file_path: one for task in tasks for one in task.delete_files}.values())
             for task in tasks:
-                read = read_rows(loaded.metadata, task.file, source_names(schema))
+                read = read_rows(files, task.file, source_names(schema))
                 yield from source_rows(alive(read, task.file, dead), schema).to_batches(BATCH_ROWS)
 
     def _loaded(self, table: TableId) -> Table | None:

@@ -11,13 +11,13 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import BinaryType, NestedField, StringType
 
 from lakeingest.core.change import DELETED
 from lakeingest.lake.iceberg.bounds import _above_bytes, _above_text
 from lakeingest.lake.iceberg.data_files import read_rows, write_rows
 from lakeingest.lake.iceberg.merger import IcebergMerger, files_and_effects
+from lakeingest.lake.iceberg.metadata import TableFiles
 
 LAST, BEFORE_SURROGATES = "\U0010ffff", "\ud7ff"
 TEXTS = st.text(st.sampled_from(["a", "b", BEFORE_SURROGATES, "\ue000", LAST]), max_size=40)
@@ -34,26 +34,26 @@ LONG = [
 
 
 @pytest.fixture
-def metadata(tmp_path: Path) -> TableMetadata:
-    """That of a table with a text as its key."""
+def table(tmp_path: Path) -> TableFiles:
+    """Those of a table with a text as its key."""
     catalog = SqlCatalog("bounds", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
     catalog.create_namespace("of")
     fields = NestedField(1, "a.key", StringType(), required=True), NestedField(2, "v", BinaryType())
-    return catalog.create_table(("of", "bounds"), Schema(*fields)).metadata
+    return TableFiles.of(catalog.create_table(("of", "bounds"), Schema(*fields)))
 
 
-def write(metadata: TableMetadata, texts: list[str]) -> DataFile:
+def write(table: TableFiles, texts: list[str]) -> DataFile:
     """One file with these keys, and their bytes as values."""
-    rows = pa.table([texts, [text.encode() for text in texts]], schema=metadata.schema().as_arrow())
-    [file] = write_rows(metadata, rows)
+    rows = pa.table([texts, [text.encode() for text in texts]], schema=table.metadata.schema().as_arrow())
+    [file] = write_rows(table, rows)
     return file
 
 
 @pytest.mark.parametrize("text", LONG)
-def test_every_text_is_written_and_found_by_its_key(metadata: TableMetadata, text: str) -> None:
+def test_every_text_is_written_and_found_by_its_key(table: TableFiles, text: str) -> None:
     """Its bounds admit it, and are short."""
-    file = write(metadata, [text, "m"])
-    assert sorted(read_rows(metadata, file, ["a.key"])["a.key"].to_pylist()) == sorted([text, "m"])
+    file = write(table, [text, "m"])
+    assert sorted(read_rows(table, file, ["a.key"])["a.key"].to_pylist()) == sorted([text, "m"])
     greatest, least = max(text, "m").encode(), min(text, "m").encode()
     for number in (1, 2):
         assert file.lower_bounds[number] <= least
@@ -61,18 +61,18 @@ def test_every_text_is_written_and_found_by_its_key(metadata: TableMetadata, tex
     assert len(file.upper_bounds.get(1, b"").decode()) <= 16
     assert len(file.upper_bounds.get(2, b"")) <= 16
 
-    merger = IcebergMerger(metadata, ("a.key",), (FileScanTask(file),))
+    merger = IcebergMerger(table, ("a.key",), (FileScanTask(file),))
     changes = pa.table({"a.key": [text], DELETED: [True]})
     _, effects = files_and_effects([merger.replace(changes)])
     assert effects.deleted == 1
 
 
-def test_bounds_follow_the_properties_of_the_table(metadata: TableMetadata) -> None:
+def test_bounds_follow_the_properties_of_the_table(table: TableFiles) -> None:
     """Longer, whole, or none."""
     lengths = {"truncate(20)": 20, "full": 40, "counts": None, "none": None}
     for mode, length in lengths.items():
         properties = {"write.metadata.metrics.default": mode}
-        file = write(metadata.model_copy(update={"properties": properties}), ["x" * 40])
+        file = write(TableFiles(table.metadata.model_copy(update={"properties": properties})), ["x" * 40])
         assert [len(bound) for bound in file.lower_bounds.values()] == ([] if length is None else [length] * 2)
         assert [len(bound) for bound in file.upper_bounds.values()] == ([] if length is None else [length] * 2)
 
@@ -101,8 +101,8 @@ def test_an_upper_bound_is_not_below_the_bytes(value: bytes, length: int) -> Non
         assert len(bound) <= length
 
 
-def test_a_file_is_where_it_says(metadata: TableMetadata) -> None:
+def test_a_file_is_where_it_says(table: TableFiles) -> None:
     """Cutting its bounds leaves all else as it was written."""
-    file = write(metadata, ["a", "b"])
+    file = write(table, ["a", "b"])
     assert len(PyArrowFileIO().new_input(file.file_path)) == file.file_size_in_bytes
     assert file.record_count == 2

@@ -1,4 +1,4 @@
-"""The contract of `lake.target.Target` on catalogs that are servers: REST and PostgreSQL."""
+"""The contract of `lake.target.Target` on catalogs that are servers, and on S3."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -12,25 +12,25 @@ from lakeingest.errors import CatalogAway
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.errors import storage_errors
-from tests.catalog_servers import SERVERS, add_catalog
+from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 from tests.lake.test_target import *  # noqa: F403 - the same contract
 
-pytestmark = [pytest.mark.spark, pytest.mark.long("another catalog of what runs on REST", only=("sql",))]
+pytestmark = [pytest.mark.spark, pytest.mark.long("what runs on REST and S3 together", only=("rest", "sql"))]
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(scope="module", params=TARGETS)
 def settings(
     request: pytest.FixtureRequest, lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
     """A target whose catalog is on a server; the running session has that catalog beside its own."""
-    folder = tmp_path_factory.mktemp(request.param)
-    with SERVERS[request.param](folder) as uri:
-        catalog = {"type": request.param, "name": f"on_{request.param}", "uri": uri}
-        found = Target.model_validate({"catalog": catalog, "warehouse": folder / "warehouse"})
+    name = request.param.replace(" ", "_")
+    with TARGETS[request.param](tmp_path_factory.mktemp(name)) as doc:
+        doc["catalog"]["name"] = name
+        found = Target.model_validate(doc)
         add_catalog(spark, found)
         yield found
 

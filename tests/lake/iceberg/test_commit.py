@@ -14,6 +14,7 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from lakeingest import config
+from lakeingest.config.place import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CommitUnknown, ForeignWrite, StaleWriter
@@ -38,7 +39,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """A table in a warehouse of its own; no step of it needs Spark."""
-    settings = config.Target(warehouse=tmp_path)
+    settings = config.Target(warehouse=Place.of(tmp_path))
     schema = TableSchema(TableId("shop", "orders"), PLAIN, ("id",))
     return Lake(settings, lambda: IcebergTarget(settings), cast("SparkSession", None), schema, {})
 

@@ -218,7 +218,7 @@ def test_all_files_are_on_the_disk_before_the_catalog_names_them(
 
     def look(connection: Any) -> None:
         commits.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
-        for folder in lake.settings.warehouse.glob(f"{lake.table.database}/{lake.table.name}-*"):
+        for folder in lake.settings.warehouse.path.glob(f"{lake.table.database}/{lake.table.name}-*"):
             for file in (folder, *folder.rglob("*")):
                 status = file.stat()
                 assert synced.get(status.st_ino) == status.st_mtime_ns, f"{file} was not synced"

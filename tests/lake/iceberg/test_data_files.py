@@ -10,19 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg.data_files import read_deletes, read_rows, write_deletes, write_rows
 from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.metadata import TableFiles
 
 
 @pytest.fixture
-def metadata(tmp_path: Path) -> TableMetadata:
-    """That of a table in a catalog of its own."""
+def table(tmp_path: Path) -> TableFiles:
+    """Those of a table in a catalog of its own."""
     catalog = SqlCatalog("deletes", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
     catalog.create_namespace("of")
-    return catalog.create_table(("of", "deletes"), pa.schema([pa.field("id", pa.int64())])).metadata
+    return TableFiles.of(catalog.create_table(("of", "deletes"), pa.schema([pa.field("id", pa.int64())])))
 
 
 def named(path: Path) -> DataFile:
@@ -32,43 +32,43 @@ def named(path: Path) -> DataFile:
     )
 
 
-def test_positions_of_all_files_come_together(metadata: TableMetadata) -> None:
+def test_positions_of_all_files_come_together(table: TableFiles) -> None:
     """By the path of the data file, in order, each with its own."""
     first = {"file:/b": np.array([0, 7, 9]), "file:/a": np.array([3]), "file:/none": np.zeros(0, np.int64)}
     second = {"file:/c": np.array([1]), "file:/a": np.array([2, 4])}
-    found = read_deletes([*write_deletes(metadata, first), *write_deletes(metadata, second)])
+    found = read_deletes(table, [*write_deletes(table, first), *write_deletes(table, second)])
     listed = {path: positions.tolist() for path, positions in found.items()}
     assert listed == {"file:/a": [2, 3, 4], "file:/b": [0, 7, 9], "file:/c": [1]}
 
 
-def test_without_a_file_of_deletes_nothing_is_deleted(metadata: TableMetadata) -> None:
+def test_without_a_file_of_deletes_nothing_is_deleted(table: TableFiles) -> None:
     """Nor is a file written for it."""
-    assert write_deletes(metadata, {"file:/a": np.zeros(0, np.int64)}) == []
-    assert read_deletes([]) == {}
+    assert write_deletes(table, {"file:/a": np.zeros(0, np.int64)}) == []
+    assert read_deletes(table, []) == {}
 
 
-def test_files_of_others_are_read(tmp_path: Path) -> None:
+def test_files_of_others_are_read(table: TableFiles, tmp_path: Path) -> None:
     """In any order, in several row groups, with rows beside the positions; an empty one has none."""
     paths, positions = ["file:/b", "file:/a", "file:/b", "file:/c"], [5, 1, 2, 0]
     rows = pa.table({"file_path": paths, "pos": positions, "row": [{"id": 1}] * 4})
     pq.write_table(rows, tmp_path / "others.parquet", row_group_size=1)
     pq.write_table(rows.slice(0, 0), tmp_path / "empty.parquet")
-    found = read_deletes([named(tmp_path / "empty.parquet"), named(tmp_path / "others.parquet")])
+    found = read_deletes(table, [named(tmp_path / "empty.parquet"), named(tmp_path / "others.parquet")])
     assert {path: list(part) for path, part in found.items()} == {"file:/b": [2, 5], "file:/a": [1], "file:/c": [0]}
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(table: TableFiles, tmp_path: Path) -> None:
     """What it deleted would be back."""
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1, or so it said")
     with pytest.raises(StateUnreadable, match=r"damaged\.parquet"):
-        read_deletes([named(tmp_path / "damaged.parquet")])
+        read_deletes(table, [named(tmp_path / "damaged.parquet")])
 
 
-def test_whatever_is_damaged_in_a_file_is_named(metadata: TableMetadata) -> None:
+def test_whatever_is_damaged_in_a_file_is_named(table: TableFiles) -> None:
     """PyArrow has many errors for that, by where the damage is; none of them is a bug of ours."""
     chance = random.Random(1)
-    [rows] = write_rows(metadata, pa.table({"id": np.arange(5_000)}))
-    [deletes] = write_deletes(metadata, {rows.file_path: np.arange(0, 5_000, 3)})
+    [rows] = write_rows(table, pa.table({"id": np.arange(5_000)}))
+    [deletes] = write_deletes(table, {rows.file_path: np.arange(0, 5_000, 3)})
     named = 0
     for file in (rows, deletes):
         path = Path(file.file_path.removeprefix("file://"))
@@ -83,9 +83,9 @@ def test_whatever_is_damaged_in_a_file_is_named(metadata: TableMetadata) -> None
             else:
                 damaged[start] ^= 1 << chance.randrange(8)
             path.write_bytes(damaged)
-            with suppress(StateUnreadable), storage_errors(metadata.location):
+            with suppress(StateUnreadable), storage_errors(table.metadata.location):
                 named += 1
-                read_rows(metadata, file, ["id"]) if file is rows else read_deletes([file])
+                read_rows(table, file, ["id"]) if file is rows else read_deletes(table, [file])
                 named -= 1
         path.write_bytes(whole)
     assert named > 40

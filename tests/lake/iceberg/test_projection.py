@@ -13,7 +13,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -31,6 +30,7 @@ from pyiceberg.types import (
 
 from lakeingest.errors import ForeignWrite, StateUnreadable
 from lakeingest.lake.iceberg.data_files import alive, read_rows, write_rows
+from lakeingest.lake.iceberg.metadata import TableFiles
 
 LATE = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)  # nanoseconds since 1970 end in 2262
 COLUMNS = {
@@ -57,25 +57,25 @@ Write = Callable[..., DataFile]
 
 
 @pytest.fixture
-def metadata(tmp_path: Path) -> TableMetadata:
-    """That of a table in a catalog of its own."""
+def table(tmp_path: Path) -> TableFiles:
+    """Those of a table in a catalog of its own."""
     catalog = SqlCatalog("others", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
     catalog.create_namespace("of")
-    return catalog.create_table(("of", "others"), SCHEMA).metadata
+    return TableFiles.of(catalog.create_table(("of", "others"), SCHEMA))
 
 
 @pytest.fixture
-def write(tmp_path: Path, metadata: TableMetadata) -> Write:
+def write(tmp_path: Path, table: TableFiles) -> Write:
     """Call it for a file with the table's rows as someone else writes them: some columns of other Arrow types."""
 
     def other(
         types: dict[str, pa.DataType], leave: tuple[str, ...] = (), *, ids: bool = True, **options: Any
     ) -> DataFile:
         fields, columns = [], []
-        for field in reversed(metadata.schema().fields):
+        for field in reversed(table.metadata.schema().fields):
             if field.name in leave:
                 continue
-            kind = types.get(field.name, metadata.schema().as_arrow().field(field.name).type)
+            kind = types.get(field.name, table.metadata.schema().as_arrow().field(field.name).type)
             rows = ["7", None] if kind == pa.string() and field.name == "few" else ROWS[field.name]
             values = pa.array(rows, kind.value_type if pa.types.is_dictionary(kind) else kind)
             columns.append(values.dictionary_encode() if pa.types.is_dictionary(kind) else values)
@@ -111,20 +111,20 @@ def named(path: Path, kind: FileFormat = FileFormat.PARQUET) -> DataFile:
     ],
 )
 def test_columns_are_found_by_their_field_ids(
-    metadata: TableMetadata, write: Write, types: dict[str, pa.DataType], options: dict[str, Any]
+    table: TableFiles, write: Write, types: dict[str, pa.DataType], options: dict[str, Any]
 ) -> None:
     """In another order, under other names, of other types: they come as the table has them, beside files of ours."""
-    [ours] = write_rows(metadata, pa.table(ROWS, schema=metadata.schema().as_arrow()))
+    [ours] = write_rows(table, pa.table(ROWS, schema=table.metadata.schema().as_arrow()))
     names = list(COLUMNS)
-    theirs = read_rows(metadata, write(types, **options), names)
+    theirs = read_rows(table, write(types, **options), names)
     assert theirs.to_pydict() == ROWS
-    assert pa.concat_tables([read_rows(metadata, ours, names), theirs]).num_rows == 4
-    assert read_rows(metadata, ours, ["v", "id"]).column_names == ["v", "id"]
+    assert pa.concat_tables([read_rows(table, ours, names), theirs]).num_rows == 4
+    assert read_rows(table, ours, ["v", "id"]).column_names == ["v", "id"]
 
 
-def test_a_column_that_a_file_lacks_is_null(metadata: TableMetadata, write: Write) -> None:
+def test_a_column_that_a_file_lacks_is_null(table: TableFiles, write: Write) -> None:
     """It may have been rewritten by someone who left out what had no value."""
-    found = read_rows(metadata, write({}, leave=("v", "n")), ["v", "id", "n"])
+    found = read_rows(table, write({}, leave=("v", "n")), ["v", "id", "n"])
     assert found.to_pydict() == {"v": [None, None], "id": [1, 2], "n": [None, None]}
 
 
@@ -137,7 +137,7 @@ def test_a_column_that_a_file_lacks_is_null(metadata: TableMetadata, write: Writ
     ],
 )
 def test_a_file_that_does_not_hold_the_table_is_named(
-    metadata: TableMetadata,
+    table: TableFiles,
     write: Write,
     leave: tuple[str, ...],
     types: dict[str, pa.DataType],
@@ -148,22 +148,22 @@ def test_a_file_that_does_not_hold_the_table_is_named(
     """No value of it is guessed."""
     file = write(types, leave, ids=ids)
     with pytest.raises(StateUnreadable, match=rf"others\.parquet.*{finding}"):
-        read_rows(metadata, file, ["id", "few"])
+        read_rows(table, file, ["id", "few"])
 
 
-def test_a_value_that_the_type_cannot_hold_is_named(metadata: TableMetadata, tmp_path: Path) -> None:
+def test_a_value_that_the_type_cannot_hold_is_named(table: TableFiles, tmp_path: Path) -> None:
     """Nothing is rounded: a time between two microseconds, which no value of ours is."""
     at = pa.array([1], pa.timestamp("ns"))
     answer = pa.schema([pa.field("at", at.type, metadata={"PARQUET:field_id": "4"})])
     pq.write_table(pa.table([at], schema=answer), tmp_path / "others.parquet")
     with pytest.raises(StateUnreadable, match=r"others\.parquet.*lose data"):
-        read_rows(metadata, named(tmp_path / "others.parquet"), ["at"])
+        read_rows(table, named(tmp_path / "others.parquet"), ["at"])
 
 
-def test_a_file_of_another_format_is_named(metadata: TableMetadata, tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_named(table: TableFiles, tmp_path: Path) -> None:
     """Someone may have set the table's format and compacted it."""
     with pytest.raises(ForeignWrite, match=r"as ORC; set write\.format\.default"):
-        read_rows(metadata, named(tmp_path / "others.orc", FileFormat.ORC), ["id"])
+        read_rows(table, named(tmp_path / "others.orc", FileFormat.ORC), ["id"])
 
 
 def test_a_deleted_row_that_a_file_does_not_have_is_named(tmp_path: Path) -> None:

