@@ -154,7 +154,7 @@ def _default(field: Mapping[str, Any]) -> str:
         default = str(default).removeprefix("P").lower()
     if isinstance(default, bool):
         default = str(default).lower()
-    return f"`./{default}`" if field.get("format") == "path" else f"`{default}`"
+    return f"`{default}`"
 
 
 def _command(name: str, command: TyperCommand) -> str:

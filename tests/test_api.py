@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import lakeingest
 from lakeingest import Pipeline, UsageError
 from lakeingest.config import Config, Source
+from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ConfigError
@@ -54,7 +55,7 @@ def config(connection: object, lake_config: Config, mysql_server: LocalServer, t
         update={
             "source": Source(host=server.host, port=server.port, user=server.user, password=password),
             "tables": Tables(include=(f"{DATABASE}.*",), options={"*.*": TableOptions(chunk_rows=10)}),
-            "state": tmp_path / "state",
+            "state": Place.of(tmp_path / "state"),
         }
     )
 

@@ -46,7 +46,8 @@ def said(job: Job, *arguments: str) -> tuple[int, str]:
 def test_a_table_is_copied_and_kept_equal(kind: str, tmp_path: Path, mysql_server: LocalServer) -> None:
     """Check, run, catch up, re-snapshot, verify: nothing is in the warehouse but the tables' files."""
     with TARGETS[kind](tmp_path) as target, job_on(target, tmp_path / "job", mysql_server) as job:
-        assert said(job, "check")[0] == 0
+        code, output = said(job, "check")
+        assert code == 0, output
         assert job.run()[0] == 0
         assert job.published("t") == job.source("t")
         job.sql(

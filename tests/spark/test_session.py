@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import FORMATS, Config
+from lakeingest.config.place import Place
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.session import (
     _fetching,
@@ -173,7 +174,7 @@ def test_a_catalog_that_leads_elsewhere_is_refused(lake_config: Config, spark: S
     """Once loaded it would stay what it is, and rows would land in another warehouse."""
     before = spark.conf.get("spark.sql.catalog.lake.warehouse")
     with pytest.raises(OperatorNeeded, match=r"lacks spark\.sql\.catalog\.lake\.uri, \S+lake\.warehouse; in"):
-        open_session(target(lake_config, warehouse=tmp_path))
+        open_session(target(lake_config, warehouse=Place.of(tmp_path)))
     assert spark.conf.get("spark.sql.catalog.lake.warehouse") == before
 
 

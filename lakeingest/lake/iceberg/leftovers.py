@@ -4,19 +4,22 @@ Source: Iceberg's table specification, "Table Metadata". Whatever a snapshot of 
 list, the manifests in that, or the files in those; the rest are versions of metadata.json and statistics.
 """
 
-import os
 import re
-import time
 from collections.abc import Iterator
-from datetime import timedelta
-from pathlib import Path
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
+from pyarrow.fs import FileSelector, FileSystem
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.history import MAIN, tip
 from lakeingest.lake.target import Inventory
+
+if TYPE_CHECKING:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
 
 
 def remove_leftovers(loaded: Table, age: timedelta) -> tuple[int, int]:
@@ -27,17 +30,19 @@ def remove_leftovers(loaded: Table, age: timedelta) -> tuple[int, int]:
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":
         return 0, 0
-    folder = _local(loaded.metadata.location)
-    found = {} if folder is None else dict(_files(folder))
-    needed = {path for name in _needed(loaded) if (path := _local(name)) is not None}
-    if folder is None or not {path for path in needed if path.is_relative_to(folder)} <= found.keys():
+    folder, store = _path(loaded.location()), _store(loaded)
+    listed = store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+    found = {file.path: file for file in listed if file.is_file}
+    needed = {_path(name) for name in _needed(loaded)}
+    if not {path for path in needed if path.startswith(f"{folder}/")} <= found.keys():
         return 0, 0
-    oldest = time.time() - age.total_seconds()
+    oldest = datetime.now(UTC) - age
     removed = freed = 0
-    for path, (size, changed) in found.items():
-        if path not in needed and changed < oldest:
-            path.unlink(missing_ok=True)
-            removed, freed = removed + 1, freed + size
+    for path, file in found.items():
+        if path not in needed and file.mtime < oldest:
+            with suppress(FileNotFoundError):
+                store.delete_file(path)
+            removed, freed = removed + 1, freed + file.size
     return removed, freed
 
 
@@ -75,16 +80,17 @@ def _needed(loaded: Table) -> Iterator[str]:
         yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(loaded.io))
 
 
-def _local(name: str) -> Path | None:
-    """The path of a file on a local disk; engines write its URI with one slash or with three."""
-    path = re.sub(r"^file:/+", "/", name)
-    return Path(path if path == name else unquote(path)) if path.startswith("/") else None
+def _store(loaded: Table) -> FileSystem:
+    """The file system that the table's folder is in."""
+    io = cast("PyArrowFileIO", loaded.io)  # which open_catalog chose
+    scheme, netloc, _ = io.parse_location(loaded.location(), io.properties)
+    return io.fs_by_scheme(scheme, netloc)
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, tuple[int, float]]]:
-    """The files below a folder, with the size of each and when it was changed."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
-            stat = path.lstat()
-            yield path, (stat.st_size, stat.st_mtime)
+def _path(name: str) -> str:
+    """A file's path in its file system; engines write the URI of a local one with one slash or with three."""
+    scheme, colon, rest = name.partition(":")
+    if not colon or scheme == "file":
+        path = re.sub(r"^file:/+", "/", name)
+        return path if path == name else unquote(path)
+    return rest.removeprefix("//")

@@ -75,7 +75,7 @@ class IcebergTarget:
 
     def exists(self) -> bool:
         """Whether the catalog exists; one on a server does."""
-        is_there = self.settings.catalog_file.exists() or not self.settings.catalog.is_embedded
+        is_there = not self.settings.catalog.is_embedded or self.settings.catalog_file.exists()
         return is_there and bool(self._catalog)
 
     @names_storage_errors
