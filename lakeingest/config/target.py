@@ -44,7 +44,9 @@ class Target(Frozen):
     @property
     def catalog_place(self) -> str:
         """The catalog as messages name it: its file, or its URI without a password."""
-        return str(self.catalog_file) if self.catalog.is_embedded else self.catalog.without_secrets
+        if self.catalog.is_embedded:
+            return str(self.catalog_file)
+        return self.catalog.without_secrets or f"the catalog of type {self.catalog.type}"
 
     def identifier(self, table: TableId) -> tuple[str, str]:
         """The namespace and the name of a table's target."""

@@ -131,7 +131,7 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),
         ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
-        ("target/catalog={type: glue}", "target.catalog.type: glue"),
+        ("target/catalog={type: hive}", "target.catalog.type: hive"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
         (
