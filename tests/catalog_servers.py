@@ -140,8 +140,10 @@ def glue_server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def glue_on_s3(folder: Path) -> Iterator[dict[str, Any]]:
-    """Glue, with the tables in S3."""
-    with object_store(folder) as store, glue_server(folder) as uri:
+    """Glue, with the tables in S3; processes find the keys in the environment."""
+    with object_store(folder) as store, glue_server(folder) as uri, pytest.MonkeyPatch.context() as environment:
+        for name, value in store.environment.items():
+            environment.setenv(name, value)
         keys = {"s3.access-key-id": store.access_key, "s3.secret-access-key": store.secret_key}
         amazon = {"glue.access-key-id": "any", "glue.secret-access-key": "any"}
         yield {
