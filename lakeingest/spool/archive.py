@@ -123,6 +123,7 @@ def keep(spool: Path, epoch: int, segments: Iterable[tuple[Path, Manifest]], kep
             if wanted:
                 level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0
                 manifest.replace(_file(folder, segment, epoch, level))
+                sync(folder)  # before the spool's folder is synced, which has lost the name
             else:
                 manifest.unlink(missing_ok=True)
                 _unlink(spool, segment)
