@@ -38,6 +38,7 @@ from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, swee
 from lakeingest.lake.iceberg.history import (
     STAGING,
     assert_unmoved,
+    is_building,
     is_marked,
     published_snapshot,
     resume_point,
@@ -264,7 +265,7 @@ class IcebergTarget:
             assert_unmoved(self._table(table), staged)
             raise
         trim(loaded)
-        if loaded.name() == self._building(table):
+        if is_building(loaded):
             self._give_name(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -369,7 +370,7 @@ class IcebergTarget:
 
     def _finish_naming(self, table: TableId, loaded: Table, staged: Staged) -> bool:
         """Finish an interrupted first publish; whether the table has got its name by that."""
-        if loaded.name() == self._name(table):
+        if not is_building(loaded):
             drop_other_name(self.settings.catalog.type, self._catalog, self._building(table))
         elif staged.published is not None:
             self._give_name(table, loaded)
@@ -378,16 +379,15 @@ class IcebergTarget:
 
     def _give_name(self, table: TableId, building: Table) -> None:
         """Give a table its final name, unless another run did."""
-        name = self._name(table)
 
         def is_named() -> bool:
             found = self._table(table)
             if found.metadata.table_uuid != building.metadata.table_uuid:
                 raise stale(table)
-            return found.name() == name
+            return not is_building(found)
 
         give = give_name(self.settings.catalog.type)
-        until_known(table, lambda: give(self._catalog, self._building(table), name), is_named)
+        until_known(table, lambda: give(self._catalog, self._building(table), self._name(table)), is_named)
 
     def _name(self, table: TableId) -> Name:
         return self.settings.identifier(table)
