@@ -8,6 +8,7 @@ ROUNDS ?= 5
 SLICE ?= 0/6
 bench: DIR ?= ./benchmark-lake
 DIR ?= ./demo-lake
+PLACE ?= local
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # each process would compile all modules anew, which the installation leaves to the first
@@ -23,8 +24,8 @@ INSTALL = $(PIP) install --quiet --no-deps --no-compile --use-pep517
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: .venv/package.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi ROWS=n DIR=folder)
-	.venv/bin/lakeingest demo --target $(TARGET) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
+demo: .venv/package.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi PLACE=local|s3 ROWS=n DIR=folder)
+	.venv/bin/lakeingest demo --target $(TARGET) --place $(PLACE) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
 
 test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones; those of the core reach each of its branches
 	.venv/bin/python -m pytest -n 2 --take quick --minutes 10 tests/core --cov

@@ -83,13 +83,16 @@ def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Folder of the warehouse and the state, which stay.")] = Path(
         "demo-lake"
     ),
+    place: Annotated[
+        Literal["local", "s3"], typer.Option(help="Where the tables are: a folder, or a local S3 with a REST catalog.")
+    ] = "local",
     show_race: Annotated[bool, typer.Option("--show-race", callback=not_built, hidden=True)] = False,
     seed: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
     """Copy a sample shop from a local MySQL while it is written to, and prove that the copy is equal."""
     from lakeingest.demo.play import play
 
-    play(folder.resolve(), target, rows, seed, Console())
+    play(folder.resolve(), target, rows, seed, Console(), place)
 
 
 @app.command()

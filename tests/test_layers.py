@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
         "state",
     },
     "console": {"commands", "pipeline", "config"},
-    "demo": {"commands", "console", "pipeline", "mysql", "config", "core"},
+    "demo": {"commands", "console", "pipeline", "mysql", "config", "core", "spark"},
     "commands": {"pipeline"} | EDGES | BELOW,
     "pipeline": EDGES | BELOW,
     **dict.fromkeys(EDGES, BELOW),

@@ -1,9 +1,13 @@
 """The demo: the main job on a local server under concurrent writes, and its proof."""
 
+import os
 import shutil
 import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import pymysql
 import yaml
@@ -15,13 +19,15 @@ from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config, parse_config
 from lakeingest.config.formats import FormatName
 from lakeingest.core.schema import TableId
+from lakeingest.demo.s3 import local_s3
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.demo.shop import DATABASE, TABLES, Sizes, build
 from lakeingest.demo.workload import WRITERS, Workload
-from lakeingest.errors import OperatorNeeded, VerificationFailed
+from lakeingest.errors import OperatorNeeded, UsageError, VerificationFailed
 from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, WaveCommitted
 from lakeingest.pipeline.queries import queries
 
+DemoPlace = Literal["local", "s3"]
 CHANGES = 20_000  # few enough for the reference decoder
 MARKER = ".lakeingest-demo"
 CHUNKS = 100  # about so many in all, so that also a small shop takes several waves
@@ -59,25 +65,33 @@ class Tally:
                 self.publishes += 1
 
 
-def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console) -> None:
+def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, place: DemoPlace = "local") -> None:
     """Run the demo in `folder`, where warehouse and state stay; VerificationFailed unless source = target.
 
-    `target` is the format of the lake.
+    `target` is the format of the lake. In the place "s3" its tables are in a local S3, and found by a REST catalog.
     """
+    if place == "s3" and target != "iceberg":
+        raise UsageError(f"--place s3: tables of {target} in S3 are not built yet; leave --target out")
     _clear(folder)
-    with local_server(folder / "server", say=lambda text: out.print(text, highlight=False)) as server:
-        out.print(f"MySQL {server.version}, {server.how}, on {server.host}:{server.port}", highlight=False)
+
+    def say(text: str) -> None:
+        out.print(text, highlight=False)
+
+    with ExitStack() as stack:
+        server = stack.enter_context(local_server(folder / "server", say=say))
+        say(f"MySQL {server.version}, {server.how}, on {server.host}:{server.port}")
+        lake = {"format": target, "warehouse": "./warehouse"} if place == "local" else _on_s3(stack, folder, say)
         with _connect(server) as connection:
             size = build(connection, rows, seed)
         out.print(
             f"a shop of {size.total:,} rows in {len(TABLES)} tables; {WRITERS} writers change it while it is copied"
         )
-        config = _config(folder, target, server, rows)
+        config = _config(folder, lake, server, rows)
         tally = Tally()
         with Workload(server, size, CHANGES, seed) as workload, look.observer(out) as draw:
             run(config, observe=_observer(tally, workload, size, draw))
         results = verify(config)
-    _report(out, config, tally, workload, results)
+        _report(out, config, tally, workload, results)
     if not all(result.equal for result in results):
         raise VerificationFailed("source ≠ target")
 
@@ -109,14 +123,33 @@ def _report(
         f"published   {tally.publishes} times",
         *look.verification_lines(results),
         "",
-        f"The tables are in {config.target.warehouse}. To query them with",
-        *(f"{tool:<11} {command}" for tool, command in commands),
     ]
+    if config.target.warehouse.scheme is None:
+        lines.append(f"The tables are in {config.target.warehouse}. To query them with")
+        lines += [f"{tool:<11} {command}" for tool, command in commands]
+    else:
+        lines.append(f"The tables were in {config.target.warehouse}, whose server ends with the demo.")
     for text in lines:
         out.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def _config(folder: Path, target: FormatName, server: LocalServer, rows: int) -> Config:
+def _on_s3(stack: ExitStack, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Start a local S3 and a REST catalog on it; `target` of pipeline.yml."""
+    from lakeingest.demo.rest_catalog import local_rest_catalog
+
+    store = stack.enter_context(local_s3(folder / "s3", say))
+    uri = stack.enter_context(local_rest_catalog(folder / "catalog", store=store, say=say))
+    say(f"S3 (versitygw) on {store.endpoint}, Iceberg's REST reference server on {uri}")
+    os.environ.update(store.environment)  # where the run finds the keys, as in production
+    return {
+        "format": "iceberg",
+        "catalog": {"type": "rest", "uri": uri},
+        "warehouse": f"s3://{store.bucket}/warehouse",
+        "storage": store.storage,
+    }
+
+
+def _config(folder: Path, target: Mapping[str, Any], server: LocalServer, rows: int) -> Config:
     """Write the demo's pipeline.yml into the folder; its password is a variable, as in production."""
     doc = {
         "version": 1,
@@ -132,7 +165,7 @@ def _config(folder: Path, target: FormatName, server: LocalServer, rows: int) ->
             "include": [f"{DATABASE}.*"],
             "options": {f"{DATABASE}.*": {"chunk_rows": max(LEAST_CHUNK_ROWS, rows // CHUNKS)}},
         },
-        "target": {"format": target, "warehouse": "./warehouse"},
+        "target": dict(target),
         "state": "./state",
     }
     (folder / "pipeline.yml").write_text(yaml.safe_dump(doc, sort_keys=False))

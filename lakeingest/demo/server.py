@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -260,6 +260,21 @@ def child(
     finally:
         process.kill()
         process.wait()
+
+
+def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[], object], seconds: float) -> None:
+    """Wait until a server answers; OperatorNeeded with the last line of its log if it ends or does not."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        answered = False
+        with suppress(Exception):
+            ask()
+            answered = True
+        if answered:
+            return
+        time.sleep(0.05)
+    last = (log.read_text(errors="replace").strip().splitlines() or ["nothing in its log"])[-1]
+    raise OperatorNeeded(f"{log.stem} does not start: {last}")
 
 
 def _await_answer(process: subprocess.Popen[bytes], port: int, password: str, log: Path) -> str:

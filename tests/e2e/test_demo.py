@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakeingest.demo.server import LocalServer
+from tests.catalog_servers import object_store
 from tests.e2e.job import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -109,3 +110,25 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+@pytest.mark.long("a demo with two more servers")
+def test_the_demo_proves_tables_in_s3(tmp_path: Path) -> None:
+    """With a REST catalog; nothing is in a warehouse of this machine."""
+    with object_store(tmp_path / "probe"):  # the test is skipped where the server cannot be had
+        pass
+    process = demo(tmp_path / "lake", "--place", "s3")
+    said, _ = process.communicate(timeout=500)
+    assert process.returncode == 0, said
+    assert said.count("source = target") == 5
+    assert "The tables were in s3://lake/warehouse" in said
+    assert not (tmp_path / "lake" / "warehouse").exists()
+
+
+def test_hudi_in_s3_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Exit code 2, and no folder is left."""
+    process = demo(tmp_path / "lake", "--place", "s3", "--target", "hudi")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "tables of hudi in S3 are not built yet" in said
+    assert not (tmp_path / "lake").exists()

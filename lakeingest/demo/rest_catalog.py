@@ -1,0 +1,115 @@
+"""A real REST catalog on this machine, for the demo and the tests: the reference server of Iceberg's protocol.
+
+Its jars are fetched from Maven Central by the Ivy that comes with PySpark, and cached.
+"""
+
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from lakeingest.demo.debian import caches, locked
+from lakeingest.demo.s3 import LocalS3
+from lakeingest.demo.server import HOST, await_start, child, reserved_port
+from lakeingest.errors import OperatorNeeded
+from lakeingest.spark.session import java_home
+
+_SECONDS, _START_SECONDS = 900, 60.0
+_ICEBERG, _FIXTURES = "1.12.0", "1.11.0"  # the reference server is among the fixtures, which later versions lack
+_MODULES = (
+    ("org.apache.iceberg", "iceberg-core", _ICEBERG),
+    ("org.apache.iceberg", "iceberg-aws", _ICEBERG),
+    ("org.apache.iceberg", "iceberg-aws-bundle", _ICEBERG),
+    ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.14"),
+    ("org.eclipse.jetty.compression", "jetty-compression-server", "12.1.14"),
+    ("org.eclipse.jetty.compression", "jetty-compression-gzip", "12.1.14"),
+    ("org.apache.hadoop", "hadoop-client-api", "3.3.4"),
+    ("org.apache.hadoop", "hadoop-client-runtime", "3.3.4"),
+    ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
+    ("org.slf4j", "slf4j-simple", "2.0.17"),
+)
+_CLASSIFIED = (("iceberg-core", "tests"), ("iceberg-open-api", "test-fixtures"))
+_IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+<info organisation="tests" module="{name}"/><configurations><conf name="default"/></configurations>
+<dependencies defaultconfmapping="default->master,runtime(*),compile(*)">{dependencies}</dependencies></ivy-module>"""
+
+
+@contextmanager
+def local_rest_catalog(
+    folder: Path, port: int | None = None, store: LocalS3 | None = None, say: Callable[[str], None] = lambda _: None
+) -> Iterator[str]:
+    """The URI of a REST catalog on any port or on this one; its files are in the folder, or in an object store.
+
+    OperatorNeeded if its jars cannot be fetched, or the server does not start.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    jars = _jars(folder, say)
+    with reserved_port(port) as chosen:
+        settings = {
+            "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "CATALOG_URI": f"jdbc:sqlite:{folder / 'rest.db'}",
+            "CATALOG_WAREHOUSE": (folder / "rest").as_uri() if store is None else f"s3://{store.bucket}/rest",
+            "CATALOG_REST_PORT": str(chosen),
+            "REST_PORT": str(chosen),
+        }
+        if store is not None:
+            settings |= {
+                **store.environment,
+                "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+                "CATALOG_S3_ENDPOINT": store.endpoint,
+                "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+            }
+        java = [_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
+        command = [*java, "org.apache.iceberg.rest.RESTCatalogServer"]
+        log = folder / "rest.log"
+        with child(command, log, environment=settings) as process:
+            uri = f"http://{HOST}:{chosen}"
+            await_start(process, log, lambda: _ask(uri), _START_SECONDS)
+            yield uri
+
+
+def _ask(uri: str) -> None:
+    urllib.request.urlopen(f"{uri}/v1/config", timeout=5).close()  # noqa: S310 - of this machine
+
+
+def _java() -> str:
+    home = java_home()
+    return str(home / "bin" / "java") if home else str(shutil.which("java"))
+
+
+def _jars(folder: Path, say: Callable[[str], None]) -> Path:
+    """The folder of the REST server's jars, in the cache; it has all of them or is not there."""
+    [cache, *_] = caches(folder)
+    cache.mkdir(parents=True, exist_ok=True)
+    place = cache / f"iceberg-rest-s3-{_ICEBERG}"
+    with locked(cache / "iceberg-rest.lock"):
+        if not place.exists():
+            say("fetching the jars of a REST catalog (once)")
+            partial = place.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            modules = [f'<dependency org="{org}" name="{name}" rev="{rev}"/>' for org, name, rev in _MODULES]
+            classified = [
+                f'<dependency org="org.apache.iceberg" name="{name}" rev="{_FIXTURES}" transitive="false">'
+                f'<artifact name="{name}" type="jar" ext="jar" m:classifier="{kind}"/></dependency>'
+                for name, kind in _CLASSIFIED
+            ]
+            for number, dependencies in enumerate((modules, classified)):
+                _fetch(f"rest{number}", dependencies, folder, partial)
+            partial.rename(place)
+    return place
+
+
+def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None:
+    [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
+    wanted = folder / f"{name}.xml"
+    wanted.write_text(_IVY.format(name=name, dependencies="".join(dependencies)))
+    pattern = str(into / "[artifact]-[revision](-[classifier]).[ext]")
+    command = [_java(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", str(folder / "ivy"), "-retrieve", pattern]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if done.returncode != 0:
+        last = (done.stdout.strip().splitlines() or ["no reason given"])[-1]
+        raise OperatorNeeded(f"the jars of the REST catalog cannot be fetched: {last}")
