@@ -26,6 +26,7 @@ from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
 from lakeingest.config.source import Source, Tls
+from lakeingest.config.storage import Storage
 from lakeingest.config.submit import EmrServerless, Submit
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import History, Target
@@ -267,6 +268,7 @@ def _names_beside(loc: tuple[Any, ...]) -> list[str]:
         "target": Target,
         "target.catalog": Catalog,
         "target.history": History,
+        "target.storage": Storage,
         "changelog": Changelog,
         "quality": Quality,
         "spark": Spark,

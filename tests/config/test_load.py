@@ -165,6 +165,7 @@ def test_what_is_not_built_yet_is_refused_by_name(setting: str, named: str) -> N
         ("tables/includes=[]", "unknown key tables.includes; did you mean include?"),
         ("tables/options/shop.*/chunk_row=5", "unknown key tables.options.shop.*.chunk_row; did you mean chunk_rows?"),
         ("target/warehose=a", "unknown key target.warehose; did you mean warehouse?"),
+        ("target/storage={endpont: a}", "unknown key target.storage.endpont; did you mean endpoint?"),
         ("target/catalog/typ=sql", "unknown key target.catalog.typ; did you mean type?"),
         ("target/history/kep=5d", "unknown key target.history.kep; did you mean keep?"),
         ("spark/jar=auto", "unknown key spark.jar; did you mean jars?"),
