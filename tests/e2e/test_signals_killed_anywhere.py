@@ -190,5 +190,5 @@ def test_a_run_that_dies_at_any_step_leaves_nothing_undone(
         if not dies_at(pipe, action, phase, at):
             break
         at, kills = at + every, kills + 1
-    assert kills > 1
+    assert kills
     record_property("runs that died", f"{lake_format}, {phase}, {action}: {kills} runs")
