@@ -17,6 +17,7 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Positio
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ChangelogGone
+from lakeingest.files import file as files
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import archive
@@ -24,6 +25,7 @@ from lakeingest.spool.changelog import Held, StoredChangelog
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import GONE_SECONDS, reading
 from lakeingest.spool.spool import Spool
+from tests.stores import on_disk
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE, OTHER = TableId("shop", "t"), TableId("shop", "other")
@@ -141,7 +143,7 @@ def test_without_time_nothing_is_archived(spool: Spool) -> None:
     spool.append([segment(spool, number) for number in range(3)])
     spool.forget(place(2))
     assert read(spool) == rows(range(2, 3))
-    assert len(list((spool.folder / "data").iterdir())) == 2
+    assert len(files.listed(spool.folder / "data", "*")) == 2
     assert held(spool).start == place(2)
 
 
@@ -151,7 +153,7 @@ def test_old_segments_are_removed(spool: Spool) -> None:
     spool.forget(place(3), DAY)
     long_ago = time.time() - 2 * DAY.total_seconds()
     for one in archive.listed(spool.folder)[:2]:
-        os.utime(one.file, (long_ago, long_ago))
+        files.set_changed(one.file, long_ago)
     grow(spool, range(4, 5))
     assert read(spool) == rows(range(2, 5))
     with pytest.raises(ChangelogGone, match=r"shop\.t: the changes after 000001\.0000000007\.0+10\.rows\.end are no"):
@@ -166,7 +168,7 @@ def test_many_small_segments_are_put_together(spool: Spool, monkeypatch: pytest.
     levels = [one.level for one in archive.listed(spool.folder)]
     assert levels == sorted(levels, reverse=True)
     assert len(levels) < 3 + 3 + 50 // 16 + 1
-    assert len(list((spool.folder / "data").iterdir())) == 2 * len(levels)
+    assert len(files.listed(spool.folder / "data", "*")) == 2 * len(levels)
     log, found = StoredChangelog(spool.folder), held(spool)
     assert found.gtids == OPENED.gtids
     assert log.place_of_gtids(found, GtidSet.parse(f"{UUID}:1-30")) == Place(1, 7, 195)
@@ -232,7 +234,7 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
     assert read(again) == rows(range(7))
     places = [(one.start, one.stop) for one in archive.listed(spool.folder)]
     assert all(one[1] == other[0] for one, other in pairwise(places))
-    assert not list((spool.folder / "segments").glob("*.json"))
+    assert not files.listed(spool.folder / "segments", "*.json")
 
 
 def test_a_table_that_stopped_can_be_read_to_where_it_was_watched_last(spool: Spool) -> None:
@@ -274,18 +276,18 @@ def test_what_a_reader_at_work_needs_stays(spool: Spool, monkeypatch: pytest.Mon
         assert read(spool) == rows(range(3, 6))
     grow(spool, range(6, 7), timedelta(0))
     assert read(spool) == []
-    assert len(list((spool.folder / "data").iterdir())) == 0
+    assert len(files.listed(spool.folder / "data", "*")) == 0
 
 
 def test_a_reader_that_is_gone_holds_nothing(spool: Spool) -> None:
     """One that was killed does not end its file; it is not touched any more."""
     with reading(spool.folder):
-        [file] = (spool.folder / "archive" / "readers").glob("*.txt")
+        [file] = files.listed(spool.folder / "archive" / "readers", "*.txt")
         long_ago = time.time() - GONE_SECONDS - 1
-        os.utime(file, (long_ago, long_ago))
+        files.set_changed(file, long_ago)
         grow(spool, range(3), timedelta(0))
         assert read(spool) == []
-        assert not file.exists()
+        assert not files.exists(file)
 
 
 def test_a_reader_reads_on_while_segments_are_moved(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,8 +322,8 @@ def test_files_that_vanish_under_a_reader_are_looked_for_again(spool: Spool, mon
 def test_a_spool_of_an_earlier_version_gets_its_archive(spool: Spool) -> None:
     """It has no name until the first segment is archived."""
     spool.append([segment(spool, number) for number in range(2)])
-    (spool.folder / "archive" / "id.json").unlink()
-    (spool.folder / "archive").rmdir()
+    files.delete(spool.folder / "archive" / "id.json")
+    on_disk(spool.folder / "archive").rmdir()
     assert held(spool).name == ""
     assert read(spool) == rows(range(2))
     spool.forget(place(2), DAY)
@@ -333,7 +335,7 @@ def test_a_sweep_leaves_what_is_archived(spool: Spool) -> None:
     """Only files that neither the spool nor the archive names are of killed tasks."""
     grow(spool, range(3))
     stray = spool.folder / "data" / "stray.parquet"
-    stray.write_bytes(b"x")
+    files.write(stray, b"x")
     assert spool.sweep(timedelta(seconds=-1)) == (1, 1)
     assert read(spool) == rows(range(3))
 
@@ -343,9 +345,9 @@ def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_th
     grow(spool, range(2))
     spool.append([segment(spool, number) for number in range(2, 5)])
     manifest = spool.folder / "segments" / "000003.json"
-    killed = manifest.read_text()
+    killed = files.read(manifest)
     spool.forget(place(3), DAY)
-    manifest.write_text(killed)
+    files.write(manifest, killed)
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     name, new = held(loaded).name, TableId("shop", "new")

@@ -14,6 +14,8 @@ import pytest
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.rows import TRANSACTIONS
 from lakeingest.spool import spool as control_spool
 from lakeingest.spool.manifest import Manifest
@@ -29,7 +31,7 @@ def place(pos: int, file: int = 7) -> Place:
     return Place(1, file, pos)
 
 
-def segment(folder: Path, start: int, stop: int, gtids: range, **tables: int | None) -> Manifest:
+def segment(folder: File, start: int, stop: int, gtids: range, **tables: int | None) -> Manifest:
     """A segment of one file with a transaction for each GTID, spread evenly; `tables` are counts of change rows."""
     step = (stop - start) // max(len(gtids), 1)
     rows = [
@@ -37,19 +39,21 @@ def segment(folder: Path, start: int, stop: int, gtids: range, **tables: int | N
         for nth, number in enumerate(gtids, start=1)
     ]
     name = f"data/{start}-{stop}"
-    pq.write_table(pa.Table.from_pylist(rows, TRANSACTIONS), folder / f"{name}.parquet")
-    files: dict[TableId, tuple[str, int] | None] = {}
+    with files.written(folder / f"{name}.parquet") as path:
+        pq.write_table(pa.Table.from_pylist(rows, TRANSACTIONS), path)
+    entries: dict[TableId, tuple[str, int] | None] = {}
     for table, count in tables.items():
         file = f"{name}-{table}.parquet"
         if count is not None:
-            pq.write_table(pa.table({"id": range(count)}), folder / file)
-        files[TableId("shop", table)] = None if count is None else (file, count)
+            with files.written(folder / file) as path:
+                pq.write_table(pa.table({"id": range(count)}), path)
+        entries[TableId("shop", table)] = None if count is None else (file, count)
     return Manifest(
         FilePosition("binlog.000007", start),
         FilePosition("binlog.000007", stop),
         GtidSet.of_gtids(Gtid(UUID, number) for number in gtids),
         f"{name}.parquet",
-        files,
+        entries,
     )
 
 
@@ -72,7 +76,7 @@ def state(spool: Spool) -> tuple[object, ...]:
     return (spool.opened, spool.position, *(spool.backlog(table, spool.start) for table in (ORDERS, ITEMS, LATE)))
 
 
-def read_again(folder: Path) -> None:
+def read_again(folder: File) -> None:
     """Load all that the driver reads of a spool, for low watermarks within its segments."""
     loaded = Spool.load(folder)
     assert loaded is not None
@@ -134,7 +138,7 @@ def test_a_second_run_cannot_continue_the_same_spool(spool: Spool) -> None:
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
-    assert not list(spool.folder.rglob("*.new"))
+    assert not files.listed(spool.folder / "segments", "*.new")
 
 
 def test_a_manifest_is_whole_when_it_exists(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +166,7 @@ def test_only_the_files_of_the_wanted_changes_are_listed(spool: Spool) -> None:
     """A segment counts when it holds a change after `after` and up to `stop`; one without changes has no file."""
 
     def names(table: TableId, after: int, stop: int) -> list[str]:
-        return [Path(file).name for file in spool.files(table, place(after), place(stop))]
+        return [file.name for file in spool.files(table, place(after), place(stop))]
 
     assert names(ORDERS, 4, 300) == ["4-100-orders.parquet", "200-300-orders.parquet"]
     assert names(ITEMS, 4, 300) == ["4-100-items.parquet", "100-200-items.parquet"]
@@ -170,7 +174,7 @@ def test_only_the_files_of_the_wanted_changes_are_listed(spool: Spool) -> None:
     assert names(ITEMS, 99, 101) == ["4-100-items.parquet", "100-200-items.parquet"]
     assert names(LATE, 200, 300) == ["200-300-late.parquet"]
     assert names(ORDERS, 300, 300) == []
-    assert all(Path(file).exists() for file in spool.files(ORDERS, place(4), place(300)))
+    assert all(files.exists(file) for file in spool.files(ORDERS, place(4), place(300)))
 
 
 def test_the_names_of_a_segments_files_are_on_the_disk_before_its_manifest(
@@ -239,7 +243,7 @@ def test_a_log_of_many_segments_opens_only_the_one_that_a_low_ends_in(tmp_path: 
     needed = tmp_path / "data" / "9604-9704.parquet"  # the 97th, of transactions 395 to 398
     for file in (tmp_path / "data").iterdir():
         if file != needed:
-            file.unlink()
+            files.delete(file)
     lows = [GtidSet.parse(f"{UUID}:1-{last}") for last in (10, 14, 396, 397, 810)]
     found = spool.log().places(lows, spool.start)
     assert [found[low].pos for low in lows] == [4, 104, 9654, 9679, 20004]
@@ -306,7 +310,7 @@ def test_opening_again_survives_a_crash_between_its_steps(
 )
 def test_a_damaged_spool_is_refused_by_name(spool: Spool, file: str, content: str) -> None:
     """What cannot be read back is never taken for an empty spool; the folder is named in one line."""
-    (spool.folder / file).write_text(content, errors="surrogateescape")
+    files.write(spool.folder / file, content.encode(errors="surrogateescape"))
     with pytest.raises(StateUnreadable) as refused:
         read_again(spool.folder)
     assert str(spool.folder) in str(refused.value)
@@ -317,11 +321,11 @@ def test_a_damaged_spool_is_refused_by_name(spool: Spool, file: str, content: st
 def test_damaged_change_rows_are_refused_by_name(spool: Spool, damage: str) -> None:
     """A file of change rows that is not as its manifest says never reaches a merge."""
     file = spool.folder / "data" / "4-100-orders.parquet"
-    whole = file.read_bytes()
-    other = (spool.folder / "data" / "4-100-items.parquet").read_bytes()
-    file.unlink()
+    whole = files.read(file)
+    other = files.read(spool.folder / "data" / "4-100-items.parquet")
+    files.delete(file)
     if damage != "gone":
-        file.write_bytes({"empty": b"", "truncated": whole[:-40], "of another segment": other}[damage])
+        files.write(file, {"empty": b"", "truncated": whole[:-40], "of another segment": other}[damage])
     with pytest.raises(StateUnreadable, match=r"4-100-orders\.parquet"):
         spool.files(ORDERS, place(4), place(300))
 
@@ -330,9 +334,9 @@ def test_damaged_change_rows_are_refused_by_name(spool: Spool, damage: str) -> N
 def test_a_manifest_needs_all_its_parts(spool: Spool, part: str) -> None:
     """A part that is missing, or of another form, is StateUnreadable at the latest when it is used."""
     path = spool.folder / "segments" / "000002.json"
-    doc = json.loads(path.read_text())
+    doc = files.document(path)
     for changed in ({name: doc[name] for name in doc if name != part}, doc | {part: 5}, doc | {part: None}):
-        path.write_text(json.dumps(changed))
+        files.write(path, json.dumps(changed).encode())
         with pytest.raises(StateUnreadable):
             read_again(spool.folder)
 
@@ -340,11 +344,11 @@ def test_a_manifest_needs_all_its_parts(spool: Spool, part: str) -> None:
 def test_a_missing_or_foreign_segment_is_a_gap(spool: Spool) -> None:
     """A manifest that was removed, or one of another spool, breaks the chain: the spool is not used."""
     second = spool.folder / "segments" / "000002.json"
-    kept = second.read_text()
-    second.unlink()
+    kept = files.read(second)
+    files.delete(second)
     with pytest.raises(StateUnreadable, match=r"gap before segment 3: binlog.000007:100 to binlog.000007:200"):
         Spool.load(spool.folder)
-    second.write_text(kept.replace('"binlog.000007:100"', '"binlog.000006:100"'))
+    files.write(second, kept.replace(b'"binlog.000007:100"', b'"binlog.000006:100"'))
     with pytest.raises(StateUnreadable, match="gap before segment 2"):
         Spool.load(spool.folder)
 
@@ -359,7 +363,8 @@ def test_forgetting_drops_only_what_no_mark_needs(spool: Spool) -> None:
     assert spool.files(ORDERS, place(200), place(300)) == kept
     with pytest.raises(SpoolGap):
         spool.files(ORDERS, place(199), place(300))
-    left = {path.relative_to(spool.folder).as_posix() for path in spool.folder.rglob("*") if path.is_file()}
+    found = [*files.listed(spool.folder, "*"), *files.listed(spool.folder, "*/*")]
+    left = {str(path).removeprefix(f"{spool.folder}/") for path in found if path.suffix}
     assert left == {
         "opened.json",
         "archive/id.json",
@@ -377,19 +382,19 @@ def test_only_old_files_that_no_segment_has_are_swept(spool: Spool) -> None:
     """What a killed task left goes once it is old; the files of segments stay, however old they are."""
     before = state(spool)
     left = spool.folder / "data" / "killed-0.parquet"
-    left.write_bytes(b"1234")
+    files.write(left, b"1234")
     assert spool.sweep(timedelta(days=1)) == (0, 0)
-    for file in (spool.folder / "data").iterdir():
-        os.utime(file, (0, 0))
+    for file in files.listed(spool.folder / "data", "*"):
+        files.set_changed(file, 0)
     assert spool.sweep(timedelta(days=1)) == (1, 4)
-    assert not left.exists()
+    assert not files.exists(left)
     assert state(spool) == before
     read_again(spool.folder)
 
 
 def test_the_bytes_of_a_table_are_those_of_its_own_files(spool: Spool) -> None:
     """Of the segments that end after a place; none where a table has no changes there."""
-    first, last = (Path(file).stat().st_size for file in spool.files(ORDERS, place(4), place(300)))
+    first, last = (files.size(file) for file in spool.files(ORDERS, place(4), place(300)))
     assert spool.bytes_of(ORDERS, place(4)) == first + last
     assert spool.bytes_of(ORDERS, place(100)) == last
     assert spool.bytes_of(ITEMS, place(200)) == 0
@@ -423,7 +428,7 @@ def test_the_next_run_has_the_noted_boundaries(spool: Spool) -> None:
     again = Spool.load(spool.folder)
     assert again is not None
     assert loaded.boundaries == again.boundaries == {later: 1_700_000_001}
-    assert json.loads((spool.folder / "boundaries.json").read_text()) == {str(later): 1_700_000_001}
+    assert files.document(spool.folder / "boundaries.json") == {str(later): 1_700_000_001}
 
 
 def test_a_spool_that_is_opened_again_has_no_boundaries(spool: Spool) -> None:
@@ -438,9 +443,9 @@ def test_a_spool_that_is_opened_again_has_no_boundaries(spool: Spool) -> None:
 def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
     """With the new beginning written and manifests not yet gone, the spool is whole, and goes on."""
     first = spool.folder / "segments" / "000001.json"
-    kept = first.read_text()
+    kept = files.read(first)
     spool.forget(place(150))
-    first.write_text(kept)  # as a crash before its removal leaves it; its files are gone or not
+    files.write(first, kept)  # as a crash before its removal leaves it; its files are gone or not
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
@@ -455,9 +460,9 @@ def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
 def test_a_crash_after_all_segments_were_dropped_does_not_hide_the_next_one(spool: Spool) -> None:
     """The last segment's manifest is left behind by a crash: a new segment is not mistaken for it."""
     last = spool.folder / "segments" / "000003.json"
-    kept = last.read_text()
+    kept = files.read(last)
     spool.forget(place(300))
-    last.write_text(kept)
+    files.write(last, kept)
     for stop in (400, 500, 600):
         loaded = Spool.load(spool.folder)
         assert loaded is not None
@@ -519,7 +524,7 @@ def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tm
         for one in (spool, Spool.load(spool.folder)):
             assert one is not None
             assert (one.start, one.position) == (place(4), position)
-            assert [Path(file).name for file in one.files(LATE, place(4), position.place)] == (
+            assert [file.name for file in one.files(LATE, place(4), position.place)] == (
                 ["4-100-late.parquet", "100-200-late.parquet"] if later else ["4-100-late.parquet"]
             )
             with pytest.raises(SpoolGap):
