@@ -3,13 +3,17 @@
 import uuid
 from pathlib import Path
 
+import pytest
+
 from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
 from lakeingest.demo.s3 import LocalS3
+from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.files.stored import Bucket, Stored
 
-KINDS = ("folder", "memory", "s3")
+SHARED = ("folder", "s3")
+KINDS = (*SHARED, "memory")
 
 
 def storage_of(server: LocalS3, endpoint: str | None = None) -> Storage:
@@ -26,6 +30,22 @@ def stored_in(server: LocalS3, endpoint: str | None = None) -> Stored:
 def in_memory() -> Stored:
     """A new folder of a store in this process."""
     return Stored(Bucket("memory://tests"), uuid.uuid4().hex)
+
+
+def new_folder(request: pytest.FixtureRequest) -> File:
+    """A new folder of the kind that a fixture asks for."""
+    if request.param == "memory":
+        return in_memory()
+    if request.param == "s3":
+        return stored_in(request.getfixturevalue("s3"))
+    folder: Path = request.getfixturevalue("tmp_path") / "folder"
+    folder.mkdir()
+    return folder
+
+
+def forget_kept() -> None:
+    """Let this process know no more of data files than another one."""
+    files._kept.clear()  # noqa: SLF001
 
 
 def on_disk(file: File) -> Path:

@@ -13,7 +13,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,6 +33,7 @@ File: TypeAlias = Path | Stored
 _AT_ONCE = 16  # documents of a store that are read at the same time
 SMALL_BYTES = 1 << 20  # a data file of a store that is read whole, and kept
 _KEPT_BYTES = 64 << 20
+_PIECE_BYTES = 16 << 20
 _kept: OrderedDict[Stored, bytes] = OrderedDict()  # of files that nobody replaces
 
 
@@ -237,11 +238,13 @@ def lasting(file: File) -> BinaryIO:
     """An open data file that can still be read when it is removed."""
     if isinstance(file, Path):
         return file.open("rb")
-    copy = tempfile.TemporaryFile(prefix="lakeingest-")  # noqa: SIM115 - the caller closes it
     source = _source(file)
-    while part := source.read(16 << 20):
-        copy.write(part)
-    copy.seek(0)
+    with ExitStack() as stack:
+        copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
+        while part := source.read(_PIECE_BYTES):
+            copy.write(part)
+        copy.seek(0)
+        stack.pop_all()  # the caller closes it
     return copy
 
 

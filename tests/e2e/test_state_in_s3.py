@@ -90,9 +90,9 @@ def test_one_machine_works_at_a_time(job: Job, tmp_path: Path) -> None:
     first = job.start("run", "--follow")
     try:
         until(first, "caught up")
-        code, output = second.run()
-        assert code == 75, output
-        assert "another run of this pipeline is at work" in output[-1]
+        code, lines = second.run()
+        assert code == 75, lines
+        assert "another run of this pipeline is at work" in lines[-1]
         first.send_signal(signal.SIGSTOP)
         job.sql(f"UPDATE {job.database}.t SET v = 'changed' WHERE id % 7 = 0")
         soon(lambda: second.run()[0] == 0)

@@ -19,7 +19,7 @@ from lakeingest.errors import StorageAway, StorageFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import Draft, File
 from lakeingest.files.stored import Bucket, Stored
-from tests.stores import in_memory, on_disk, stored_in
+from tests.stores import forget_kept, in_memory, on_disk, stored_in
 
 WRITERS = 4
 
@@ -29,19 +29,19 @@ def names(found: list[File]) -> list[str]:
     return [file.name for file in found]
 
 
-def test_a_name_has_parts(folder: File) -> None:
+def test_a_name_has_parts(any_folder: File) -> None:
     """They are those of a path; two values of one name are one key."""
-    file = folder / "a" / "b.c.json"
+    file = any_folder / "a" / "b.c.json"
     assert (file.name, file.stem, file.suffix, file.parent.name) == ("b.c.json", "b.c", ".json", "a")
     assert file.with_suffix(".html").name == "b.c.html"
-    assert str(file) == f"{folder}/a/b.c.json"
-    assert {file: 1}[folder / "a/b.c.json"] == 1
-    assert min([folder / "b", folder / "a"]) == folder / "a"
+    assert str(file) == f"{any_folder}/a/b.c.json"
+    assert {file: 1}[any_folder / "a/b.c.json"] == 1
+    assert min([any_folder / "b", any_folder / "a"]) == any_folder / "a"
 
 
-def test_a_document_is_made_once(folder: File) -> None:
+def test_a_document_is_made_once(any_folder: File) -> None:
     """The second one is refused, and the first stays. Who reads it gets what was given."""
-    file = folder / "one.json"
+    file = any_folder / "one.json"
     assert not files.exists(file)
     assert files.create(file, {"by": 1})
     assert not files.create(file, {"by": 2})
@@ -56,56 +56,56 @@ def test_a_document_is_made_once(folder: File) -> None:
         files.document(file)
 
 
-def test_of_writers_at_once_one_makes_a_document(folder: File) -> None:
+def test_of_writers_at_once_one_makes_a_document(any_folder: File) -> None:
     """Of each number one writer is told that it made it, and its document is there, also where all are equal."""
     for number in range(20):
-        file = folder / f"{number}.json"
+        file = any_folder / f"{number}.json"
         with ThreadPoolExecutor(WRITERS) as pool:
             won = list(pool.map(lambda _, file=file: files.create(file, {"equal": True}), range(WRITERS)))
         assert sum(won) == 1
 
 
-def test_of_writers_at_once_one_is_last(folder: File) -> None:
+def test_of_writers_at_once_one_is_last(any_folder: File) -> None:
     """A document is one of those that were written, whole."""
-    file = folder / "head.json"
+    file = any_folder / "head.json"
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(lambda number: files.replace(file, {"by": number, "text": "x" * 1000}), range(WRITERS)))
     assert files.document(file)["text"] == "x" * 1000
 
 
-def test_files_are_listed_by_name(folder: File) -> None:
+def test_files_are_listed_by_name(any_folder: File) -> None:
     """Sorted, with what a listing says of each; folders below count only where the pattern has them."""
-    assert files.listed(folder / "none", "*") == []
+    assert files.listed(any_folder / "none", "*") == []
     for name in ("b.json", "a.json", "a.txt", "000012-x", "in/c.json", "in/deep/d.json", "inner/e.json"):
-        files.make_folder((folder / name).parent)
-        files.write(folder / name, name.encode())
-    assert names(files.listed(folder, "*.json")) == ["a.json", "b.json"]
-    assert names(files.listed(folder, "*/*.json")) == ["c.json", "e.json"]
-    assert names(files.listed(folder, "000012-*")) == ["000012-x"]
-    assert names(files.listed(folder / "in", "*.json")) == ["c.json"]
-    assert files.read_all(files.listed(folder, "*.json")) == [b"a.json", b"b.json"]
-    [a, _] = files.listed(folder, "*.json")
-    assert (files.size(a), a) == (6, folder / "a.json")
+        files.make_folder((any_folder / name).parent)
+        files.write(any_folder / name, name.encode())
+    assert names(files.listed(any_folder, "*.json")) == ["a.json", "b.json"]
+    assert names(files.listed(any_folder, "*/*.json")) == ["c.json", "e.json"]
+    assert names(files.listed(any_folder, "000012-*")) == ["000012-x"]
+    assert names(files.listed(any_folder / "in", "*.json")) == ["c.json"]
+    assert files.read_all(files.listed(any_folder, "*.json")) == [b"a.json", b"b.json"]
+    [a, _] = files.listed(any_folder, "*.json")
+    assert (files.size(a), a) == (6, any_folder / "a.json")
 
 
-def test_a_file_has_a_version_a_size_and_a_time(folder: File) -> None:
+def test_a_file_has_a_version_a_size_and_a_time(any_folder: File) -> None:
     """The version is another one after each replacement, also by equal contents."""
-    file = folder / "a.json"
+    file = any_folder / "a.json"
     for ask in (files.size, files.changed, files.version):
         with pytest.raises(FileNotFoundError):
             ask(file)
     files.replace(file, {"a": 1})
     first = files.version(file)
     assert files.version(file) == first
-    assert abs(files.changed(file) - files.now(folder)) < 30
+    assert abs(files.changed(file) - files.now(any_folder)) < 30
     files.replace(file, {"a": 1})
     assert files.version(file) != first
-    assert names(files.listed(folder, "*")) == ["a.json"]
+    assert names(files.listed(any_folder, "*")) == ["a.json"]
 
 
-def test_lines_of_a_log_are_added_at_once(folder: File) -> None:
+def test_lines_of_a_log_are_added_at_once(any_folder: File) -> None:
     """None is lost, whoever adds them, and one writer's are in order."""
-    log = folder / "audit.jsonl"
+    log = any_folder / "audit.jsonl"
     assert files.logged(log) == []
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(lambda number: files.append(log, {"number": number}), range(12)))
@@ -115,64 +115,64 @@ def test_lines_of_a_log_are_added_at_once(folder: File) -> None:
     assert lines[-1] == 12
 
 
-def test_a_file_gets_another_name(folder: File) -> None:
+def test_a_file_gets_another_name(any_folder: File) -> None:
     """It has what it had, and replaces what had the name; FileNotFoundError where it is not there."""
-    files.write(folder / "a.json", b"1")
-    files.write(folder / "b.json", b"2")
-    files.move(folder / "a.json", folder / "b.json")
-    assert (files.read(folder / "b.json"), names(files.listed(folder, "*"))) == (b"1", ["b.json"])
+    files.write(any_folder / "a.json", b"1")
+    files.write(any_folder / "b.json", b"2")
+    files.move(any_folder / "a.json", any_folder / "b.json")
+    assert (files.read(any_folder / "b.json"), names(files.listed(any_folder, "*"))) == (b"1", ["b.json"])
     with pytest.raises(FileNotFoundError):
-        files.move(folder / "a.json", folder / "b.json")
+        files.move(any_folder / "a.json", any_folder / "b.json")
 
 
 @pytest.mark.parametrize("rows", [10, 400_000])
-def test_a_data_file_is_written_and_read(folder: File, rows: int) -> None:
+def test_a_data_file_is_written_and_read(any_folder: File, rows: int) -> None:
     """Small or large: whole, by columns and by row groups, and its metadata; nothing is left on the way."""
     table = pa.table({"id": range(rows), "v": [f"row {number}" for number in range(rows)]})
-    file = folder / f"data-{rows}.parquet"
+    file = any_folder / f"data-{rows}.parquet"
     with files.written(file) as path:
         pq.write_table(table, path, row_group_size=100_000)
-    assert isinstance(folder, Path) or not path.exists()
-    files._kept.clear()  # noqa: SLF001 - another process has not kept it
+    assert isinstance(any_folder, Path) or not path.exists()
+    forget_kept()
     assert files.parquet_metadata(file).num_rows == rows
     with files.parquet(file) as opened:
         assert opened.read() == table
         assert opened.read_row_group(0, ["id"]).num_rows == min(rows, 100_000)
     with files.lasting(file) as lasting:
-        assert files.total([file, folder / "none"]) == files.size(file)
+        assert files.total([file, any_folder / "none"]) == files.size(file)
         files.delete(file)
         assert pq.read_table(lasting) == table
     with pytest.raises(FileNotFoundError):
-        files.parquet(folder / "none.parquet")
+        files.parquet(any_folder / "none.parquet")
     with pytest.raises(FileNotFoundError):
-        files.parquet_metadata(folder / "none.parquet")
+        files.parquet_metadata(any_folder / "none.parquet")
 
 
-def test_a_data_file_that_fails_is_not_there(folder: File) -> None:
+def test_a_data_file_that_fails_is_not_there(any_folder: File) -> None:
     """In a store nothing is made before it is whole."""
-    file = folder / "data.parquet"
+    file = any_folder / "data.parquet"
     with suppress(ValueError), files.written(file) as path:
         path.write_bytes(b"half")
         raise ValueError
-    assert isinstance(folder, Path) == files.exists(file)
+    assert isinstance(any_folder, Path) == files.exists(file)
     draft = Draft.of(file)
     draft.drop()
-    assert isinstance(folder, Path) == files.exists(file)
+    assert isinstance(any_folder, Path) == files.exists(file)
 
 
-def test_old_files_are_swept(folder: File) -> None:
+def test_old_files_are_swept(any_folder: File) -> None:
     """Those that are older than the age; how many files and bytes."""
-    files.write(folder / "a", b"123")
-    assert files.sweep(files.listed(folder, "*"), timedelta(hours=1)) == (0, 0)
-    assert files.sweep(files.listed(folder, "*"), timedelta(seconds=-5)) == (1, 3)
-    assert files.listed(folder, "*") == []
+    files.write(any_folder / "a", b"123")
+    assert files.sweep(files.listed(any_folder, "*"), timedelta(hours=1)) == (0, 0)
+    assert files.sweep(files.listed(any_folder, "*"), timedelta(seconds=-5)) == (1, 3)
+    assert files.listed(any_folder, "*") == []
 
 
-def test_a_folder_is_probed(folder: File) -> None:
+def test_a_folder_is_probed(any_folder: File) -> None:
     """What the probe makes is gone; the room is known of a disk alone."""
-    files.probe(folder / "new")
-    assert files.listed(folder, "*") == files.listed(folder, "*/*") == []
-    assert (files.free_bytes(folder / "new") is None) != isinstance(folder, Path)
+    files.probe(any_folder / "new")
+    assert files.listed(any_folder, "*") == files.listed(any_folder, "*/*") == []
+    assert (files.free_bytes(any_folder / "new") is None) != isinstance(any_folder, Path)
 
 
 def test_what_travels_to_an_executor_shows_no_secret() -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +19,7 @@ from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ChangelogGone
 from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import archive
@@ -25,7 +27,7 @@ from lakeingest.spool.changelog import Held, StoredChangelog
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import GONE_SECONDS, reading
 from lakeingest.spool.spool import Spool
-from tests.stores import on_disk
+from tests.stores import forget_kept
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE, OTHER = TableId("shop", "t"), TableId("shop", "other")
@@ -45,10 +47,8 @@ def segment(spool: Spool, number: int, *, rows: int = 2, at: int = 5, **tables: 
     committed_at = START + timedelta(minutes=number)
     transaction = {"uuid": UUID, "tag": "", "number": gtid.number, "epoch": 1, "file": 7, "pos": number * 10 + at}
     name = f"data/{number}-{time.monotonic_ns()}"
-    pq.write_table(
-        pa.Table.from_pylist([transaction | {"committed_at": committed_at}], TRANSACTIONS),
-        spool.folder / f"{name}.parquet",
-    )
+    with files.written(spool.folder / f"{name}.parquet") as path:
+        pq.write_table(pa.Table.from_pylist([transaction | {"committed_at": committed_at}], TRANSACTIONS), path)
     changes = [
         place
         | {change.KIND: 0, change.ORDINAL: row, change.COMMITTED_AT: committed_at, change.GTID: str(gtid)}
@@ -56,7 +56,8 @@ def segment(spool: Spool, number: int, *, rows: int = 2, at: int = 5, **tables: 
         for row in range(rows)
     ]
     if rows:
-        pq.write_table(pa.Table.from_pylist(changes, change_schema(SCHEMA)), spool.folder / f"{name}-t.parquet")
+        with files.written(spool.folder / f"{name}-t.parquet") as path:
+            pq.write_table(pa.Table.from_pylist(changes, change_schema(SCHEMA)), path)
     ours = (f"{name}-t.parquet", rows) if rows else None
     watched = {TABLE: ours} | {TableId("shop", table): None for table, has in tables.items() if has}
     return Manifest(
@@ -74,8 +75,14 @@ def place(number: int) -> Place:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
+def spool(shared_folder: File) -> Spool:
     """An empty one."""
+    return Spool.open(shared_folder / "spool", OPENED)
+
+
+@pytest.fixture
+def local_spool(tmp_path: Path) -> Spool:
+    """An empty one on this machine, where a test can say how old a file is."""
     return Spool.open(tmp_path / "spool", OPENED)
 
 
@@ -147,17 +154,17 @@ def test_without_time_nothing_is_archived(spool: Spool) -> None:
     assert held(spool).start == place(2)
 
 
-def test_old_segments_are_removed(spool: Spool) -> None:
+def test_old_segments_are_removed(local_spool: Spool) -> None:
     """By the time at which they were spooled; one that is younger keeps all that come after it."""
-    spool.append([segment(spool, number) for number in range(4)])
-    spool.forget(place(3), DAY)
+    local_spool.append([segment(local_spool, number) for number in range(4)])
+    local_spool.forget(place(3), DAY)
     long_ago = time.time() - 2 * DAY.total_seconds()
-    for one in archive.listed(spool.folder)[:2]:
+    for one in archive.listed(local_spool.folder)[:2]:
         files.set_changed(one.file, long_ago)
-    grow(spool, range(4, 5))
-    assert read(spool) == rows(range(2, 5))
+    grow(local_spool, range(4, 5))
+    assert read(local_spool) == rows(range(2, 5))
     with pytest.raises(ChangelogGone, match=r"shop\.t: the changes after 000001\.0000000007\.0+10\.rows\.end are no"):
-        read(spool, ReadTo(place(1)))
+        read(local_spool, ReadTo(place(1)))
 
 
 def test_many_small_segments_are_put_together(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +210,7 @@ def test_segments_that_watch_other_tables_are_kept_apart(spool: Spool, monkeypat
 
 @pytest.mark.parametrize("steps", range(22))
 def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Killed at each change of a name on the disk: a reader gets every row once, and the next run ends the work."""
+    """Killed at each change of a name, on disk or in the store: a reader gets every row once, and the next run ends it."""
     monkeypatch.setattr(archive, "JOIN", 4)
     grow(spool, range(3))
     spool.append([segment(spool, number) for number in range(3, 6)])
@@ -219,7 +226,8 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
         return step
 
     with monkeypatch.context() as patched:
-        for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "link")):
+        on_this_machine = (Path, "replace"), (Path, "unlink"), (os, "link")
+        for owner, name in (*on_this_machine, *((obstore, name) for name in ("put", "copy", "delete"))):
             patched.setattr(owner, name, counted(getattr(owner, name)))
         try:
             spool.forget(place(5), DAY)
@@ -279,14 +287,14 @@ def test_what_a_reader_at_work_needs_stays(spool: Spool, monkeypatch: pytest.Mon
     assert len(files.listed(spool.folder / "data", "*")) == 0
 
 
-def test_a_reader_that_is_gone_holds_nothing(spool: Spool) -> None:
+def test_a_reader_that_is_gone_holds_nothing(local_spool: Spool) -> None:
     """One that was killed does not end its file; it is not touched any more."""
-    with reading(spool.folder):
-        [file] = files.listed(spool.folder / "archive" / "readers", "*.txt")
+    with reading(local_spool.folder):
+        [file] = files.listed(local_spool.folder / "archive" / "readers", "*.txt")
         long_ago = time.time() - GONE_SECONDS - 1
         files.set_changed(file, long_ago)
-        grow(spool, range(3), timedelta(0))
-        assert read(spool) == []
+        grow(local_spool, range(3), timedelta(0))
+        assert read(local_spool) == []
         assert not files.exists(file)
 
 
@@ -314,6 +322,7 @@ def test_files_that_vanish_under_a_reader_are_looked_for_again(spool: Spool, mon
         return lists.pop() if lists else real(log)
 
     grow(spool, range(3, 6))
+    forget_kept()
     monkeypatch.setattr(StoredChangelog, "held", late)
     with log.opened(TABLE, ReadTo(place(1)), found.name) as changes:
         assert [row for batch in changes.rows() for row in batch["id"].to_pylist()] == rows(range(1, 6))
@@ -323,7 +332,8 @@ def test_a_spool_of_an_earlier_version_gets_its_archive(spool: Spool) -> None:
     """It has no name until the first segment is archived."""
     spool.append([segment(spool, number) for number in range(2)])
     files.delete(spool.folder / "archive" / "id.json")
-    on_disk(spool.folder / "archive").rmdir()
+    if isinstance(spool.folder, Path):
+        (spool.folder / "archive").rmdir()
     assert held(spool).name == ""
     assert read(spool) == rows(range(2))
     spool.forget(place(2), DAY)

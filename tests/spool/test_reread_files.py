@@ -4,10 +4,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lakeingest.core import change
@@ -26,7 +26,7 @@ from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.reread_files import FOLDER, RereadFolder, leftovers
 from lakeingest.spool.spool import Spool
 from tests.spool.test_archive import DAY, OPENED, SCHEMA, TABLE, grow, held, place, read, rows, segment, spool
-from tests.stores import on_disk
+from tests.stores import forget_kept
 
 __all__ = ["spool"]
 
@@ -130,9 +130,10 @@ def test_a_key_without_a_row_comes_alone(spool: Spool, soft: bool) -> None:  # n
     row = {"id": 1, "v": "one", "w": [1.0, 2.0], "at": None}
     known = pa.Table.from_pylist([row], table_schema(schema))
     gone = patches.write_absent(1, known if soft else known.select(["id"]))
-    files = [(patches.file(patches.write_rows(1, known)), np.array([0])), (patches.file(gone), np.array([0]))]
-    name, count = folder(spool).write(files, schema, place(0), 0)
-    found = pq.read_table(folder(spool).path / name)
+    patched = [(patches.file(patches.write_rows(1, known)), np.array([0])), (patches.file(gone), np.array([0]))]
+    name, count = folder(spool).write(patched, schema, place(0), 0)
+    with files.parquet(folder(spool).path / name) as opened:
+        found = opened.read()
     assert count == 2
     assert found.schema.field("w").type == VECTOR
     rows = found.to_pylist()
@@ -239,6 +240,7 @@ def test_a_slow_reader_that_nobody_waits_for_falls_behind(spool: Spool) -> None:
     reread(spool, 1, [1])
     with StoredChangelog(spool.folder).opened(TABLE, ReadTo(place(1)), archive.name_of(spool.folder)) as changes:
         grow(spool, range(1, 2), timedelta(0))
+        forget_kept()
         with pytest.raises(ChangelogGone, match=r"shop\.t: rows that were read again at 0{5}1\..*reread\.0{10}-"):
             list(changes.rows())
 
@@ -250,6 +252,7 @@ def test_a_torn_file_is_an_error_that_names_it(spool: Spool, suffix: str) -> Non
     reread(spool, 1, [1])
     [file] = files.listed(folder(spool).path, f"*.{suffix}")
     files.write(file, files.read(file)[:-3])
+    forget_kept()
     with pytest.raises(StateUnreadable, match=rf"{file.name}, which holds rows that were read again, cannot be read"):
         read(spool)
     assert spool.sweep(timedelta(0)) == (0, 0)
@@ -270,4 +273,4 @@ def test_what_a_killed_merge_left_is_swept(spool: Spool) -> None:
     time.sleep(0.01)
     assert spool.sweep(timedelta(0)) == (1, 10)
     assert read(spool) == [*rows(range(1)), 1]
-    assert on_disk(spool.folder / FOLDER).is_dir()
+    assert not isinstance(spool.folder, Path) or (spool.folder / FOLDER).is_dir()

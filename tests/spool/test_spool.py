@@ -20,6 +20,7 @@ from lakeingest.rows import TRANSACTIONS
 from lakeingest.spool import spool as control_spool
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
+from tests.stores import forget_kept
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 ORDERS, ITEMS, LATE = TableId("shop", "orders"), TableId("shop", "items"), TableId("shop", "late")
@@ -58,9 +59,20 @@ def segment(folder: File, start: int, stop: int, gtids: range, **tables: int | N
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
+def spool(shared_folder: File) -> Spool:
     """Three segments: orders are in the first and the last, items in the first two, `late` joins with the last."""
-    spool = Spool.open(tmp_path / "spool", OPENED)
+    return filled(shared_folder / "spool")
+
+
+@pytest.fixture
+def local_spool(tmp_path: Path) -> Spool:
+    """The same on this machine."""
+    return filled(tmp_path / "spool")
+
+
+def filled(folder: File) -> Spool:
+    """A spool with these segments."""
+    spool = Spool.open(folder, OPENED)
     spool.append([segment(spool.folder, 4, 100, range(11, 15), orders=5, items=2)])
     spool.append(
         [
@@ -78,6 +90,7 @@ def state(spool: Spool) -> tuple[object, ...]:
 
 def read_again(folder: File) -> None:
     """Load all that the driver reads of a spool, for low watermarks within its segments."""
+    forget_kept()
     loaded = Spool.load(folder)
     assert loaded is not None
     loaded.log().places([GtidSet.parse(f"{UUID}:1-{last}") for last in (11, 15)], loaded.start)
@@ -270,7 +283,7 @@ def test_opening_again_drops_the_old_spool(spool: Spool) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_opening_again_survives_a_crash_between_its_steps(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int
+    local_spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """Interrupted after some of the old manifests are gone, what is left is a spool that ends earlier."""
     unlink = Path.unlink
@@ -285,8 +298,8 @@ def test_opening_again_survives_a_crash_between_its_steps(
 
     monkeypatch.setattr(Path, "unlink", crash)
     with pytest.raises(KeyboardInterrupt):
-        Spool.open(spool.folder, OPENED)
-    loaded = Spool.load(spool.folder)
+        Spool.open(local_spool.folder, OPENED)
+    loaded = Spool.load(local_spool.folder)
     assert loaded is not None
     assert loaded.position.at.pos == 300 - 100 * steps
 
@@ -326,6 +339,7 @@ def test_damaged_change_rows_are_refused_by_name(spool: Spool, damage: str) -> N
     files.delete(file)
     if damage != "gone":
         files.write(file, {"empty": b"", "truncated": whole[:-40], "of another segment": other}[damage])
+    forget_kept()
     with pytest.raises(StateUnreadable, match=r"4-100-orders\.parquet"):
         spool.files(ORDERS, place(4), place(300))
 
@@ -378,18 +392,18 @@ def test_forgetting_drops_only_what_no_mark_needs(spool: Spool) -> None:
     assert state(loaded) == state(spool)
 
 
-def test_only_old_files_that_no_segment_has_are_swept(spool: Spool) -> None:
+def test_only_old_files_that_no_segment_has_are_swept(local_spool: Spool) -> None:
     """What a killed task left goes once it is old; the files of segments stay, however old they are."""
-    before = state(spool)
-    left = spool.folder / "data" / "killed-0.parquet"
+    before = state(local_spool)
+    left = local_spool.folder / "data" / "killed-0.parquet"
     files.write(left, b"1234")
-    assert spool.sweep(timedelta(days=1)) == (0, 0)
-    for file in files.listed(spool.folder / "data", "*"):
+    assert local_spool.sweep(timedelta(days=1)) == (0, 0)
+    for file in files.listed(local_spool.folder / "data", "*"):
         files.set_changed(file, 0)
-    assert spool.sweep(timedelta(days=1)) == (1, 4)
+    assert local_spool.sweep(timedelta(days=1)) == (1, 4)
     assert not files.exists(left)
-    assert state(spool) == before
-    read_again(spool.folder)
+    assert state(local_spool) == before
+    read_again(local_spool.folder)
 
 
 def test_the_bytes_of_a_table_are_those_of_its_own_files(spool: Spool) -> None:
@@ -484,6 +498,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from lakeingest.spool.spool import Spool
+from tests.stores import forget_kept
 spool = Spool.load(Path(sys.argv[1]))
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -497,16 +512,15 @@ except StorageFailed as error:
 """
 
 
-def test_a_full_disk_leaves_the_spool_as_it_was(spool: Spool) -> None:
+def test_a_full_disk_leaves_the_spool_as_it_was(local_spool: Spool) -> None:
     """A write that fails half way needs a person, and the next process finds the old state whole."""
     root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", _FULL, str(spool.folder), root], capture_output=True, text=True, timeout=60, check=True
-    )
+    command = [sys.executable, "-c", _FULL, str(local_spool.folder), root]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "state folder cannot be written" in done.stdout
-    loaded = Spool.load(spool.folder)
+    loaded = Spool.load(local_spool.folder)
     assert loaded is not None
-    assert state(loaded) == state(spool)
+    assert state(loaded) == state(local_spool)
 
 
 def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tmp_path: Path) -> None:
