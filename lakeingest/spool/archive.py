@@ -80,9 +80,10 @@ def name_of(spool: File) -> str:
 
 def named(spool: File) -> str:
     """The name of this changelog, which it gets now if it has none."""
-    if not name_of(spool):  # the spool is of an earlier version, or was being opened when the process ended
-        clear(spool)
-        begin(spool)
+    if name := name_of(spool):
+        return name
+    clear(spool)  # the spool is of an earlier version, or was being opened when the process ended
+    begin(spool)
     return name_of(spool)
 
 
