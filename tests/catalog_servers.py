@@ -8,6 +8,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -126,6 +127,33 @@ def rest_on_s3(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
+def glue_server(folder: Path) -> Iterator[str]:
+    """The URI of a Glue."""
+    with reserved_port(None) as port:
+        log = folder / "glue.log"
+        command = [sys.executable, "-m", "tests.strict_glue", str(port)]
+        with child(command, log, environment={"PYTHONPATH": str(Path(__file__).parents[1])}) as process:
+            uri = f"http://{HOST}:{port}"
+            _await(process, log, lambda: urllib.request.urlopen(f"{uri}/moto-api/data.json", timeout=5).close())  # noqa: S310
+            yield uri
+
+
+@contextmanager
+def glue_on_s3(folder: Path) -> Iterator[dict[str, Any]]:
+    """Glue, with the tables in S3; processes find the keys in the environment."""
+    with object_store(folder) as store, glue_server(folder) as uri, pytest.MonkeyPatch.context() as environment:
+        for name, value in store.environment.items():
+            environment.setenv(name, value)
+        keys = {"s3.access-key-id": store.access_key, "s3.secret-access-key": store.secret_key}
+        amazon = {"glue.access-key-id": "any", "glue.secret-access-key": "any"}
+        yield {
+            "catalog": {"type": "glue", "properties": {"glue.endpoint": uri, **amazon}},
+            "warehouse": f"s3://{store.bucket}/warehouse",
+            "storage": {**store.storage, "properties": keys},
+        }
+
+
+@contextmanager
 def rest(folder: Path) -> Iterator[dict[str, Any]]:
     """A REST catalog of tables in a folder."""
     with rest_server(folder) as uri:
@@ -142,6 +170,7 @@ def sql(folder: Path) -> Iterator[dict[str, Any]]:
 # what `target` of a pipeline.yml says of each, but for the name of the catalog
 TARGETS: Mapping[str, Callable[[Path], AbstractContextManager[dict[str, Any]]]] = {
     "rest on s3": rest_on_s3,
+    "glue on s3": glue_on_s3,
     "rest": rest,
     "sql": sql,
 }
@@ -159,7 +188,14 @@ def object_store(folder: Path) -> Iterator[LocalS3]:
 
 
 def add_catalog(spark: SparkSession, target: Target) -> None:
-    """Give the running session the target's catalog, whose name it must not have used yet."""
+    """Give the running session the target's catalog, whose name it must not have used yet.
+
+    Glue's client in Java takes no keys from the catalog's properties; those of the JVM are for it alone.
+    """
+    if target.catalog.type == "glue":
+        system: Any = spark._jvm.System  # type: ignore[union-attr] # noqa: SLF001 - PySpark has no public way
+        for name in ("aws.accessKeyId", "aws.secretAccessKey"):
+            system.setProperty(name, "any")
     for key, value in target.spark_properties().items():
         if key.startswith("spark.sql.catalog."):
             spark.conf.set(key, value)

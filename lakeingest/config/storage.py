@@ -34,7 +34,12 @@ class Storage(Frozen):
         """The properties for PyIceberg."""
         virtual = None if self.path_style or self.endpoint is None else "true"
         return self._with_given(
-            {"s3.endpoint": self.endpoint, "s3.region": self.region, "s3.force-virtual-addressing": virtual}
+            {
+                "s3.endpoint": self.endpoint,
+                "s3.region": self.region,
+                "client.region": self.region,
+                "s3.force-virtual-addressing": virtual,
+            }
         )
 
     def spark(self) -> dict[str, str]:

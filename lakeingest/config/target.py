@@ -3,9 +3,10 @@
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote as encode
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lakeingest.config.catalogs import Catalog, kind_of
 from lakeingest.config.duration import Duration
@@ -15,15 +16,26 @@ from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
 from lakeingest.core.schema import TableId
 
+if TYPE_CHECKING:
+    from typing import Self
+
 
 class History(Frozen):
     """How long a published commit can still be read after a later commit has replaced it.
 
-    The last `least` published commits are never removed, whatever their age.
+    The last `least` published commits are never removed, whatever their age. More than `most` are not retained: each
+    makes every later commit slower, because Iceberg writes the list of them again.
     """
 
     keep: Duration = timedelta(days=5)
     least: int = Field(default=20, ge=1)
+    most: int = Field(default=500, ge=1)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Self":
+        if self.least > self.most:
+            raise ValueError(f"least ({self.least}) is more than most ({self.most})")
+        return self
 
 
 class Target(Frozen):
@@ -44,7 +56,9 @@ class Target(Frozen):
     @property
     def catalog_place(self) -> str:
         """The catalog as messages name it: its file, or its URI without a password."""
-        return str(self.catalog_file) if self.catalog.is_embedded else self.catalog.without_secrets
+        if self.catalog.is_embedded:
+            return str(self.catalog_file)
+        return self.catalog.without_secrets or f"the catalog of type {self.catalog.type}"
 
     def identifier(self, table: TableId) -> tuple[str, str]:
         """The namespace and the name of a table's target."""

@@ -152,6 +152,7 @@ class Preflight:
             _typed(self.target, schemas.values()),
             Checked("columns in quality suites", suites.unknown_columns(self.config.quality.folder, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
+            table_conditions.keys_with_several_codes(self.server, new),
             *lake_of(self.held, refused),
         ], schemas
 

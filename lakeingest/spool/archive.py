@@ -124,6 +124,7 @@ def keep(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kep
             if wanted:
                 level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0
                 files.move(manifest, _file(folder, segment, epoch, level))
+                files.sync(folder)  # before the spool's folder is synced, which has lost the name
             else:
                 files.delete(manifest)
                 _unlink(spool, segment)

@@ -107,6 +107,17 @@ def test_a_source_and_a_machine_that_are_ready_pass(db: Db, file_of: Callable[..
     assert left(tmp_path) == ["pipeline.yml"]
 
 
+def test_a_text_key_with_several_codes_for_a_character_is_a_warning(db: Db, file_of: Callable[..., Path]) -> None:
+    """Most tables have no such row, so a run begins; the line names the column and the way out."""
+    db.run("CREATE TABLE k (v VARCHAR(9) CHARACTER SET cp932 PRIMARY KEY, w VARCHAR(9) CHARACTER SET sjis)")
+    db.run("CREATE TABLE u (v VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY)")
+    result = check(load_config(file_of(db)))
+    assert result.ok
+    assert found(result).keys() == {"charsets of keys"}
+    assert f": {db.name}.k.v (cp932); a row" in found(result)["charsets of keys"]
+    assert "convert the column to utf8mb4" in found(result)["charsets of keys"]
+
+
 def test_a_condition_is_a_line_and_exit_code_0_is_ready(
     db: Db, file_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,7 +131,7 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),
         ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
-        ("target/catalog={type: glue}", "target.catalog.type: glue"),
+        ("target/catalog={type: hive}", "target.catalog.type: hive"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
         (
@@ -219,6 +219,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("target/history/keep=99999999999d", "target.history.keep: "),
         ("target/history/keep=", "target.history.keep: "),
         ("target/history/least=0", "target.history.least: "),
+        ("target/history={least: 9, most: 8}", "target.history: Value error, least (9) is more than most (8)"),
         ("target/history=5d", "target.history: "),
         ("tables/include=shop.orders", "tables.include: "),
         ("tables/include=['re:(']", "tables.include.0: "),

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Source
+from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
@@ -41,7 +42,7 @@ def pipe_on(
                     host=server.host, port=server.port, user=server.user, password=SecretStr(server.password)
                 ),
                 "tables": Tables(include=(f"{name}.*",), options={"*.*": TableOptions.model_validate(options)}),
-                "state": tmp_path / name,
+                "state": Place.of(tmp_path / name),
             }
         )
         connection = pymysql.connect(

@@ -6,10 +6,12 @@ import pytest
 
 from lakeingest.commands.check import check
 from lakeingest.commands.plan import plan
+from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed
 from lakeingest.pipeline.events import Merged
 from tests.e2e.pipe import Pipe
+from tests.shown import shown
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -65,6 +67,8 @@ def test_a_database_with_an_odd_name(pipe: Pipe) -> None:
     )
     try:
         copied_and_changed(pipe, f"UPDATE {quoted(database)}.`t.u` SET v = 3 WHERE id = 2")
+        rows = shown(pipe.spark, pipe.config.target, TableId(database, "t.u")).collect()
+        assert sorted(map(tuple, rows)) == [(1, 1), (2, 3)]
     finally:
         pipe.sql(f"DROP DATABASE {quoted(database)}")
 

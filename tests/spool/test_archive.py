@@ -210,7 +210,7 @@ def test_segments_that_watch_other_tables_are_kept_apart(spool: Spool, monkeypat
 
 @pytest.mark.parametrize("steps", range(22))
 def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Killed at each change of a name, on disk or in the store: a reader gets every row once, and the next run ends it."""
+    """Killed at each change of a name, on disk or in the store: a reader gets every row once; the next run ends it."""
     monkeypatch.setattr(archive, "JOIN", 4)
     grow(spool, range(3))
     spool.append([segment(spool, number) for number in range(3, 6)])
@@ -377,3 +377,20 @@ def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_th
     again.append([segment(again, 5)])
     again.forget(place(4), DAY)
     assert read(again, ReadTo(place(3))) == rows(range(3, 6))
+
+
+def test_the_names_in_the_archive_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spool's folder is synced with the next segment: the archive must not know less than it has forgotten."""
+    synced: dict[int, int] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        status = os.fstat(descriptor)
+        synced[status.st_ino] = status.st_mtime_ns
+
+    spool = Spool.open(tmp_path / "spool", OPENED)
+    monkeypatch.setattr(os, "fsync", fsync)
+    grow(spool, range(3))
+    folder = (tmp_path / "spool" / "archive").stat()
+    assert synced.get(folder.st_ino) == folder.st_mtime_ns

@@ -23,7 +23,6 @@ from lakeingest.lake.refusals import foreign_write, not_ours
 
 PREFIX = "hoodie."  # Hudi stores only keys with this prefix in the metadata of a commit
 VERSION = "lakeingest.version"
-MOST = 500  # commits that are retained for readers
 _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 
@@ -89,7 +88,7 @@ def retention(folder: Path, history: History) -> dict[str, str]:
         oldest = datetime.now(UTC) - history.keep
         moment = f"{oldest:%Y%m%d%H%M%S%f}"[:17]
         young = sum(completed >= moment for completed, _, _ in writes(folder)) + 1  # and the current commit
-    retained = min(max(history.least, young), MOST)
+    retained = min(max(history.least, young), history.most)
     return {
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
         "hoodie.clean.commits.retained": str(retained),

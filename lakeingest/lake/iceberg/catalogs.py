@@ -20,12 +20,14 @@ _IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for longer
 def open_catalog(settings: config.Target) -> Catalog:
     """The catalog; an embedded one is made where it does not exist."""
     properties = {**settings.pyiceberg_properties(), "py-io-impl": IO}
-    if settings.catalog.type not in {"rest", "sql", None}:
-        raise NotBuiltYet(f"target.catalog.type: {settings.catalog.type} is not built yet for a run")
     if settings.catalog.type == "rest":
         from lakeingest.lake.iceberg.rest import TimedRestCatalog
 
         return TimedRestCatalog(settings.catalog.name, **properties)
+    if settings.catalog.type == "glue":
+        return _glue(settings.catalog.name, properties)
+    if settings.catalog.type not in {"sql", None}:
+        raise NotBuiltYet(f"target.catalog.type: {settings.catalog.type} is not built yet for a run")
     from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog
 
     if settings.catalog.is_embedded:
@@ -37,6 +39,14 @@ def open_catalog(settings: config.Target) -> Catalog:
     (sync_commits if settings.catalog.is_embedded else _limit_waits)(catalog.engine)
     weakref.finalize(catalog, catalog.engine.dispose)
     return catalog
+
+
+def _glue(name: str, properties: dict[str, str]) -> Catalog:
+    try:
+        from lakeingest.lake.iceberg.glue import glue_catalog
+    except ModuleNotFoundError as error:
+        raise OperatorNeeded(f"the catalog Glue: {error}; pip install 'lakeingest[aws]'") from error
+    return glue_catalog(name, properties)
 
 
 def _limit_waits(engine: "Engine") -> None:

@@ -4,6 +4,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 from pyiceberg.avro.file import AvroFile
@@ -26,26 +27,15 @@ from lakeingest.lake.iceberg.projection import NotProjectable
 
 @contextmanager
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
-    """Name a failure of the block as `lake.errors.storage_errors` does, and those of PyIceberg and of SQLAlchemy."""
+    """Name a failure of the block as `lake.errors.storage_errors` does, and those of the catalogs' libraries."""
     with errors.storage_errors(where, catalog):
         try:
             yield
-        except ValidationError as error:
-            raise unreadable(where, str(error)) from error
-        except DBAPIError as error:
-            if isinstance(error, IntegrityError):
-                raise held(catalog) from error
-            raise of_database(catalog, str(error.orig)) from error
-        except RESTError as error:
-            raise _of_rest(catalog, error) from error
-        except (OSError, MemoryError) as error:
-            if _is_of_requests(error):
-                raise away(catalog, _message(error)) from error
-            raise
         except Exception as error:
-            if _is_of_avro(error):
-                raise unreadable(where, f"a manifest: {type(error).__name__}: {error}") from error
-            raise
+            named = _named(where, catalog, error)
+            if named is None:
+                raise
+            raise named from error
 
 
 @contextmanager
@@ -58,11 +48,43 @@ def parsed(path: str) -> Iterator[None]:
             raise unreadable(path, str(error)) from error
 
 
+def _named(where: Path | str, catalog: Path | str, error: Exception) -> LakeIngestError | None:
+    """Our error; None for one that is named elsewhere."""
+    match error:
+        case ValidationError():
+            return unreadable(where, str(error))
+        case IntegrityError():
+            return held(catalog)
+        case DBAPIError():
+            return of_database(catalog, str(error.orig))
+        case RESTError():
+            return _of_rest(catalog, error)
+    if (answered := _of_amazon(catalog, error)) is not None:
+        return answered
+    if isinstance(error, OSError | MemoryError):
+        return away(catalog, _message(error)) if _is_of_requests(error) else None
+    return unreadable(where, f"a manifest: {type(error).__name__}: {error}") if _is_of_avro(error) else None
+
+
 def _of_rest(catalog: Path | str, error: RESTError) -> LakeIngestError:
     """The error for an answer of a REST catalog."""
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError | AuthorizationExpiredError | BadRequestError):
         return refused(catalog, _message(error))
     return away(catalog, _message(error))
+
+
+def _of_amazon(catalog: Path | str, error: Exception) -> LakeIngestError | None:
+    """The error for what Amazon's library says of Glue; None for other errors."""
+    library = sys.modules.get("botocore.exceptions")
+    if library is None or not isinstance(error, library.BotoCoreError | library.ClientError):
+        return None
+    if isinstance(error, library.ClientError):
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        is_away = status >= HTTPStatus.INTERNAL_SERVER_ERROR or "Throttl" in code or "LimitExceeded" in code
+    else:
+        is_away = isinstance(error, library.ConnectionError | library.HTTPClientError | library.IncompleteReadError)
+    return (away if is_away else refused)(catalog, _message(error))
 
 
 def _message(error: Exception) -> str:

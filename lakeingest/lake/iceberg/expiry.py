@@ -31,7 +31,6 @@ _LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # of metadata.json, which each co
 WORTH = 16  # least number of snapshots to remove: each removal reads the manifests of the oldest snapshot that stays
 AT_ONCE = 64  # most snapshots to remove, so that no commit takes seconds longer than others
 _NAMED = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manifest-list")
-MOST = 2_000  # published snapshots that are retained: each makes every later commit slower
 
 
 class AssertUnreferenced(ValidatableTableRequirement):
@@ -114,7 +113,7 @@ def _retained(metadata: TableMetadata, history: History, now: int) -> set[int]:
     recent: set[int] = set()
     until = now
     for entry in reversed(metadata.snapshot_log):
-        if len(recent) >= MOST or (len(recent) >= history.least and until < oldest):
+        if len(recent) >= history.most or (len(recent) >= history.least and until < oldest):
             break
         recent.add(entry.snapshot_id)
         until = entry.timestamp_ms

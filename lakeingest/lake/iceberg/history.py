@@ -83,11 +83,15 @@ def _older(loaded: Table) -> Iterator[TableMetadata]:
                 yield metadata
 
 
+def is_building(loaded: Table) -> bool:
+    """Whether the table has its name until the first publish. A namespace with a dot is several parts of a name."""
+    return loaded.name()[-1].endswith(BUILDING)
+
+
 def published_snapshot(loaded: Table) -> int | None:
     """The snapshot that readers see, whoever made it; None for the empty first snapshot of an unpublished table."""
     main = tip(loaded, MAIN)
-    building = loaded.name()[-1].endswith(BUILDING)
-    first = building and main.parent_snapshot_id is None and not is_marked(main)
+    first = is_building(loaded) and main.parent_snapshot_id is None and not is_marked(main)
     return None if first else main.snapshot_id
 
 

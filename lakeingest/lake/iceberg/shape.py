@@ -12,15 +12,28 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import NestedField
 
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ForeignWrite
+from lakeingest.errors import ForeignWrite, UnsupportedTable
 from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, tip
+from lakeingest.lake.iceberg.properties import VERSION
+from lakeingest.lake.marks import OWNER
+from lakeingest.lake.refusals import not_ours
 
 _DROP = "drop the copy, it must be made again"
 
 
 def assert_ours(table: TableId, loaded: Table) -> None:
-    """ForeignWrite when someone else changed the columns of the table, or divided it into partitions."""
+    """NotOurTable when it is no copy of the table; UnsupportedTable when someone else altered its version.
+
+    ForeignWrite when someone else changed the columns of the table, or divided it into partitions.
+    """
+    if loaded.properties.get(OWNER) != str(table):
+        raise not_ours(".".join(loaded.name()), table)
     metadata = loaded.metadata
+    if metadata.format_version > VERSION:
+        raise UnsupportedTable(
+            f"{table}: someone altered its copy to version {metadata.format_version} of Iceberg's format, and only"
+            f" version {VERSION} can be written; {_DROP}"
+        )
     made = _made_with(metadata)
     changes = sorted(_changes(made, metadata.schema()))
     if changes:

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
@@ -38,6 +38,7 @@ from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, swee
 from lakeingest.lake.iceberg.history import (
     STAGING,
     assert_unmoved,
+    is_building,
     is_marked,
     published_snapshot,
     resume_point,
@@ -46,14 +47,15 @@ from lakeingest.lake.iceberg.history import (
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.metadata import TableFiles, with_shared_history
-from lakeingest.lake.iceberg.properties import VERSION, usable
+from lakeingest.lake.iceberg.naming import Name, drop_other_name, give_name, refusal
+from lakeingest.lake.iceberg.properties import usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
-from lakeingest.lake.marks import BUILDING, OWNER, POSITION
+from lakeingest.lake.marks import BUILDING, POSITION
 from lakeingest.lake.refusals import not_ours, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 
@@ -110,8 +112,7 @@ class IcebergTarget:
             self.discard(table)
             return None
         assert_whole(table, loaded, staged.version)
-        if loaded.name() == self._building(table) and staged.published is not None:
-            self._give_name(table, loaded)
+        if self._finish_naming(table, loaded, staged):
             return self.recover(table)
         if found := damaged(loaded, staged.version, self._whole[table]):
             whole = newest_whole(loaded)
@@ -148,7 +149,7 @@ class IcebergTarget:
             pass
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
         mark(transaction, progress, empty.snapshot_id)
-        version = commit(table, transaction, lambda: self._loaded(name))[STAGING]
+        version = commit(table, transaction, lambda: self._loaded(table, name))[STAGING]
         if self._catalog.table_exists(self._name(table)):  # another run made and published it meanwhile
             self._catalog.drop_table(name)
             raise stale(table)
@@ -264,7 +265,7 @@ class IcebergTarget:
             assert_unmoved(self._table(table), staged)
             raise
         trim(loaded)
-        if loaded.name() == self._building(table):
+        if is_building(loaded):
             self._give_name(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -294,28 +295,24 @@ class IcebergTarget:
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The names of the Iceberg types."""
+        if refused := refusal(self.settings.catalog.type, self._name(schema.table)):
+            raise UnsupportedTable(refused)
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
-    def _loaded(self, name: tuple[str, str]) -> Table | None:
+    def _loaded(self, table: TableId, name: Name) -> Table | None:
         try:
             return self._catalog.load_table(name)
+        except NoSuchIcebergTableError as error:
+            raise not_ours(".".join(name), table) from error
         except NoSuchTableError:
             return None
 
     def _find(self, table: TableId) -> Table | None:
         """The table under its name, else under its name until the first publish."""
         for name in (self._name(table), self._building(table)):
-            loaded = self._loaded(name)
+            loaded = self._loaded(table, name)
             if loaded is None:
                 continue
-            if loaded.properties.get(OWNER) != str(table):
-                raise not_ours(".".join(name), table)
-            version = loaded.metadata.format_version
-            if version > VERSION:
-                raise UnsupportedTable(
-                    f"{table}: someone altered its copy to version {version} of Iceberg's format, and only version"
-                    f" {VERSION} can be written; drop the copy, it must be made again"
-                )
             assert_ours(table, loaded)
             metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
             loaded.metadata = with_shared_history(metadata)
@@ -371,22 +368,31 @@ class IcebergTarget:
         """Commit what `build` prepares on the table; the answer is the snapshot of each branch that it moved."""
         return commit(table, build(loaded), lambda: self._find(table), build)
 
+    def _finish_naming(self, table: TableId, loaded: Table, staged: Staged) -> bool:
+        """Finish an interrupted first publish; whether the table has got its name by that."""
+        if not is_building(loaded):
+            drop_other_name(self.settings.catalog.type, self._catalog, self._building(table))
+        elif staged.published is not None:
+            self._give_name(table, loaded)
+            return True
+        return False
+
     def _give_name(self, table: TableId, building: Table) -> None:
         """Give a table its final name, unless another run did."""
-        name = self._name(table)
 
         def is_named() -> bool:
             found = self._table(table)
             if found.metadata.table_uuid != building.metadata.table_uuid:
                 raise stale(table)
-            return found.name() == name
+            return not is_building(found)
 
-        until_known(table, lambda: self._catalog.rename_table(building.name(), name), is_named)
+        give = give_name(self.settings.catalog.type)
+        until_known(table, lambda: give(self._catalog, self._building(table), self._name(table)), is_named)
 
-    def _name(self, table: TableId) -> tuple[str, str]:
+    def _name(self, table: TableId) -> Name:
         return self.settings.identifier(table)
 
-    def _building(self, table: TableId) -> tuple[str, str]:
+    def _building(self, table: TableId) -> Name:
         namespace, name = self._name(table)
         return namespace, name + BUILDING
 

@@ -12,6 +12,7 @@ from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import DENIED, literal, query, table_name
 from lakeingest.mysql.preflight.server import Condition, Finding, Server
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.wire.codes import has_one_code_each
 
 CASCADES_FIX = (
     "exclude these tables, or set `cascades: missing` for them in tables.options: they are copied then, and changes by"
@@ -100,6 +101,26 @@ def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]
         except pymysql.err.Error as error:
             reasons.append(f"{schema.table}: its key cannot be checked: {error.args[-1]}")
     return Checked("keys that are named", "; ".join(reasons) or None)
+
+
+def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> Checked:
+    """A warning that names the text keys in charsets with several codes for a character."""
+    keys = {(schema.table.database, schema.table.name, name) for schema in schemas for name in schema.key}
+    rows = query(
+        server.connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS"
+        f" WHERE CHARACTER_SET_NAME IS NOT NULL AND (TABLE_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})",
+    )
+    named = ", ".join(
+        f"{database}.{table}.{column} ({charset})"
+        for database, table, column, charset in rows
+        if (database, table, column) in keys and not has_one_code_each(str(charset))
+    )
+    finding = (
+        f"text keys in charsets with several codes for a character: {named}; a row whose key has another code than the"
+        " one that the server writes stops its table; if there are such rows, convert the column to utf8mb4"
+    )
+    return Checked("charsets of keys", finding if named else None, fatal=False)
 
 
 def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:

@@ -17,7 +17,10 @@ from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 from tests.lake.test_target import *  # noqa: F403 - the same contract
 
-pytestmark = [pytest.mark.spark, pytest.mark.long("what runs on REST and S3 together", only=("rest", "sql"))]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.long("what runs on REST and S3 together", only=("glue on s3", "rest", "sql")),
+]
 
 _numbers = itertools.count(1)
 

@@ -238,3 +238,16 @@ def test_staging_continues_after_main_was_rolled_back_to_a_retained_commit(short
     assert loaded.published == oldest
     assert loaded.version == list(versions)[-1]
     assert raw().metadata.refs[STAGING].snapshot_id == loaded.version
+
+
+@pytest.mark.parametrize("most", [3, 6])
+def test_not_more_than_the_most_are_retained(lake: Lake, raw: Raw, most: int) -> None:
+    """However young they are: the list of them is written with each commit."""
+    history = lake.settings.history.model_validate({"least": 2, "most": most})
+    settings = lake.settings.model_copy(update={"history": history})
+    few = replace(lake, settings=settings, open=lambda: IcebergTarget(settings))
+    versions = publishes(few, few.published(*((key, "a") for key in range(7))), range(20))
+    left = [version for version in versions if raw().metadata.snapshot_by_id(version) is not None]
+    assert left == list(versions)[-len(left) :]
+    assert most <= len(left) <= most + WORTH
+    assert read(raw(), left[0]) == expected(versions[left[0]])

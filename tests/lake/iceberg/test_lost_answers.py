@@ -1,4 +1,4 @@
-"""A real REST catalog behind a proxy that loses and falsifies answers: every step takes effect once, or is refused."""
+"""A catalog behind a proxy that loses and falsifies answers: every step takes effect once, or is refused."""
 
 import http.client
 import itertools
@@ -17,7 +17,7 @@ from lakeingest.config import Config, Target
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg import rest
-from tests.catalog_servers import add_catalog, rest_server
+from tests.catalog_servers import TARGETS, add_catalog, rest_server
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 
@@ -80,8 +80,7 @@ class Handler(BaseHTTPRequestHandler):
         dropped = {"connection", "accept-encoding", "host"}
         headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
         request = self.command, self.path, headers, body
-        changes = self.command == "POST" and ("/tables" in self.path) and "/metrics" not in self.path
-        fault = self.proxy.meets() if changes else ""
+        fault = self.proxy.meets() if self.changes() else ""
         if fault == "late":
             self.proxy.hand_on_late(*request)
         if fault in {"late", "closed before it"}:
@@ -99,6 +98,12 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(int(fault[:3]), b"{}")
         else:
             self.answer(status, answer)
+
+    def changes(self) -> bool:
+        """Whether the request changes something, or prepares that; Glue's requests name their action in a header."""
+        if action := self.headers.get("X-Amz-Target"):
+            return action.endswith((".CreateTable", ".UpdateTable", ".DeleteTable"))
+        return self.command == "POST" and "/tables" in self.path and "/metrics" not in self.path
 
     do_GET = do_DELETE = do_HEAD = do_POST = handle_request  # noqa: N815 - the names that its base calls
 
@@ -121,6 +126,10 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+# The proxy, a config whose catalog is behind it, and the target as the session reads it, past the proxy.
+Spoiled = tuple[Proxy, Config, Target]
+
+
 @contextmanager
 def proxied(upstream: str) -> Iterator[tuple[Proxy, str]]:
     """A proxy, and its URI."""
@@ -138,16 +147,26 @@ def proxied(upstream: str) -> Iterator[tuple[Proxy, str]]:
 
 
 @pytest.fixture(scope="module")
-def spoiled(
-    lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Proxy, Config, Target]]:
-    """The proxy, a config whose catalog is behind it, and the target as the session reads it, past the proxy."""
+def on_rest(lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spoiled]:
+    """A REST catalog behind a proxy."""
     folder = tmp_path_factory.mktemp("spoiled")
     with rest_server(folder) as straight, proxied(straight) as (proxy, uri):
         catalogs = [{"type": "rest", "name": "spoiled", "uri": one} for one in (uri, straight)]
         found = [Target.model_validate({"catalog": one, "warehouse": folder / "warehouse"}) for one in catalogs]
         add_catalog(spark, found[1])
         yield proxy, lake_config.model_copy(update={"target": found[0]}), found[1]
+
+
+@pytest.fixture(scope="module")
+def on_glue(lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spoiled]:
+    """Glue behind a proxy."""
+    with TARGETS["glue on s3"](tmp_path_factory.mktemp("spoiled")) as doc:
+        doc["catalog"]["name"] = "spoiled_glue"
+        straight, properties = Target.model_validate(doc), doc["catalog"]["properties"]
+        add_catalog(spark, straight)
+        with proxied(properties["glue.endpoint"]) as (proxy, uri):
+            properties["glue.endpoint"] = uri
+            yield proxy, lake_config.model_copy(update={"target": Target.model_validate(doc)}), straight
 
 
 def new_table(config: Config, straight: Target, spark: SparkSession) -> Lake:
@@ -158,13 +177,11 @@ def new_table(config: Config, straight: Target, spark: SparkSession) -> Lake:
     return Lake(straight, lambda: target, spark, schema, BOUNDARIES)
 
 
-@pytest.mark.long("another fault of what every run has", only=tuple(LONG))
-@pytest.mark.parametrize("fault", [*QUICK, *LONG])
-def test_a_step_takes_effect_once_whatever_is_answered(
-    spoiled: tuple[Proxy, Config, Target], spark: SparkSession, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The creation, a wave, a merge, the first publish, which renames the table, and the last two once more."""
-    monkeypatch.setattr(rest, "_SECONDS", (SILENCE_SECONDS / 3, SILENCE_SECONDS / 3))
+def spoil_every_step(spoiled: Spoiled, spark: SparkSession, fault: str, preparing: int, naming: int) -> None:
+    """The creation, a wave, a merge, the first publish, which names the table, and the last two once more.
+
+    `preparing` requests come before the creation. `naming` is the request of the first publish that is spoiled.
+    """
     proxy, config, straight = spoiled
     lake = new_table(config, straight, spark)
 
@@ -172,14 +189,14 @@ def test_a_step_takes_effect_once_whatever_is_answered(
         assert proxy.fault == "", "no request has met the last fault"
         proxy.fault, proxy.passing = fault, passing
 
-    spoil(passing=1)  # the first request only prepares the creation
+    spoil(passing=preparing)
     staged = lake.created()
     spoil()
     staged = lake.wave(staged, [(1, "a"), (2, "b")])
     for number, value in enumerate(("c", "d"), 1):
         spoil()
         staged = lake.merge(staged, (2, value, False), (10 + number, "new", False), pos=20 * number)
-        spoil(passing=1 if number == 1 else 0)  # the first publish: main is moved, then the table is renamed
+        spoil(passing=naming if number == 1 else 0)
         staged = lake.publish(staged)
         loaded = lake.loaded()
         assert (loaded.version, loaded.published) == (staged.version, staged.version)
@@ -187,9 +204,29 @@ def test_a_step_takes_effect_once_whatever_is_answered(
     assert lake.seen() == [(1, "a"), (2, "d"), (11, "new"), (12, "new")]
 
 
-def test_a_creation_is_prepared_once_more(spoiled: tuple[Proxy, Config, Target], spark: SparkSession) -> None:
+@pytest.mark.long("another fault of what every run has", only=tuple(LONG))
+@pytest.mark.parametrize("fault", [*QUICK, *LONG])
+def test_a_step_takes_effect_once_whatever_rest_answers(
+    on_rest: Spoiled, spark: SparkSession, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first publish moves main, then renames the table."""
+    monkeypatch.setattr(rest, "_SECONDS", (SILENCE_SECONDS / 3, SILENCE_SECONDS / 3))
+    spoil_every_step(on_rest, spark, fault, preparing=1, naming=1)
+
+
+@pytest.mark.long("another catalog of what runs on REST")
+@pytest.mark.parametrize("naming", [0, 1, 2])
+@pytest.mark.parametrize("fault", [*QUICK, *LONG])
+def test_a_step_takes_effect_once_whatever_glue_answers(
+    on_glue: Spoiled, spark: SparkSession, fault: str, naming: int
+) -> None:
+    """The first publish moves main, registers the final name and drops the other one."""
+    spoil_every_step(on_glue, spark, fault, preparing=0, naming=naming)
+
+
+def test_a_creation_is_prepared_once_more(on_rest: Spoiled, spark: SparkSession) -> None:
     """The request that prepares it changes nothing: after an error it is sent again."""
-    proxy, config, straight = spoiled
+    proxy, config, straight = on_rest
     lake = new_table(config, straight, spark)
     proxy.fault = "503 before it"
     assert lake.created() == lake.loaded()

@@ -1,0 +1,9 @@
+"""Glue's catalog, whose requests are sent once: botocore would send them again, and a repeated commit looks refused."""
+
+from pyiceberg.catalog.glue import GlueCatalog
+
+
+def glue_catalog(name: str, properties: dict[str, str]) -> GlueCatalog:
+    """PyIceberg's client of Glue. ModuleNotFoundError without boto3."""
+    once: dict[str, object] = {"glue.max-retries": 0}  # a number: botocore takes no text
+    return GlueCatalog(name, **{**properties, **once})
