@@ -26,7 +26,7 @@ from lakeingest import disk
 from lakeingest.config import Config
 from lakeingest.files import local
 from lakeingest.files.ranges import Ranges
-from lakeingest.files.stored import NONCE, Stored
+from lakeingest.files.stored import NONCE, Seen, Stored
 
 File: TypeAlias = Path | Stored
 
@@ -50,6 +50,37 @@ def create(file: File, doc: Mapping[str, Any]) -> bool:
 def replace(file: File, doc: Mapping[str, Any]) -> None:
     """Make or replace a document: a reader sees the old or the new one."""
     local.replace(file, doc) if isinstance(file, Path) else file.replace(doc)
+
+
+class Head:
+    """A document that the holder of the lease moves on. In a store it is refused to a run that has lost the lease."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._seen: Seen | None = None
+
+    def read(self) -> Any:
+        """The document, which is seen now."""
+        if isinstance(self._file, Path):
+            return document(self._file)
+        contents, self._seen = self._file.get()
+        return parsed(contents)
+
+    def begin(self, doc: Mapping[str, Any]) -> None:
+        """Make or replace the document, whatever is there."""
+        if isinstance(self._file, Path):
+            local.replace(self._file, doc)
+        else:
+            self._seen = self._file.replace(doc)
+
+    def move(self, doc: Mapping[str, Any]) -> bool:
+        """Replace the document that was seen; False, and nothing is changed, where another run has replaced it."""
+        if isinstance(self._file, Path):
+            local.replace(self._file, doc)
+            return True
+        put = self._file.put_if(doc, self._seen)
+        self._seen = put or self._seen
+        return put is not None
 
 
 def append(file: File, doc: Mapping[str, Any]) -> None:

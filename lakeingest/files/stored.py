@@ -175,11 +175,11 @@ class Stored:
             time.sleep(pause)  # it was not done, unless it is still under way
         raise self._away(why)
 
-    def replace(self, doc: Mapping[str, Any]) -> None:
+    def replace(self, doc: Mapping[str, Any]) -> Seen:
         """Make or replace a document. A request that is still under way cannot undo what comes after it."""
         for _ in range(_TRIES):
-            if self.put_if(doc, self.look()) is not None:
-                return
+            if (put := self.put_if(doc, self.look())) is not None:
+                return put
         raise StorageAway(f"{self}: others replace it all the time; run the same command again")
 
     def delete(self) -> None:

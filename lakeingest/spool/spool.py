@@ -22,7 +22,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
-from lakeingest.files.file import File
+from lakeingest.files.file import File, Head
 from lakeingest.spool import archive, reread_files
 from lakeingest.spool.manifest import Manifest
 from lakeingest.state import store
@@ -45,8 +45,11 @@ class Spool:
         last: int,
         boundaries: Mapping[FilePosition, int] | None = None,
         skipped: Mapping[int, Manifest] | None = None,
+        *,
+        head: Head,
     ) -> None:
         self.folder = folder
+        self._head = head
         self._boundaries = dict(boundaries or {})
         self._opened = opened
         self._segments = dict(segments)
@@ -61,7 +64,8 @@ class Spool:
         try:
             if not files.exists(path):
                 return None
-            opened = Position.from_json(store.read(path))
+            head = Head(path)
+            opened = Position.from_json(head.read())
             found = files.listed(folder / "segments", "*.json")
             segments = {
                 int(file.stem): Manifest.from_json(files.parsed(contents))
@@ -82,7 +86,7 @@ class Spool:
                 )
             stop = segment.stop
         skipped = {number: segment for number, segment in segments.items() if number not in left}
-        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped)
+        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped, head=head)
 
     @classmethod
     def open(cls, folder: File, opened: Position) -> Self:
@@ -97,9 +101,10 @@ class Spool:
                 files.make_folder(subfolder)
             files.sync(folder)
             files.sync(folder.parent)
-        store.replace(folder / "opened.json", opened.to_json())
+            head = Head(folder / "opened.json")
+            head.begin(opened.to_json())
         archive.begin(folder)
-        return cls(folder, opened, {}, 0)
+        return cls(folder, opened, {}, 0, head=head)
 
     @property
     def start(self) -> Place:
@@ -206,8 +211,8 @@ class Spool:
             files.sync(self.folder / "data")
         # a manifest that ends where the spool begins is passed over, until the spool begins earlier
         store.replace(self.folder / "segments" / f"{number:06d}.json", read.to_json())
-        store.replace(self.folder / "opened.json", opened.to_json())
-        self._opened, self._last = opened, max(self._last, number)
+        self._move(opened)
+        self._last = max(self._last, number)
         self._segments = {number: read, **self._segments}
 
     def log(self) -> TransactionLog:
@@ -287,14 +292,20 @@ class Spool:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # a crash leaves manifests that end at or before the start of the spool: `load` skips them
-        store.replace(self.folder / "opened.json", opened.to_json())
-        self._opened = opened
+        self._move(opened)
         dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
         self._skipped = {}
         self._put_away(dropped, keep)
         if not reread_files.is_empty(self.folder):
             held_from = min([self.start, *(one.start for one in archive.listed(self.folder))])
             reread_files.trim(self.folder, held_from, archive.name_of(self.folder))
+
+    def _move(self, opened: Position) -> None:
+        """Let the spool begin at another position; StaleWriter when another run has done that since."""
+        with store.storage_errors(self.folder):
+            if not self._head.move(opened.to_json()):
+                raise StaleWriter(f"another run moved {self.folder / 'opened.json'}; run the same command again")
+        self._opened = opened
 
     def _put_away(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
         """Move segments that ended before the start of the spool to the archive, or remove them."""

@@ -13,6 +13,7 @@ import pytest
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
+from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File
@@ -20,7 +21,7 @@ from lakeingest.rows import TRANSACTIONS
 from lakeingest.spool import spool as control_spool
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
-from tests.stores import forget_kept
+from tests.stores import forget_kept, stored_in
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 ORDERS, ITEMS, LATE = TableId("shop", "orders"), TableId("shop", "items"), TableId("shop", "late")
@@ -498,7 +499,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from lakeingest.spool.spool import Spool
-from tests.stores import forget_kept
+from tests.stores import forget_kept, stored_in
 spool = Spool.load(Path(sys.argv[1]))
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -510,6 +511,21 @@ try:
 except StorageFailed as error:
     print(error)
 """
+
+
+def test_a_run_that_lost_its_lease_does_not_move_the_start_of_a_spool_in_a_store(s3: LocalS3) -> None:
+    """It was paused after its last look at the lease: what the next run has dropped is not named again."""
+    spool = filled(stored_in(s3) / "spool")
+    following = Spool.load(spool.folder)
+    assert following is not None
+    following.forget(place(200))
+    for _ in range(2):
+        with pytest.raises(StaleWriter, match=r"another run moved .*opened\.json; run the same command again"):
+            spool.forget(place(100))
+    following.forget(place(300))
+    loaded = Spool.load(spool.folder)
+    assert loaded is not None
+    assert loaded.start == place(300)
 
 
 def test_a_full_disk_leaves_the_spool_as_it_was(local_spool: Spool) -> None:
