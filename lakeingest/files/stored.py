@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from lakeingest.errors import StorageAway, StorageFailed
 
 NONCE = "nonce"
 _PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+_PATIENCE_SECONDS = 15.0  # of all tries of one request: a lease is void after twice as long
 _TRIES = 20  # of replacing a document that others replace, too
 _FORBIDDEN = (
     exceptions.PermissionDeniedError,
@@ -154,6 +155,7 @@ class Stored:
         body = json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode()
         mode: Any = "create" if seen is None else dict(seen.version)
         why: Exception | None = None
+        began = time.monotonic()
         for pause in _PAUSES_SECONDS:
             refused = False
             try:
@@ -172,6 +174,8 @@ class Stored:
                 return there[1]
             if refused or (there and there[1].version) != (seen and seen.version):
                 return None
+            if time.monotonic() - began > _PATIENCE_SECONDS:
+                break
             time.sleep(pause)  # it was not done, unless it is still under way
         raise self._away(why)
 
@@ -270,4 +274,5 @@ def _client(uri: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
         return MemoryStore()
     config: Any = dict(options)
     client: Any = {"allow_http": True, "timeout": "30s", "connect_timeout": "5s"}
-    return from_url(uri, config=config, client_options=client, retry_config={"max_retries": 4})
+    retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=_PATIENCE_SECONDS)}
+    return from_url(uri, config=config, client_options=client, retry_config=retries)
