@@ -30,6 +30,7 @@ from lakeingest.errors import (
     NotBuiltYet,
     NotOurState,
     Retryable,
+    StorageAway,
     StorageFailed,
     VerificationFailed,
 )
@@ -376,11 +377,12 @@ def _stop_spark() -> None:
 
 
 def _record(config: "Config", outcome: dict[str, Any]) -> None:
+    from lakeingest.files.file import state_of
     from lakeingest.state.last_run import record
 
     try:
-        record(config.state.path, outcome)
-    except StorageFailed as error:
+        record(state_of(config), outcome)
+    except (StorageAway, StorageFailed) as error:
         sys.stderr.write(f"lakeingest: {error}\n")
 
 

@@ -14,9 +14,12 @@ from lakeingest.config import FORMATS, Config, Target, parse_config
 from lakeingest.config.catalogs import POSTGRESQL_JAR
 from lakeingest.config.storage import S3_JAR
 from lakeingest.demo.flavor import MYSQL, Flavor
+from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.files.file import File
 from lakeingest.spark.session import open_session
-from tests import lanes, pinned
+from tests import lanes, pinned, stores
+from tests.catalog_servers import object_store
 from tests.processes import pytest_xdist_make_scheduler
 from tests.quick import QUICK
 from tests.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
@@ -74,6 +77,25 @@ def mysql_server_with(server_of: Callable[..., LocalServer]) -> Callable[..., Lo
 def any_server(request: pytest.FixtureRequest, server_of: Callable[..., LocalServer]) -> LocalServer:
     """A server of each flavor that `lanes` names, one after the other, with default settings."""
     return server_of(request.param)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalS3]:
+    """A running S3 server."""
+    with object_store(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(params=stores.KINDS)
+def any_folder(request: pytest.FixtureRequest) -> File:
+    """A new folder of each kind of place that a state can be in, and of a store in memory."""
+    return stores.new_folder(request)
+
+
+@pytest.fixture(params=stores.SHARED)
+def shared_folder(request: pytest.FixtureRequest) -> File:
+    """A new folder of each kind of place that processes can share."""
+    return stores.new_folder(request)
 
 
 @pytest.hookimpl(wrapper=True)

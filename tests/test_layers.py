@@ -17,7 +17,7 @@ MODULES = {name.removesuffix(".__init__") for name in SOURCES}
 _NAMED = re.compile(r"(?:(?:import|from) )?(lakeingest(?:\.\w+)+)")  # a string that names a module, or imports one
 
 EDGES = {"mysql", "lake", "spark", "quality", "spool", "state", "cluster"}
-BELOW = {"rows", "config", "core", "disk"}
+BELOW = {"rows", "config", "core", "files", "disk"}
 
 # A room may import itself, `errors`, and what stands here. `__init__` is the root with the public names; `api` keeps
 # the session of Spark from call to call.
@@ -37,6 +37,7 @@ ARROWS: dict[str, set[str]] = {
         "exits",
         "termination",
         "config",
+        "files",
         "state",
     },
     "console": {"commands", "pipeline", "config"},
@@ -55,6 +56,7 @@ ARROWS: dict[str, set[str]] = {
     "lake.hudi": {"lake"} | BELOW,
     "rows": {"core"},
     "config": {"core"},
+    "files": {"config", "disk"},
     "core": set(),
     "disk": set(),
     "exits": set(),

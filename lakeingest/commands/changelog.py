@@ -21,6 +21,7 @@ from lakeingest.core.position import FilePosition, Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import ChangelogGone, Retryable, SpoolGap, StateUnreadable, UsageError
+from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target, open_versions
 from lakeingest.lake.preflight import copied
 from lakeingest.lake.versions import Published, Versions
@@ -65,9 +66,9 @@ class Changelog:
         if not known:
             raise UsageError(f"{table} has no copy yet; run once, then the same command again")
         [self.table] = config.tables.choose(known, [table])
-        self._state = config.state.path
+        self._state = state_of(config)
         self._versions: Versions = open_versions(config)
-        self._log = StoredChangelog(config.state.path / "spool")
+        self._log = StoredChangelog(state_of(config) / "spool")
         self.schema: TableSchema = self._definition().schema
         self.name = self._held().name
 

@@ -23,6 +23,7 @@ from lakeingest.errors import (
     Retryable,
     StateUnreadable,
 )
+from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
@@ -177,7 +178,7 @@ def _unchanged(changed: Sequence[TableId]) -> Checked:
 
 def _spool(config: Config) -> Checked:
     try:
-        Spool.load(config.state.path / "spool")
+        Spool.load(state_of(config) / "spool")
     except (LakeIngestError, OSError) as error:
         return Checked("spool", str(error))
     return Checked("spool", None)

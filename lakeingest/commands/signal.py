@@ -17,6 +17,7 @@ from lakeingest.config import Config
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Scope, Signal, State
 from lakeingest.errors import LakeIngestError, LeaseHeld, Retryable, UsageError
+from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.mysql.connection import connect
@@ -91,9 +92,9 @@ def ask(
     the pipeline's. While it waits, `report` is called with each change.
     """
     asked, chosen = Action(action), chosen_tables(config, tables)
-    if (found := owner_of(config.state.path)) is not None:
-        assert_owner(config.state.path, found, StateOwner(config.name, found.server))
-    folder = SignalFolder(config.state.path)
+    if (found := owner_of(state_of(config))) is not None:
+        assert_owner(state_of(config), found, StateOwner(config.name, found.server))
+    folder = SignalFolder(state_of(config))
     if asked is Action.CANCEL:
         cancelled: list[Signal | None] = [one.signal for one in folder.read() if _is_open_for(one.signal, chosen)]
     else:
@@ -166,7 +167,7 @@ def _wait(
         return [one for one in documents if not one.ended]
 
     while opened := left():
-        if is_held(config.state.path):
+        if is_held(state_of(config)):
             time.sleep(POLL_SECONDS)
             continue
         with suppress(LeaseHeld):  # a run took it in between: that one is the owner

@@ -12,6 +12,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Signal, State, agenda
 from lakeingest.errors import LakeIngestError
+from lakeingest.files.file import state_of
 from lakeingest.mysql.connection import clock
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.spool.spool import Spool
@@ -102,11 +103,11 @@ class Signals:
     @classmethod
     def read(cls, config: Config, retention: Retention | None) -> "Signals":
         """The documents that are there now; nothing is changed."""
-        documents = SignalFolder(config.state.path).read()
+        documents = SignalFolder(state_of(config)).read()
         spool = None
         if documents:
             try:
-                spool = Spool.load(config.state.path / "spool")
+                spool = Spool.load(state_of(config) / "spool")
             except LakeIngestError:  # a run removes segments at this moment, or it is damaged, which a run says
                 spool = None
         return cls(documents, spool, retention)

@@ -11,6 +11,7 @@ from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
+from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.lake.target import Target
@@ -132,7 +133,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     target, source = open_target(config), _Source() if offline else _asked(config)
     all_copies = copied(target, config.target)
     included = config.tables.select(all_copies)
-    excluded = {table for table in all_copies if table not in included and has_reports(config.state.path, table)}
+    excluded = {table for table in all_copies if table not in included and has_reports(state_of(config), table)}
     with_copy = [table for table in included if _is_ours(target, table)]
     if source.error is not None and not with_copy:
         raise source.error
@@ -143,7 +144,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             one,
             signals=signals.of(table),
             paused=signals.paused(config, table, one.position),
-            stopped=read_stopped(config.state.path, table),
+            stopped=read_stopped(state_of(config), table),
             in_source=None if offline or source.error or table in excluded else table in source.tables,
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
@@ -152,7 +153,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         for table in config.tables.choose(known, tables)
         for one in [_status(target, table, config.target.name(table), source)]
     )
-    statuses.source_error, statuses.last_run = source.error, failure(config.state.path)
+    statuses.source_error, statuses.last_run = source.error, failure(state_of(config))
     return statuses
 
 

@@ -117,7 +117,7 @@ class Config(Frozen):
             f"{key}: {place} is not built yet; this version has "
             + ", ".join(["folders of this machine", *(f"{one}://" for one in known)])
             for key, place, known in (
-                ("state", self.state, ()),
+                ("state", self.state, stores),
                 ("quality.suites", self.quality.suites or SUITES, ()),
                 ("target.warehouse", self.target.warehouse, stores),
             )

@@ -9,6 +9,12 @@ from pydantic import Field, SecretStr
 from lakeingest.config.frozen import Frozen
 
 STORES = ("s3", "s3a")  # schemes of the URIs
+_OBSTORE = {
+    "region": "s3.region",
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+}
 S3_JAR = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 
 
@@ -46,6 +52,18 @@ class Storage(Frozen):
                 "s3.path-style-access": "true" if self.path_style else None,
             }
         )
+
+    def obstore(self, bucket: str) -> dict[str, str]:
+        """The properties for the client of the state's files; of those that are given it knows the credentials."""
+        own = {"endpoint": self.endpoint, "region": self.region}
+        if self.endpoint is not None and not self.path_style:
+            own |= {"endpoint": self.endpoint.replace("://", f"://{bucket}."), "virtual_hosted_style_request": "true"}
+        given = {
+            name: self.properties[of_pyiceberg].get_secret_value()
+            for name, of_pyiceberg in _OBSTORE.items()
+            if of_pyiceberg in self.properties
+        }
+        return {name: value for name, value in own.items() if value is not None} | given
 
     def _with_given(self, properties: dict[str, str | None]) -> dict[str, str]:
         own = {name: value for name, value in properties.items() if value is not None}

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pymysql
 
@@ -20,6 +19,7 @@ from lakeingest.core.position import (
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import LakeIngestError, Retryable, SourceAway
+from lakeingest.files.file import File
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, free_server_id, written_position
@@ -55,7 +55,7 @@ class SpoolSegment:
     source: Source
     segment: Segment
     schemas: Mapping[TableId, TableSchema]
-    folder: Path
+    folder: File
     bytes: int
 
     def run(self) -> Decoded:

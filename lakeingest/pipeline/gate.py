@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lakeingest.errors import GateFailed
+from lakeingest.files.file import state_of
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import GateRun
 from lakeingest.pipeline.live_rows import live
@@ -47,7 +48,7 @@ def gate(
             report = joined(report, run_gate(title, live(found, table.schema), key, suites))
         else:
             report = run_gate(title, rows(), key, [of_definition, *suites])
-        page = save_report(edges.config.state.path, table.id, stage, expected_rows, report)
+        page = save_report(state_of(edges.config), table.id, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began
     edges.observe(GateRun(table.id, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))

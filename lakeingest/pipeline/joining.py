@@ -2,6 +2,7 @@
 
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
+from lakeingest.files.file import state_of
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.open_run import OpenRun
@@ -33,7 +34,7 @@ def join(run: OpenRun) -> None:
             edges.lease.assert_held()
             if table.copy is None:
                 table.advance(edges.target.create(table.schema, new.created()), sound=True)
-                keep_definition(edges.config.state.path, table.schema)
+                keep_definition(state_of(edges.config), table.schema)
             else:
                 _start_over(run, table, new)
                 table.watch = Watch.WATCHED
@@ -46,10 +47,10 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     edges, staged = run.edges, table.staged
     signals = run.signals.waiting.get(table.id, ())
     if staged.published is not None:
-        begin_again(edges.config.state.path, table.schema, staged.published)
+        begin_again(state_of(edges.config), table.schema, staged.published)
     progress = staged.progress.started_over(new, signals=signals)
     table.advance(edges.target.start_over(staged, table.schema, progress), sound=True)
-    patches = PatchFolder.of(edges.config.state.path, table.schema)
+    patches = PatchFolder.of(state_of(edges.config), table.schema)
     for signal in signals:
         patches.remove(signal)
     edges.observe(StartedOver(table.id))

@@ -18,6 +18,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.wave import Mark, MergePlan, plan_merge
+from lakeingest.files.file import File, state_of
 from lakeingest.lake.target import Effects, Merger
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Merged
@@ -58,7 +59,7 @@ class ReplaceRows:
     With `keeps_deleted` a change that deletes its key replaces the row by its last values.
     """
 
-    files: tuple[str, ...]
+    files: tuple[File, ...]
     key: tuple[str, ...]
     keeps_deleted: bool
     marks: tuple[Mark, ...]
@@ -95,7 +96,7 @@ class WrittenRows:
 class WriteRows:
     """The task of one executor: read rows from files of the spool, write them to a file of the target."""
 
-    rows: "Sequence[tuple[str, np.ndarray]]"
+    rows: "Sequence[tuple[File, np.ndarray]]"
     schema: TableSchema
     stop: Place
     merger: Merger
@@ -124,7 +125,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
         return
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, spool.log(), covered_from, progress.patches)
-    patches = PatchFolder.of(edges.config.state.path, table.schema)
+    patches = PatchFolder.of(state_of(edges.config), table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
     if not files:
@@ -157,7 +158,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
 
 
 def _replace_rows(
-    executors: Executors, schema: TableSchema, plan: MergePlan, files: Sequence[str], slices: int, merger: Merger
+    executors: Executors, schema: TableSchema, plan: MergePlan, files: Sequence[File], slices: int, merger: Merger
 ) -> list[Replaced]:
     """Collapse the changes slice by slice, and remove the rows that they replace."""
     patches = tuple(place for _, place in plan.patches)

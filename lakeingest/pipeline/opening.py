@@ -23,6 +23,7 @@ from lakeingest.core.position import (
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment
 from lakeingest.errors import LakeIngestError, SchemaChanged
+from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
@@ -69,8 +70,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         # the spool continues for every table that has a copy, also when the run is for other tables only
         schemas, refused = require(config, connection, known, requested, spark=spark is None)
         ours = owner(config, connection, schemas)
-        with held(config.state.path) as lease:
-            claim(config.state.path, ours)
+        with held(state_of(config)) as lease:
+            claim(state_of(config), ours)
             target = open_target(config)
             loaded, failed = _loaded(target, schemas)
             for table, staged in loaded.items():
@@ -83,14 +84,14 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, lease, executors, observe)
             runs = _table_runs(config, requested, schemas, loaded, failed, again)
-            signals = SignalRun(SignalFolder(config.state.path))
+            signals = SignalRun(SignalFolder(state_of(config)))
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)
             for table, staged in loaded.items():
                 if staged is not None:
-                    keep_definition(config.state.path, schemas[table])
+                    keep_definition(state_of(config), schemas[table])
             if _is_large(connection, run):
                 warm_up(executors.open())
             observe(Opened(len(schemas), time.monotonic() - began))
@@ -203,7 +204,7 @@ def _spool(
     begins = chosen.begins or _opening(config, connection)
     if (again or None in loaded.values()) and has_low_at_file_start(connection, begins):
         begins = begins.start_of_file
-    return Spool.open(config.state.path / "spool", begins), again
+    return Spool.open(state_of(config) / "spool", begins), again
 
 
 @dataclass(frozen=True, slots=True)

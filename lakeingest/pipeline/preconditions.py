@@ -10,6 +10,7 @@ from lakeingest.config import Config
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
+from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.formats import unwritable as unwritable_store
 from lakeingest.lake.preflight import Copies, copies
@@ -181,13 +182,13 @@ def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
 
 def folders(config: Config, size: int = 0) -> Iterator[Checked]:
     """Whether the folders that a run writes to are writable, and have room for about `size` bytes."""
-    local = [("state folder", config.state.path)]
+    places: list[tuple[str, File]] = [("state folder", state_of(config))]
     if config.target.warehouse.scheme is None:
-        local.append(("warehouse", config.target.warehouse.path))
+        places.append(("warehouse", config.target.warehouse.path))
     else:
         # a REST catalog may lend credentials for the tables alone
         yield Checked("warehouse", unwritable_store(config), fatal=config.target.catalog.type != "rest")
-    for name, folder in local:
+    for name, folder in places:
         yield Checked(name, unwritable(name, folder))
         full = lacks_room(folder, LEAST_FREE)
         yield Checked(f"room in the {name}", full or lacks_room(folder, size), fatal=full is not None)

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakeingest.files.file import state_of
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.gate import gate
@@ -46,7 +47,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     edges.lease.assert_held()
     # before it: then it is known of every published copy
-    keep_first(edges.config.state.path, table.schema, staged.published, staged.progress.position)
+    keep_first(state_of(edges.config), table.schema, staged.published, staged.progress.position)
     with edges.profile.stage("publishes"):
         published = edges.target.publish(audited, edges.executors.open, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())

@@ -14,6 +14,7 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition, Low
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import of_table
+from lakeingest.files.file import File
 from lakeingest.lake.target import RowReader
 from lakeingest.mysql.chunk_reader import Cap, read_rows, read_stable
 from lakeingest.mysql.key_values import key_table
@@ -102,7 +103,7 @@ class FindAbsent:
     """The task of one executor: of the keys of a part of the copy, those that these files of patches have no row of."""
 
     reader: RowReader
-    files: tuple[str, ...]
+    files: tuple[File, ...]
     key: tuple[str, ...]
     types: pa.Schema
 

@@ -25,6 +25,7 @@ from lakeingest.core.rereads import Patch
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Request
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, StateUnreadable
+from lakeingest.files.file import File, state_of
 from lakeingest.lake.target import Bounds, RowReader
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_membership import keys_within
@@ -144,7 +145,7 @@ def cancel(table: TableRun) -> None:
 
 
 def _patches(edges: Edges, table: TableRun) -> PatchFolder:
-    return PatchFolder.of(edges.config.state.path, table.schema)
+    return PatchFolder.of(state_of(edges.config), table.schema)
 
 
 def _begin(
@@ -319,7 +320,7 @@ def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
     return pa.concat_tables([table_schema(schema).empty_table(), *found])
 
 
-def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[str]) -> pa.Table:
+def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> pa.Table:
     """The keys that the copy has and the files have no row of."""
     key, types, executors = table.schema.key, key_table(table.schema, ()).schema, edges.executors
     [readers] = edges.target.readers(table.staged, executors.open, key, [None])

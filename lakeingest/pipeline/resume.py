@@ -12,6 +12,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.core.signals import agenda
 from lakeingest.errors import BinlogGone, LakeIngestError, SpoolGap
+from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
@@ -45,7 +46,7 @@ def owner(config: Config, connection: pymysql.Connection, tables: Collection[Tab
     NotOurState where the folder belongs to another pipeline or another server; BinlogGone where it belongs to this
     pipeline's copies of `tables`, but the source is now another server.
     """
-    folder, state = config.state.path, server_state(connection)
+    folder, state = state_of(config), server_state(connection)
     ours, found = StateOwner(config.name, state.uuid), owner_of(folder)
     if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
         found = StateOwner(config.name, spool.opened.server_uuid)
@@ -61,7 +62,7 @@ def asked_anew(
     config: Config, tables: Collection[TableId], staged: Mapping[TableId, Staged | None]
 ) -> frozenset[TableId]:
     """The tables that are not paused, and of which someone has asked to read all rows again."""
-    signals = [one.signal for one in SignalFolder(config.state.path).read()]
+    signals = [one.signal for one in SignalFolder(state_of(config)).read()]
     progress = {table: one.progress for table, one in staged.items() if one}
     visible = {table: one.progress for table, one in staged.items() if one and one.visible}
     return agenda(signals, tables, progress, visible).whole
@@ -83,7 +84,7 @@ def resumption(
     needs, or has another history, and no table was asked for. StateUnreadable when the spool is damaged.
     """
     is_asked = not copied.keys().isdisjoint(asked)
-    spool = Spool.load(config.state.path / "spool")
+    spool = Spool.load(state_of(config) / "spool")
     partial = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
     positions = {
         table: progress.position

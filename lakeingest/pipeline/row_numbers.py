@@ -4,20 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lakeingest.files.file import File
+
 FILE_ROWS = 250_000  # rows of a task, which holds all their columns, and of a file that it writes
 
-RowNumbers = dict[str, "np.ndarray"]  # by file
+RowNumbers = dict[File, "np.ndarray"]  # by file
 
 
-def row_numbers(files: Sequence[str], at: "np.ndarray", rows: "np.ndarray") -> RowNumbers:
+def row_numbers(files: Sequence[File], at: "np.ndarray", rows: "np.ndarray") -> RowNumbers:
     """Of rows the numbers within their files; `at` has the number of each row's file, and ascends."""
     numbers, starts = np.unique(at, return_index=True)
     return dict(zip((files[number] for number in numbers), np.split(rows, starts[1:]), strict=False))
 
 
-def in_groups(found: Sequence[RowNumbers]) -> list[list[tuple[str, "np.ndarray"]]]:
+def in_groups(found: Sequence[RowNumbers]) -> list[list[tuple[File, "np.ndarray"]]]:
     """All these rows in the order of their files, in groups of about FILE_ROWS rows."""
-    groups: list[list[tuple[str, np.ndarray]]] = [[]]
+    groups: list[list[tuple[File, np.ndarray]]] = [[]]
     left = FILE_ROWS
     for file in dict.fromkeys(file for part in found for file in part):
         rows = np.sort(np.concatenate([part[file] for part in found if file in part]))

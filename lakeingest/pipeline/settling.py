@@ -2,6 +2,7 @@
 
 from lakeingest.config import Config
 from lakeingest.core.signals import Action, Event, agenda
+from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.state.lease import held
@@ -13,8 +14,8 @@ def settle(config: Config) -> None:
 
     LeaseHeld while a run is at work, which does that itself.
     """
-    with held(config.state.path) as lease:
-        folder = SignalFolder(config.state.path)
+    with held(state_of(config)) as lease:
+        folder = SignalFolder(state_of(config))
         documents = {one.signal.number: one for one in folder.read()}
         signals = [one.signal for one in documents.values()]
         asked = {table for one in signals if one.action is Action.RESNAPSHOT for table in one.tables}

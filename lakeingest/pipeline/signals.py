@@ -12,6 +12,7 @@ from dataclasses import replace
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import Action, Agenda, Event, Request, Signal, State, agenda
 from lakeingest.errors import BinlogGone, GateFailed, LakeIngestError, Retryable, StorageFailed
+from lakeingest.files.file import state_of
 from lakeingest.pipeline import resnapshot
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import SignalMoved
@@ -270,7 +271,7 @@ def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
     needed = {number for number, one in run.signals.documents.items() if not one.ended}
     for table in tables:
         if table.definition is not None and not (table.copy and table.progress.patches):
-            more, bytes_ = PatchFolder.of(run.edges.config.state.path, table.definition).sweep(LEFTOVER_AGE, needed)
+            more, bytes_ = PatchFolder.of(state_of(run.edges.config), table.definition).sweep(LEFTOVER_AGE, needed)
             removed, freed = removed + more, freed + bytes_
     return removed, freed
 
@@ -297,7 +298,7 @@ def _remove_patches(run: OpenRun, signal: Signal) -> None:
     table = run.tables.get(signal.tables[0])
     if table is None or table.definition is None or table.copy is None or table.progress.patches:
         return
-    PatchFolder.of(run.edges.config.state.path, table.schema).remove(signal.number)
+    PatchFolder.of(state_of(run.edges.config), table.schema).remove(signal.number)
 
 
 def _note(run: OpenRun, numbers: Iterable[int], note: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakeingest.errors import LakeIngestError
+from lakeingest.files.file import state_of
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import TableStopped
@@ -27,7 +28,7 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 def stop(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     """The table stays at its last commit. The reason is stored for `status`."""
     table.stop = Stop(error, Stopped.of(table.id, error), time.monotonic())
-    record_stopped(edges.config.state.path, table.stop.record)
+    record_stopped(state_of(edges.config), table.stop.record)
     edges.observe(TableStopped(table.id, error))
 
 
@@ -39,10 +40,10 @@ def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     if table.requested:
         stop(edges, table, error)
     else:
-        record_stopped(edges.config.state.path, Stopped.of(table.id, error))
+        record_stopped(state_of(edges.config), Stopped.of(table.id, error))
 
 
 def resume(edges: Edges, table: TableRun) -> None:
     """The table is up to date: it is no longer stopped, and the reason of an earlier stop is removed."""
     table.stop = None
-    remove_stopped(edges.config.state.path, table.id)
+    remove_stopped(state_of(edges.config), table.id)

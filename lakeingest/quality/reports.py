@@ -2,34 +2,35 @@
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import quote
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StorageFailed
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.quality.gates import GateReport
 from lakeingest.quality.page import page
 
 REPORTS_PER_TABLE = 50
 
 
-def has_reports(state: Path, table: TableId) -> bool:
+def has_reports(state: File, table: TableId) -> bool:
     """Whether the pipeline of this state folder has run a gate on the table."""
-    return _folder(state, table).is_dir()
+    return bool(files.listed(_folder(state, table), "*.html"))
 
 
-def save_report(state: Path, table: TableId, stage: str, rows: int, report: GateReport) -> Path:
+def save_report(state: File, table: TableId, stage: str, rows: int, report: GateReport) -> File:
     """Write the report and drop the oldest; the answer is the path of its page, with its document beside it."""
     folder = _folder(state, table)
     now = datetime.now(UTC)
     path = folder / f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{stage.replace(' ', '-')}.html"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".json").write_text(json.dumps(report.document, indent=1))
-        path.write_text(page(table, stage, now, rows, report))
-        for old in sorted(folder.glob("*.html"))[:-REPORTS_PER_TABLE]:
-            old.with_suffix(".json").unlink(missing_ok=True)
-            old.unlink(missing_ok=True)
+        files.make_folder(folder)
+        files.write(path.with_suffix(".json"), json.dumps(report.document, indent=1).encode())
+        files.write(path, page(table, stage, now, rows, report).encode())
+        for old in files.listed(folder, "*.html")[:-REPORTS_PER_TABLE]:
+            files.delete(old.with_suffix(".json"))
+            files.delete(old)
     except OSError as error:
         raise StorageFailed(
             f"the state folder cannot be written: {folder}: {error.strerror}; make room or repair it, then run the same"
@@ -38,5 +39,5 @@ def save_report(state: Path, table: TableId, stage: str, rows: int, report: Gate
     return path
 
 
-def _folder(state: Path, table: TableId) -> Path:
+def _folder(state: File, table: TableId) -> File:
     return state / "quality" / quote(str(table), safe=" ")

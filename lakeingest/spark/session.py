@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -44,7 +45,7 @@ def open_session(config: Config) -> "SparkSession":
     """The running session, else a new one, with the settings that the target's catalog needs.
 
     OperatorNeeded when the running session lacks a setting that only a new session can have, without a Java 17, and
-    when Spark does not start. The output of the JVM and the workers goes to `spark.log` under the state folder.
+    when Spark does not start. The output of the JVM and the workers goes to `spark.log` in the `work_folder`.
     """
     return fitted(active() or _started(config), config)
 
@@ -108,7 +109,8 @@ def _started(config: Config) -> "SparkSession":
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     for key, value in settings(config).items():
         builder = builder.config(key, value)
-    with _output_to(_log(config.state.path)), _ctrl_c_as_it_was(), _start_errors(config.state.path), _fetching(config):
+    folder = work_folder(config)
+    with _output_to(_log(folder)), _ctrl_c_as_it_was(), _start_errors(folder), _fetching(config):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # when the JVM ends, this thread of PySpark would print a trace; the run reports it in one line
@@ -183,11 +185,11 @@ def settings(config: Config) -> dict[str, str]:
         "spark.python.daemon.module": "lakeingest.workers",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
-        "spark.sql.warehouse.dir": (config.state.path / "spark-warehouse").as_uri(),
+        "spark.sql.warehouse.dir": (work_folder(config) / "spark-warehouse").as_uri(),
     }
     if config.spark.jars == "auto":
         ours["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
-        ours["spark.jars.ivy"] = str(_ivy_folder(config.state.path))
+        ours["spark.jars.ivy"] = str(_ivy_folder(work_folder(config)))
     elif config.spark.jars != "provided":
         ours["spark.jars"] = ",".join(config.spark.jars)
     return ours | config.target.spark_properties() | config.spark.conf
@@ -233,14 +235,32 @@ def _version(java: Path) -> str | None:
     return found[1] if found else None
 
 
-def _ivy_folder(state: Path) -> Path:
-    """The folder of Spark's jars: in the user's home, or in the state folder if the home is not writable."""
+def work_folder(config: Config) -> Path:
+    """The folder of what Spark needs on this machine: the state folder, or one of a cache if the state is in a store.
+
+    Nothing is lost with it but Spark's log.
+    """
+    if config.state.scheme is None:
+        return config.state.path
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    if not _is_creatable(cache):
+        cache = Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}"
+    return cache / "lakeingest" / config.name
+
+
+def _is_creatable(folder: Path) -> bool:
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    return os.access(nearest, os.W_OK)
+
+
+def _ivy_folder(folder: Path) -> Path:
+    """The folder of Spark's jars: in the user's home, or in the given one if the home is not writable."""
     shared = Path("~/.ivy2").expanduser()
     try:
         shared.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return state / "cache" / "ivy"
-    return shared if os.access(shared, os.W_OK) else state / "cache" / "ivy"
+        return folder / "cache" / "ivy"
+    return shared if os.access(shared, os.W_OK) else folder / "cache" / "ivy"
 
 
 @contextmanager
@@ -248,7 +268,7 @@ def _fetching(config: Config) -> Iterator[None]:
     """Let one process at a time fetch jars: Spark would use a jar that another process is still writing."""
     with ExitStack() as stack:
         if config.spark.jars == "auto":
-            folder = _ivy_folder(config.state.path)
+            folder = _ivy_folder(work_folder(config))
             if not all(_is_whole(folder, jar) for jar in FORMATS[config.target.format].jars(config.target)):
                 folder.mkdir(parents=True, exist_ok=True)
                 fcntl.flock(stack.enter_context((folder / "lakeingest.lock").open("ab")), fcntl.LOCK_EX)
@@ -275,7 +295,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
 
 
 @contextmanager
-def _start_errors(state: Path) -> Iterator[None]:
+def _start_errors(folder: Path) -> Iterator[None]:
     """OperatorNeeded for what keeps Spark from starting: no room, no jars, no free port."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
@@ -286,23 +306,23 @@ def _start_errors(state: Path) -> Iterator[None]:
         cause = error.java_exception
         while cause.getCause() is not None:
             cause = cause.getCause()
-        raise _not_started(state, str(cause.toString())) from error
+        raise _not_started(folder, str(cause.toString())) from error
     except PySparkRuntimeError as error:
-        raise _not_started(state, str(error)) from error
+        raise _not_started(folder, str(error)) from error
 
 
-def _not_started(state: Path, reason: str) -> OperatorNeeded:
-    return OperatorNeeded(f"Spark does not start: {' '.join(reason.split())}; see {state / 'spark.log'}")
+def _not_started(folder: Path, reason: str) -> OperatorNeeded:
+    return OperatorNeeded(f"Spark does not start: {' '.join(reason.split())}; see {folder / 'spark.log'}")
 
 
-def _log(state: Path) -> BinaryIO:
+def _log(folder: Path) -> BinaryIO:
     """The file for the output of the JVM."""
     try:
-        state.mkdir(parents=True, exist_ok=True)
-        return (state / "spark.log").open("ab")
+        folder.mkdir(parents=True, exist_ok=True)
+        return (folder / "spark.log").open("ab")
     except OSError as error:
         raise StorageFailed(
-            f"the state folder cannot be written: {state}: {error.strerror}; repair it, or set state in pipeline.yml"
+            f"the state folder cannot be written: {folder}: {error.strerror}; repair it, or set state in pipeline.yml"
         ) from error
 
 

@@ -8,7 +8,7 @@ A run never reads the archive back, so that opening a run takes no longer. A run
 64 neighbours of one level are put together into one segment of the next level, with one file for each table.
 """
 
-import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -17,14 +17,14 @@ from datetime import timedelta
 from functools import reduce
 from itertools import groupby
 from operator import or_
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeingest.core.position import GtidSet, Place
 from lakeingest.core.schema import TableId
-from lakeingest.disk import sync
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.spool import reread_files
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers
@@ -40,13 +40,13 @@ _GROUP_BYTES = 64 << 20  # of rows that wait to be written
 class Archived:
     """A manifest of the archive by its file's name alone."""
 
-    file: Path
+    file: File
     start: Place
     stop: Place
     level: int
 
     @classmethod
-    def of(cls, file: Path) -> "Archived":
+    def of(cls, file: File) -> "Archived":
         """What the name says."""
         places, level, _ = file.name.rsplit(".", 2)
         start, _, stop = places.partition("-")
@@ -57,20 +57,20 @@ class Archived:
         return Manifest.from_json(store.read(self.file))
 
 
-def listed(spool: Path) -> list[Archived]:
+def listed(spool: File) -> list[Archived]:
     """All manifests of the archive, in order; of those with one start the largest first."""
-    found = (Archived.of(file) for file in (spool / "archive").glob("*-*.*.json"))
+    found = (Archived.of(file) for file in files.listed(spool / "archive", "*-*.*.json"))
     return sorted(found, key=lambda one: (one.start, [-part for part in _parts(one.stop)]))
 
 
-def files(spool: Path) -> set[str]:
+def names(spool: File) -> set[str]:
     """What the archive's manifests name, relative to the spool's folder."""
     segments = (one.read() for one in listed(spool))
     tables = ((segment, table) for segment in segments for table in (None, *segment.tables))
     return {name for segment, table in tables if (name := _name(segment, table))}
 
 
-def name_of(spool: Path) -> str:
+def name_of(spool: File) -> str:
     """The name of this changelog; '' for a spool of a version that gave it none."""
     try:
         return str(store.read(spool / "archive" / "id.json")["id"])
@@ -78,41 +78,42 @@ def name_of(spool: Path) -> str:
         return ""
 
 
-def named(spool: Path) -> str:
+def named(spool: File) -> str:
     """The name of this changelog, which it gets now if it has none."""
-    if not name_of(spool):  # the spool is of an earlier version, or was being opened when the process ended
-        clear(spool)
-        begin(spool)
+    if name := name_of(spool):
+        return name
+    clear(spool)  # the spool is of an earlier version, or was being opened when the process ended
+    begin(spool)
     return name_of(spool)
 
 
-def clear(spool: Path) -> None:
+def clear(spool: File) -> None:
     """Remove the name of the changelog first, then the archive, the oldest segment first, and rows read again."""
     folder = spool / "archive"
     store.make_folder(folder)
     with store.storage_errors(folder):
-        (folder / "id.json").unlink(missing_ok=True)
+        files.delete(folder / "id.json")
         _remove(spool, listed(spool))
     reread_files.clear(spool)
 
 
-def empty(spool: Path) -> None:
+def empty(spool: File) -> None:
     """Remove all segments, the oldest first. The changelog goes on under its name, with what the spool has."""
     with store.storage_errors(spool / "archive"):
         _remove(spool, listed(spool))
 
 
-def begin(spool: Path) -> None:
+def begin(spool: File) -> None:
     """Give the changelog a new name: the spool and the archive are what belongs to it."""
     store.replace(spool / "archive" / "id.json", {"id": uuid.uuid4().hex[:8]})
 
 
-def keep(spool: Path, epoch: int, segments: Iterable[tuple[Path, Manifest]], kept_for: timedelta, now: float) -> None:
+def keep(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kept_for: timedelta) -> None:
     """Take segments out of the spool into the archive, and remove what nobody needs there.
 
-    That are segments which were spooled more than `kept_for` before `now` (seconds since 1970), and which no reader at
-    work has still to read. What lies before a gap is removed as well. A crash leaves each segment in the spool's
-    folder, in the archive, or in both; it is finished by the next call.
+    That are segments which were spooled more than `kept_for` ago, and which no reader at work has still to read. In an
+    object store the time counts from when they came into the archive. What lies before a gap is removed as well. A
+    crash leaves each segment in the spool's folder, in the archive, or in both; it is finished by the next call.
     """
     folder = spool / "archive"
     named(spool)
@@ -122,13 +123,13 @@ def keep(spool: Path, epoch: int, segments: Iterable[tuple[Path, Manifest]], kep
         for manifest, segment in segments:
             if wanted:
                 level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0
-                manifest.replace(_file(folder, segment, epoch, level))
-                sync(folder)  # before the spool's folder is synced, which has lost the name
+                files.move(manifest, _file(folder, segment, epoch, level))
+                files.sync(folder)  # before the spool's folder is synced, which has lost the name
             else:
-                manifest.unlink(missing_ok=True)
+                files.delete(manifest)
                 _unlink(spool, segment)
         archived = listed(spool)
-        _remove(spool, _due(archived, kept_for, now, read_up_to))
+        _remove(spool, _due(archived, kept_for, time.time(), read_up_to))
         levels = [one.level for one in archived]
         if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
             _join(spool, epoch)
@@ -150,13 +151,13 @@ def _due(archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_
     due += chain[: len(chain) - len(connected)]
     for one in reversed(connected):
         unread = read_up_to is not None and one.stop > read_up_to
-        if unread or now - one.file.stat().st_mtime < kept_for.total_seconds():
+        if unread or now - files.changed(one.file) < kept_for.total_seconds():
             break
         due.append(one)
     return due
 
 
-def _join(spool: Path, epoch: int) -> None:
+def _join(spool: File, epoch: int) -> None:
     """Put neighbours of one level together, where there are enough of that level."""
     for level in range(LAST_LEVEL):
         archived = [(one, one.read()) for one in listed(spool)]
@@ -167,13 +168,13 @@ def _join(spool: Path, epoch: int) -> None:
                 _put_together(spool, epoch, list(group), level + 1)
 
 
-def _put_together(spool: Path, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
+def _put_together(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
     """One segment of the next level instead of these: its files first, then its manifest, then the others go."""
     parts = [manifest for _, manifest in group]
     names = _written(spool, parts) if len(group) > 1 else None
     if names is None:
         for one, manifest in group:
-            one.file.replace(_file(spool / "archive", manifest, epoch, level))
+            files.move(one.file, _file(spool / "archive", manifest, epoch, level))
         return
     tables = {table: _rows(names.get(table), parts, table) for table in parts[0].tables}
     nulled: dict[TableId, int] = {}
@@ -183,38 +184,37 @@ def _put_together(spool: Path, epoch: int, group: Sequence[tuple[Archived, Manif
     joined = Manifest(parts[0].start, parts[-1].stop, gtids, names[None], tables, nulled, parts[-1].history)
     large = _bytes(spool, joined) > LARGE_BYTES
     file = _file(spool / "archive", joined, epoch, LAST_LEVEL if large else level)
-    youngest = max(one.file.stat().st_mtime for one, _ in group)
+    youngest = max(files.changed(one.file) for one, _ in group)
     store.create(file, joined.to_json())
-    os.utime(file, (youngest, youngest))
+    files.set_changed(file, youngest)
     _remove(spool, [one for one, _ in group])
 
 
-def _written(spool: Path, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
+def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
     """The rows of segments in files of their own, by table; None where a table's files differ in their columns."""
     attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
     for number, table in enumerate([None, *tables]):
         name = f"data/{attempt}-{number}.parquet"
         with ExitStack() as opened:
-            files = [
-                opened.enter_context(pq.ParquetFile(spool / file)) for part in parts if (file := _name(part, table))
+            found = [
+                opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _name(part, table))
             ]
-            schema = files[0].schema_arrow
-            if any(not file.schema_arrow.equals(schema) for file in files):
+            schema = found[0].schema_arrow
+            if any(not file.schema_arrow.equals(schema) for file in found):
                 return None
-            with pq.ParquetWriter(spool / name, schema, compression="zstd") as writer:
-                for rows in _grouped(files):
+            with files.written(spool / name) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                for rows in _grouped(found):
                     writer.write_table(rows)
-        sync(spool / name)
         names[table] = name
-    sync(spool / "data")
+    files.sync(spool / "data")
     return names
 
 
-def _grouped(files: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
+def _grouped(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
     """The rows of files, in order, in parts that fit into memory."""
     waiting: list[pa.RecordBatch] = []
-    for file in files:
+    for file in opened:
         for batch in file.iter_batches():
             waiting.append(batch)
             if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
@@ -236,33 +236,33 @@ def _name(segment: Manifest, table: TableId | None) -> str | None:
     return entry and entry[0]
 
 
-def _files(spool: Path, segment: Manifest) -> list[Path]:
+def _files(spool: File, segment: Manifest) -> list[File]:
     return [spool / name for table in (None, *segment.tables) if (name := _name(segment, table))]
 
 
-def _bytes(spool: Path, segment: Manifest) -> int:
-    return sum(file.stat().st_size for file in _files(spool, segment) if file.exists())
+def _bytes(spool: File, segment: Manifest) -> int:
+    return files.total(_files(spool, segment))
 
 
-def _file(folder: Path, segment: Manifest, epoch: int, level: int) -> Path:
+def _file(folder: File, segment: Manifest, epoch: int, level: int) -> File:
     return folder / f"{segment.start.place(epoch)}-{segment.stop.place(epoch)}.{level}.json"
 
 
-def _remove(spool: Path, archived: Sequence[Archived]) -> None:
+def _remove(spool: File, archived: Sequence[Archived]) -> None:
     """Delete manifests, in order, then the files that they name. So no manifest names a missing file."""
     gone = []
     for one in archived:
         gone.append(one.read())
-        one.file.unlink()
+        files.delete(one.file)
     if gone:
-        sync(spool / "archive")
+        files.sync(spool / "archive")
     for segment in gone:
         _unlink(spool, segment)
 
 
-def _unlink(spool: Path, segment: Manifest) -> None:
+def _unlink(spool: File, segment: Manifest) -> None:
     for file in _files(spool, segment):
-        file.unlink(missing_ok=True)
+        files.delete(file)
 
 
 def _parts(place: Place) -> tuple[int, int, int]:

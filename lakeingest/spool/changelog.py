@@ -4,13 +4,11 @@ A reader takes no lock. What it has listed may be moved, put together or removed
 again. Segments are found by the places that they cover, wherever they are by then: never a gap, never a change twice.
 """
 
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +19,8 @@ from lakeingest.core.position import Gtid, GtidSet, Place, Position
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChangelogGone, StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.spool.archive import listed, name_of
 from lakeingest.spool.changes import BATCH_ROWS, Changes
 from lakeingest.spool.manifest import Manifest
@@ -100,8 +100,8 @@ class Held:
 class StoredChangelog:
     """The changelog in a spool's folder, read beside whoever writes it."""
 
-    folder: Path
-    _known: dict[Path, tuple[tuple[int, int], Manifest]] = field(default_factory=dict)  # manifests that were read
+    folder: File
+    _known: dict[File, tuple[Hashable, Manifest]] = field(default_factory=dict)  # manifests that were read
 
     def held(self) -> Held | None:
         """What is there now; None where there is no spool. StateUnreadable where it is damaged."""
@@ -114,15 +114,15 @@ class StoredChangelog:
     def _held(self, *, whole: bool) -> Held | None:
         """`whole`: a gap is taken for a listing that a run has changed meanwhile."""
         path = self.folder / "opened.json"
-        if not path.exists():
+        if not files.exists(path):
             return None
         # what is moved goes from the spool to the archive: in this order nothing is missed
         name = name_of(self.folder)
-        files = [*(self.folder / "segments").glob("*.json"), *(one.file for one in listed(self.folder))]
-        found = {file: self._read(file) for file in files}
+        named = [*files.listed(self.folder / "segments", "*.json"), *(one.file for one in listed(self.folder))]
+        found = {file: self._read(file) for file in named}
         self._known = {file: one for file, one in self._known.items() if file in found}
         try:
-            opened = Position.from_json(json.loads(path.read_text()))
+            opened = Position.from_json(files.document(path))
         except (OSError, ValueError) as error:
             raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
         segments = _chain(list(found.values()), opened)
@@ -136,12 +136,11 @@ class StoredChangelog:
             raise _Moved
         return Held(name, opened, end, tuple(segments))
 
-    def _read(self, file: Path) -> Manifest:
+    def _read(self, file: File) -> Manifest:
         try:
-            stat = file.stat()
-            sign = stat.st_ino, stat.st_mtime_ns
-            if self._known.get(file, (None,))[0] != sign:
-                self._known[file] = sign, Manifest.from_json(json.loads(file.read_text()))
+            version = files.version(file)
+            if self._known.get(file, (None,))[0] != version:
+                self._known[file] = version, Manifest.from_json(files.document(file))
             return self._known[file][1]
         except FileNotFoundError as error:
             raise _Moved from error
@@ -154,8 +153,8 @@ class StoredChangelog:
 
         ChangelogGone where not all of them are held, or the changelog is not the one of this name any more.
         """
-        with ExitStack() as files:
-            yield _persistently(lambda: self._opened(table, since, name, files))
+        with ExitStack() as opened:
+            yield _persistently(lambda: self._opened(table, since, name, opened))
 
     def _opened(self, table: TableId, since: ReadTo, name: str, opened: ExitStack) -> Changes:
         held = self.held()
@@ -166,17 +165,17 @@ class StoredChangelog:
             )
         if held.is_gone(since, table):
             raise gone(table, since, held)
-        files = []
+        parts = []
         for segment in held.after(since, table):
             if entry := segment.tables[table]:
                 try:
                     # an open file can still be read when it is removed
-                    file = pq.ParquetFile(opened.enter_context((self.folder / entry[0]).open("rb")))
+                    part = pq.ParquetFile(opened.enter_context(files.lasting(self.folder / entry[0])))
                 except FileNotFoundError as error:
                     raise _Moved from error
                 except (OSError, pa.ArrowException) as error:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
-                files.append(file)
+                parts.append(part)
         end = held.watched_to(table)
         try:
             # after the segments: what was read again as of a place is here before any segment that begins there
@@ -187,7 +186,7 @@ class StoredChangelog:
         again = self.held()
         if again is None or again.name != name or again.is_gone(since, table):
             raise _Moved
-        return Changes(table, since, end, tuple(files), tuple(rereads))
+        return Changes(table, since, end, tuple(parts), tuple(rereads))
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
         """The place up to which all transactions are in a set; None where that may be before what is held."""
@@ -213,7 +212,7 @@ class StoredChangelog:
         segments = held.segments if moved is None or moved.start > held.start else moved.segments
         for segment in segments:
             try:
-                with pq.ParquetFile(self.folder / segment.transactions) as opened:
+                with files.parquet(self.folder / segment.transactions) as opened:
                     for batch in opened.iter_batches(BATCH_ROWS):
                         after = is_after(batch)
                         first = int(np.argmax(after)) if after.any() else len(after)

@@ -12,6 +12,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChangelogGone
+from lakeingest.files import file as files
 from lakeingest.spool.reread_files import RereadRows, unreadable
 
 BATCH_ROWS = 4_096
@@ -59,7 +60,7 @@ class Changes:
             return
         read = since.reread if since.place == rows.last.place and since.reread is not None else -1
         try:
-            with pq.ParquetFile(rows.path) as file:
+            with files.parquet(rows.path) as file:
                 for batch in file.iter_batches(BATCH_ROWS):
                     left = batch.filter(pa.array(batch[change.ORDINAL].to_numpy() > read))
                     if left.num_rows:

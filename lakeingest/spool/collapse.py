@@ -22,6 +22,7 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Place
 from lakeingest.core.wave import Mark
 from lakeingest.errors import StateUnreadable, UnsupportedValue
+from lakeingest.files.file import File, parquet
 from lakeingest.rows import with_change_metadata
 
 _ORDER = "_lakeingest_order"
@@ -60,7 +61,7 @@ class Collapsed:
 
 
 def collapsed(
-    files: Sequence[str],
+    files: Sequence[File],
     key: Sequence[str],
     marks: Sequence[Mark],
     stop: Place,
@@ -99,7 +100,7 @@ def collapsed(
     return Collapsed(changes, at, orders - np.array(starts)[at], read, wanted.num_rows)
 
 
-def cut(files: Sequence[str], name: str, parts: int) -> list[Slice]:
+def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
     """At most so many slices of a column, of about equally many change rows, by a sample of the files."""
     if parts == 1:
         return [Slice()]
@@ -111,7 +112,7 @@ def cut(files: Sequence[str], name: str, parts: int) -> list[Slice]:
     return [Slice(lower, upper) for lower, upper in pairwise([None, *bounds, None])]
 
 
-def bounds_of(files: Sequence[str], name: str) -> tuple[Any, Any] | None:
+def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
     """The least and the greatest value of a key's column in the files, from their statistics; None if they have none.
 
     Parquet records no values of more than 4 KB.
@@ -128,7 +129,7 @@ def bounds_of(files: Sequence[str], name: str) -> tuple[Any, Any] | None:
     return min(ends), max(ends)
 
 
-def take(file: str, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
+def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
     """The rows of a file with these ascending numbers; with `deleted` also whether each one deletes its key.
 
     They have the named `metadata` columns; in these, rows that were read again stand at `stop`.
@@ -141,7 +142,7 @@ def take(file: str, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata:
     return whole.append_column(DELETED, _deletes(table)) if deleted else whole
 
 
-def numbered(file: str, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
+def numbered(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
     """The rows of a file with these ascending numbers: the table's columns, then these of `core.change.ORIGIN`."""
     with _opened(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
@@ -154,7 +155,7 @@ def numbered(file: str, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _narrow(file: str, key: Sequence[str], start: int) -> pa.Table:
+def _narrow(file: File, key: Sequence[str], start: int) -> pa.Table:
     """The keys of a file with kind, place and order; the order counts from `start`."""
     with _opened(file) as opened:
         rows = opened.read([*key, change.KIND, *change.PLACE])
@@ -173,9 +174,9 @@ def _starts(sizes: Iterable[int]) -> "np.ndarray":
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[pq.ParquetFile]:
+def _opened(file: File) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(file) as opened:
+        with parquet(file) as opened:
             yield opened
     except (OSError, pa.ArrowException) as error:
         raise StateUnreadable(
@@ -183,12 +184,12 @@ def _opened(file: str) -> Iterator[pq.ParquetFile]:
         ) from error
 
 
-def _metadata(file: str) -> pq.FileMetaData:
+def _metadata(file: File) -> pq.FileMetaData:
     with _opened(file) as opened:
         return opened.metadata
 
 
-def _row_group(file: str, index: int, names: Sequence[str]) -> pa.Table:
+def _row_group(file: File, index: int, names: Sequence[str]) -> pa.Table:
     with _opened(file) as opened:
         return opened.read_row_group(index, list(names))
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from lakeingest.errors import StateUnreadable
+from lakeingest.files.file import File
 from lakeingest.state import store
 
 
 @contextmanager
-def spool_errors(folder: Path) -> Iterator[None]:
+def spool_errors(folder: File) -> Iterator[None]:
     """StateUnreadable when a folder of the spool is gone; everything else as `store.storage_errors` names it."""
     with store.storage_errors(folder):
         try:

@@ -10,7 +10,6 @@ import datetime as dt
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote as encode
 
 import numpy as np
@@ -20,8 +19,9 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import TableSchema
-from lakeingest.disk import make_folder, sweep, sync
 from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.rows import INSTANT, change_schema, table_schema
 from lakeingest.spool.errors import spool_errors
 
@@ -33,11 +33,11 @@ _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # the rows of a read view have 
 class PatchFolder:
     """The patches of one table; pickled to write them on executors."""
 
-    path: Path
+    path: File
     schema: TableSchema
 
     @classmethod
-    def of(cls, state: Path, schema: TableSchema) -> "PatchFolder":
+    def of(cls, state: File, schema: TableSchema) -> "PatchFolder":
         """The patches of the table in a state folder."""
         return cls(state / "patches" / encode(str(schema.table), safe=" "), schema)
 
@@ -57,31 +57,31 @@ class PatchFolder:
         ]
         return self._write(signal, self._changes(pa.table(columns, schema=fields), RowKind.DELETE))
 
-    def file(self, name: str) -> str:
-        """The path of a patch; StateUnreadable where it is lost."""
+    def file(self, name: str) -> File:
+        """The file of a patch; StateUnreadable where it is lost."""
         path = self.path / f"{name}.parquet"
         try:
-            pq.read_metadata(path)
+            files.parquet_metadata(path)
         except (OSError, pa.ArrowException) as error:
             raise StateUnreadable(
                 f"{self.schema.table}: {path}, which holds rows that were read again, is gone or damaged: {error};"
                 " restore it, or drop the table to copy it again"
             ) from error
-        return str(path)
+        return path
 
     def rows(self, names: Iterable[str]) -> int:
         """How many rows these patches have."""
-        return sum(int(pq.read_metadata(self.file(name)).num_rows) for name in names)
+        return sum(int(files.parquet_metadata(self.file(name)).num_rows) for name in names)
 
-    def of_signal(self, signal: int) -> list[str]:
+    def of_signal(self, signal: int) -> list[File]:
         """The files of all patches of a signal."""
-        return sorted(map(str, self.path.glob(f"{signal:06d}-*.parquet")))
+        return files.listed(self.path, f"{signal:06d}-*.parquet")
 
     def remove(self, signal: int) -> None:
         """Remove the patches of a signal that has ended."""
         with spool_errors(self.path):
-            for path in self.path.glob(f"{signal:06d}-*"):
-                path.unlink(missing_ok=True)
+            for path in files.listed(self.path, f"{signal:06d}-*"):
+                files.delete(path)
 
     def sweep(self, age: dt.timedelta, needed: Collection[int]) -> tuple[int, int]:
         """Delete files older than `age` of signals that are not `needed`; how many files and bytes.
@@ -89,24 +89,24 @@ class PatchFolder:
         A run that was killed leaves them, where its signal then ended without it.
         """
         with spool_errors(self.path):
-            files = self.path.glob("*.parquet")
-            return sweep((path for path in files if int(path.name.partition("-")[0]) not in needed), age)
+            found = files.listed(self.path, "*.parquet")
+            return files.sweep((path for path in found if int(path.name.partition("-")[0]) not in needed), age)
 
     def _write(self, signal: int, changes: pa.Table) -> str:
         name = f"{signal:06d}-{uuid.uuid4().hex}"
         path, bounds = self.path / f"{name}.parquet", list(self.schema.key)
         with spool_errors(self.path):
-            make_folder(self.path)
-            pq.write_table(
-                changes,
-                path,
-                row_group_size=_GROUP_ROWS,
-                compression="lz4",
-                use_dictionary=False,
-                write_statistics=bounds,
-            )
-            sync(path)
-            sync(path.parent)
+            files.make_folder(self.path)
+            with files.written(path) as local:
+                pq.write_table(
+                    changes,
+                    local,
+                    row_group_size=_GROUP_ROWS,
+                    compression="lz4",
+                    use_dictionary=False,
+                    write_statistics=bounds,
+                )
+            files.sync(path.parent)
         return name
 
     def _changes(self, rows: pa.Table, kind: RowKind) -> pa.Table:
@@ -124,22 +124,22 @@ class PatchFolder:
         return pa.table([*columns, *(rows[name] for name in self.schema.names)], schema=fields)
 
 
-def absent(keys: pa.Table, key: Sequence[str], files: Iterable[str]) -> pa.Table:
-    """Of these keys those that no row of the files has."""
+def absent(keys: pa.Table, key: Sequence[str], patches: Iterable[File]) -> pa.Table:
+    """Of these keys those that no row of the patches has."""
     left = keys
-    for file in files:
+    for file in patches:
         if not left.num_rows:
             break
         ends = pc.min_max(left[key[0]]).as_py()
-        found = _read(Path(file), key)
+        found = _read(file, key)
         near = pc.and_(pc.greater_equal(found[key[0]], ends["min"]), pc.less_equal(found[key[0]], ends["max"]))
         left = left.join(found.filter(near), keys=list(key), join_type="left anti", use_threads=False)
     return left
 
 
-def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+def _read(path: File, columns: Sequence[str] | None = None) -> pa.Table:
     try:
-        with pq.ParquetFile(path) as file:
+        with files.parquet(path) as file:
             return file.read(columns)
     except (OSError, pa.ArrowException) as error:
         raise StateUnreadable(f"{path}, which holds rows that were read again, cannot be read: {error}") from error

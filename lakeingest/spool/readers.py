@@ -8,10 +8,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from lakeingest.core.position import Place
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import LakeIngestError
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 
 GONE_SECONDS = 600.0
 TOUCH_SECONDS = 10.0
@@ -20,7 +21,7 @@ TOUCH_SECONDS = 10.0
 class Reader:
     """One reader at work; it tells how far it has read."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: File) -> None:
         self._file = file
         self._touched = 0.0
 
@@ -28,34 +29,41 @@ class Reader:
         """Segments up to this place may be removed; to be called again at least every few minutes."""
         if time.monotonic() - self._touched > TOUCH_SECONDS:
             self._touched = time.monotonic()
-            with suppress(OSError):  # a folder that this user may only read: the reader has to keep up then
+            with _allowed():
                 new = self._file.with_suffix(".new")
-                new.write_text(str(place))
-                new.replace(self._file)
+                files.write(new, str(place).encode())
+                files.move(new, self._file)
 
 
 @contextmanager
-def reading(spool: Path) -> Iterator[Reader]:
+def reading(spool: File) -> Iterator[Reader]:
     """A reader that is at work within the block; it has read nothing yet."""
     file = spool / "archive" / "readers" / f"{uuid.uuid4().hex}.txt"
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    with _allowed():
+        files.make_folder(file.parent)
     reader = Reader(file)
     reader.has_read(Place(0, 0, 0))
     try:
         yield reader
     finally:
-        with suppress(OSError):
-            file.unlink(missing_ok=True)
+        with _allowed():
+            files.delete(file)
 
 
-def needed_by_readers(spool: Path) -> Place | None:
+def needed_by_readers(spool: File) -> Place | None:
     """Up to here every reader at work has read; None where there is no reader. Files of gone readers are removed."""
     places = []
-    for file in (spool / "archive" / "readers").glob("*.txt"):
-        with suppress(OSError, StateUnreadable):
-            if time.time() - file.stat().st_mtime > GONE_SECONDS:
-                file.unlink()
+    at_work = files.listed(spool / "archive" / "readers", "*.txt")
+    now = files.now(spool) if at_work else 0.0
+    for file in at_work:
+        with _allowed():
+            if now - files.changed(file) > GONE_SECONDS:
+                files.delete(file)
             else:
-                places.append(Place.parse(file.read_text()))
+                places.append(Place.parse(files.read(file).decode()))
     return min(places, default=None)
+
+
+def _allowed() -> suppress:
+    """It is no error when the block fails: whoever may only read the folder has to keep up."""
+    return suppress(OSError, LakeIngestError)

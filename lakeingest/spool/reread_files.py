@@ -10,7 +10,7 @@ it after everything up to the stop, and before everything that comes next. They 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import groupby
 from urllib.parse import quote
 
 import numpy as np
@@ -23,8 +23,9 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.disk import make_folder, sync
 from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.rows import INSTANT, reread_schema
 from lakeingest.spool.collapse import numbered
 from lakeingest.spool.errors import spool_errors
@@ -32,14 +33,14 @@ from lakeingest.state import store
 
 FOLDER = "rereads"
 
-Rows = Sequence[tuple[str, "np.ndarray"]]  # files of patches, each with ascending numbers of its rows
+Rows = Sequence[tuple[File, "np.ndarray"]]  # files of patches, each with ascending numbers of its rows
 
 
 @dataclass(frozen=True, slots=True)
 class RereadRows:
     """A file of rows that were read again, and the positions of its first and its last row."""
 
-    path: Path
+    path: File
     first: ReadTo
     last: ReadTo
 
@@ -48,10 +49,10 @@ class RereadRows:
 class RereadFolder:
     """The rows of one table that were read again; pickled to write them on executors."""
 
-    path: Path
+    path: File
 
     @classmethod
-    def of(cls, spool: Path, table: TableId) -> "RereadFolder":
+    def of(cls, spool: File, table: TableId) -> "RereadFolder":
         """Those of the table in a spool's folder."""
         return cls(spool / FOLDER / quote(str(table), safe=" "))
 
@@ -63,25 +64,25 @@ class RereadFolder:
         fields, name = reread_schema(schema), f"{uuid.uuid4().hex}.parquet"
         found = pa.concat_tables(numbered(file, numbers, [change.KIND]) for file, numbers in rows)
         with spool_errors(self.path):
-            make_folder(self.path)
-            pq.write_table(_as_of(found, schema, stop, first).cast(fields), self.path / name, compression="zstd")
-            sync(self.path / name)
-            sync(self.path)
+            files.make_folder(self.path)
+            with files.written(self.path / name) as local:
+                pq.write_table(_as_of(found, schema, stop, first).cast(fields), local, compression="zstd")
+            files.sync(self.path)
         return name, found.num_rows
 
     def count(self, stop: Place, log: str) -> int:
         """How many rows readers see that were read again as of `stop`: the number of the next one."""
         with spool_errors(self.path):
-            files = self.listed(ReadTo(stop, log=log), stop)
-        return (files[-1].last.reread or 0) + 1 if files else 0
+            found = self.listed(ReadTo(stop, log=log), stop)
+        return (found[-1].last.reread or 0) + 1 if found else 0
 
-    def add(self, first: ReadTo, files: Sequence[tuple[str, int]]) -> None:
+    def add(self, first: ReadTo, written: Sequence[tuple[str, int]]) -> None:
         """Let readers see the rows of these files; `first` is the position of the first one.
 
         StaleWriter when another run has added rows there.
         """
         path = self.path / f"{first}.json"
-        if not store.create(path, {"files": [list(file) for file in files]}):
+        if not store.create(path, {"files": [list(file) for file in written]}):
             raise StaleWriter(f"another run wrote {path}; run the same command again")
 
     def listed(self, since: ReadTo, end: Place) -> list[RereadRows]:
@@ -90,7 +91,8 @@ class RereadFolder:
         FileNotFoundError where the folder changes meanwhile; StateUnreadable where a document is damaged.
         """
         found: list[RereadRows] = []
-        named = sorted((ReadTo.parse(file.stem) for file in self.path.glob("*.json")), key=lambda one: one.order)
+        documents = files.listed(self.path, "*.json")
+        named = sorted((ReadTo.parse(file.stem) for file in documents), key=lambda one: one.order)
         for first in named:
             if first.log == since.log and since.place <= first.place <= end:
                 following = replace(first, reread=0)
@@ -108,49 +110,49 @@ class RereadFolder:
             first = _later(first, rows)
 
 
-def is_empty(spool: Path) -> bool:
+def is_empty(spool: File) -> bool:
     """Whether readers see no rows of any table that were read again."""
-    return next((spool / FOLDER).glob("*/*.json"), None) is None
+    return not files.listed(spool / FOLDER, "*/*.json")
 
 
-def trim(spool: Path, start: Place, log: str) -> None:
+def trim(spool: File, start: Place, log: str) -> None:
     """Remove what no reader of the changelog `log` can reach: it is as of places before `start`."""
-    for folder in (spool / FOLDER).glob("*"):
-        with spool_errors(folder):
-            named = ((file, ReadTo.parse(file.stem)) for file in folder.glob("*.json"))
-            _remove([file for file, first in named if first.log != log or first.place < start])
+    with spool_errors(spool / FOLDER):
+        named = ((file, ReadTo.parse(file.stem)) for file in files.listed(spool / FOLDER, "*/*.json"))
+        _remove([file for file, first in named if first.log != log or first.place < start])
 
 
-def clear(spool: Path) -> None:
+def clear(spool: File) -> None:
     """Remove everything: another changelog begins."""
     with spool_errors(spool / FOLDER):
-        _remove((spool / FOLDER).glob("*/*.json"))
+        _remove(files.listed(spool / FOLDER, "*/*.json"))
 
 
-def leftovers(spool: Path) -> Iterator[Path]:
+def leftovers(spool: File) -> Iterator[File]:
     """Files that no document names; a merge at work may be about to name one. None where a document is damaged."""
-    for folder in (spool / FOLDER).glob("*"):
+    for _, found in groupby(files.listed(spool / FOLDER, "*/*"), key=lambda file: file.parent):
+        inside = list(found)
         try:
-            needed = {name for file in folder.glob("*.json") for name, _ in _read(file)}
+            needed = {name for file in inside if file.suffix == ".json" for name, _ in _read(file)}
         except StateUnreadable:
             continue
-        yield from (file for file in folder.iterdir() if file.suffix != ".json" and file.name not in needed)
+        yield from (file for file in inside if file.suffix != ".json" and file.name not in needed)
 
 
-def _remove(documents: Iterable[Path]) -> None:
+def _remove(documents: Iterable[File]) -> None:
     """Delete documents, then the files that they name. So no document names a missing file."""
     for file in documents:
         try:
             names = [name for name, _ in _read(file)]
         except StateUnreadable:  # its files are left over
             names = []
-        file.unlink(missing_ok=True)
-        sync(file.parent)
+        files.delete(file)
+        files.sync(file.parent)
         for name in names:
-            (file.parent / name).unlink(missing_ok=True)
+            files.delete(file.parent / name)
 
 
-def _read(file: Path) -> list[tuple[str, int]]:
+def _read(file: File) -> list[tuple[str, int]]:
     """The files that a document names, each with its row count."""
     try:
         return [(str(name), int(rows)) for name, rows in store.read(file)["files"]]
@@ -160,7 +162,7 @@ def _read(file: Path) -> list[tuple[str, int]]:
         raise unreadable(file, error) from error
 
 
-def unreadable(file: Path, error: Exception) -> StateUnreadable:
+def unreadable(file: File, error: Exception) -> StateUnreadable:
     """The error for a file that is damaged."""
     return StateUnreadable(
         f"{file}, which holds rows that were read again, cannot be read: {error}; remove its folder, and read the table"

@@ -14,7 +14,7 @@ from lakeingest.core.history import History
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.disk import sync
+from lakeingest.files.file import Draft, File
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
 from lakeingest.spool.manifest import Manifest
 
@@ -24,10 +24,10 @@ _GROUP_BYTES = 64 << 20  # of buffered rows of all tables: a row group of a few 
 class SegmentFiles:
     """New files in a spool's folder; nothing refers to them until their manifest exists."""
 
-    def __init__(self, folder: Path, schemas: Mapping[TableId, TableSchema]) -> None:
+    def __init__(self, folder: File, schemas: Mapping[TableId, TableSchema]) -> None:
         self._folder, self._schemas = folder, schemas
         self._attempt = uuid.uuid4().hex
-        self._writers: dict[TableId | None, tuple[str, pq.ParquetWriter]] = {}
+        self._writers: dict[TableId | None, tuple[str, Draft, pq.ParquetWriter]] = {}
         self._waiting: dict[TableId | None, list[pa.RecordBatch]] = {}
         self._bytes = 0
         self._rows = dict.fromkeys(schemas, 0)
@@ -37,9 +37,10 @@ class SegmentFiles:
         self._writer(None)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for writer in self._writers.values():
-            writer[1].close()
+    def __exit__(self, *error: object) -> None:
+        for _, draft, writer in self._writers.values():
+            writer.close()
+            draft.drop()
 
     def write(self, part: Part) -> None:
         """Add a batch of a table, or of transactions."""
@@ -56,10 +57,10 @@ class SegmentFiles:
     def complete(self, segment: Segment, nulled: Mapping[TableId, int], history: History | None = None) -> Manifest:
         """The manifest of the files, which are durable now, with these values of `nulled` and `history`."""
         self._flush()
-        for name, writer in self._writers.values():
+        for _, draft, writer in self._writers.values():
             writer.close()  # `__exit__` closes it again, which is harmless
-            sync(self._folder / name)
-        names = {table: name for table, (name, _) in self._writers.items()}
+            draft.finish()
+        names = {table: name for table, (name, *_) in self._writers.items()}
         return Manifest(
             segment.start,
             segment.stop,
@@ -79,8 +80,9 @@ class SegmentFiles:
     def _writer(self, table: TableId | None) -> pq.ParquetWriter:
         if table not in self._writers:
             name = f"data/{self._attempt}-{len(self._writers)}.parquet"
-            self._writers[table] = name, self._new(self._folder / name, table)
-        return self._writers[table][1]
+            draft = Draft.of(self._folder / name)
+            self._writers[table] = name, draft, self._new(draft.path, table)
+        return self._writers[table][2]
 
     def _new(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
         if table is None:

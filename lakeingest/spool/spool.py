@@ -8,24 +8,21 @@ spool/data/…                 the files of the manifests; any other file is the
 spool/rereads/…              rows that were read again, which only readers need (spool/reread_files.py)
 """
 
-import json
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial, reduce
 from itertools import chain
-from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
-from lakeingest.disk import sweep, sync
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File, Head
 from lakeingest.spool import archive, reread_files
 from lakeingest.spool.manifest import Manifest
 from lakeingest.state import store
@@ -42,14 +39,17 @@ class Spool:
 
     def __init__(
         self,
-        folder: Path,
+        folder: File,
         opened: Position,
         segments: Mapping[int, Manifest],
         last: int,
         boundaries: Mapping[FilePosition, int] | None = None,
         skipped: Mapping[int, Manifest] | None = None,
+        *,
+        head: Head,
     ) -> None:
         self.folder = folder
+        self._head = head
         self._boundaries = dict(boundaries or {})
         self._opened = opened
         self._segments = dict(segments)
@@ -58,19 +58,21 @@ class Spool:
         self._skipped = dict(skipped or {})
 
     @classmethod
-    def load(cls, folder: Path) -> "Spool | None":
+    def load(cls, folder: File) -> "Spool | None":
         """The spool in the folder, None if there is none. StateUnreadable when it is damaged or has a gap."""
         path = folder / "opened.json"
         try:
-            if not path.exists():
+            if not files.exists(path):
                 return None
-            opened = Position.from_json(json.loads(path.read_text()))
+            head = Head(path)
+            opened = Position.from_json(head.read())
+            found = files.listed(folder / "segments", "*.json")
             segments = {
-                int(file.stem): Manifest.from_json(json.loads(file.read_text()))
-                for file in sorted((folder / "segments").glob("*.json"))
+                int(file.stem): Manifest.from_json(files.parsed(contents))
+                for file, contents in zip(found, files.read_all(found), strict=True)
             }
             noted = folder / "boundaries.json"
-            boundaries = _boundaries(json.loads(noted.read_text())) if noted.exists() else {}
+            boundaries = _boundaries(store.read(noted)) if files.exists(noted) else {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
         left = {
@@ -84,24 +86,25 @@ class Spool:
                 )
             stop = segment.stop
         skipped = {number: segment for number, segment in segments.items() if number not in left}
-        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped)
+        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped, head=head)
 
     @classmethod
-    def open(cls, folder: Path, opened: Position) -> Self:
+    def open(cls, folder: File, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; what was in the folder before is not part of it."""
         archive.clear(folder)
         with store.storage_errors(folder):
             # last first: an interruption leaves a spool that ends earlier, without a gap
-            for old in sorted((folder / "segments").glob("*.json"), reverse=True):
-                old.unlink()
-            (folder / "boundaries.json").unlink(missing_ok=True)
+            for old in reversed(files.listed(folder / "segments", "*.json")):
+                files.delete(old)
+            files.delete(folder / "boundaries.json")
             for subfolder in (folder / "segments", folder / "data"):
-                subfolder.mkdir(parents=True, exist_ok=True)
-            sync(folder)
-            sync(folder.parent)
-        store.replace(folder / "opened.json", opened.to_json())
+                files.make_folder(subfolder)
+            files.sync(folder)
+            files.sync(folder.parent)
+            head = Head(folder / "opened.json")
+            head.begin(opened.to_json())
         archive.begin(folder)
-        return cls(folder, opened, {}, 0)
+        return cls(folder, opened, {}, 0, head=head)
 
     @property
     def start(self) -> Place:
@@ -155,7 +158,7 @@ class Spool:
         StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
         """
         with store.storage_errors(self.folder):
-            sync(self.folder / "data")  # the names of the files; their contents are durable already
+            files.sync(self.folder / "data")  # the names of the files; their contents are durable already
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
@@ -168,7 +171,7 @@ class Spool:
 
     def count_transactions(self, segments: Iterable[Manifest]) -> int:
         """How many transactions these segments hold, by the metadata of their files."""
-        return sum(pq.read_metadata(self.folder / segment.transactions).num_rows for segment in segments)
+        return sum(files.parquet_metadata(self.folder / segment.transactions).num_rows for segment in segments)
 
     def widen(self, read: Manifest) -> None:
         """Add joining tables to all segments after the start of `read`, which was read for these tables alone.
@@ -205,11 +208,11 @@ class Spool:
         archive.empty(self.folder)
         number = min(self._segments) - 1 if self._segments else self._last + 1
         with store.storage_errors(self.folder):
-            sync(self.folder / "data")
+            files.sync(self.folder / "data")
         # a manifest that ends where the spool begins is passed over, until the spool begins earlier
         store.replace(self.folder / "segments" / f"{number:06d}.json", read.to_json())
-        store.replace(self.folder / "opened.json", opened.to_json())
-        self._opened, self._last = opened, max(self._last, number)
+        self._move(opened)
+        self._last = max(self._last, number)
         self._segments = {number: read, **self._segments}
 
     def log(self) -> TransactionLog:
@@ -226,7 +229,7 @@ class Spool:
         )
         return TransactionLog(segments, self._opened.gtids or GtidSet())
 
-    def files(self, table: TableId, after: Place, stop: Place) -> list[str]:
+    def files(self, table: TableId, after: Place, stop: Place) -> list[File]:
         """The files with the table's changes after `after`, up to `stop`.
 
         SpoolGap when the spool does not reach back that far, or a segment in between did not watch the table.
@@ -255,8 +258,8 @@ class Spool:
 
     def backlog(self, table: TableId, after: Place) -> int:
         """How many change rows of the table are spooled in segments that end after `after`."""
-        files = (segment.tables.get(table) for segment in self._between(after, self.position.place))
-        return sum(file[1] for file in files if file is not None)
+        entries = (segment.tables.get(table) for segment in self._between(after, self.position.place))
+        return sum(entry[1] for entry in entries if entry is not None)
 
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
         """How many values of new rows of the table the user chose to be NULL, in segments between these places."""
@@ -266,16 +269,16 @@ class Spool:
         """Delete files older than `age` that no segment has, as killed tasks leave them; how many files and bytes."""
         segments = self._segments.values()
         needed = {file[0] for one in segments for file in one.tables.values() if file}
-        needed |= {one.transactions for one in segments} | archive.files(self.folder)
+        needed |= {one.transactions for one in segments} | archive.names(self.folder)
         with store.storage_errors(self.folder):
-            files = (path for path in (self.folder / "data").iterdir() if f"data/{path.name}" not in needed)
-            return sweep(chain(files, reread_files.leftovers(self.folder)), age)
+            data = (path for path in files.listed(self.folder / "data", "*") if f"data/{path.name}" not in needed)
+            return files.sweep(chain(data, reread_files.leftovers(self.folder)), age)
 
     def bytes_of(self, table: TableId, after: Place) -> int:
         """How many bytes the segments have that end after this place, of the table's files."""
-        files = (segment.tables.get(table) for segment in self._between(after, self.position.place))
-        paths = (self.folder / file[0] for file in files if file is not None)
-        return sum(path.stat().st_size for path in paths if path.exists())  # a run may forget one meanwhile
+        entries = (segment.tables.get(table) for segment in self._between(after, self.position.place))
+        paths = (self.folder / entry[0] for entry in entries if entry is not None)
+        return files.total(paths)  # a run may forget one meanwhile
 
     def forget(self, before: Place, keep: timedelta = NO_TIME) -> None:
         """Drop the segments that end at or before this place, which no mark needs any more.
@@ -289,8 +292,7 @@ class Spool:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # a crash leaves manifests that end at or before the start of the spool: `load` skips them
-        store.replace(self.folder / "opened.json", opened.to_json())
-        self._opened = opened
+        self._move(opened)
         dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
         self._skipped = {}
         self._put_away(dropped, keep)
@@ -298,15 +300,22 @@ class Spool:
             held_from = min([self.start, *(one.start for one in archive.listed(self.folder))])
             reread_files.trim(self.folder, held_from, archive.name_of(self.folder))
 
+    def _move(self, opened: Position) -> None:
+        """Let the spool begin at another position; StaleWriter when another run has done that since."""
+        with store.storage_errors(self.folder):
+            if not self._head.move(opened.to_json()):
+                raise StaleWriter(f"another run moved {self.folder / 'opened.json'}; run the same command again")
+        self._opened = opened
+
     def _put_away(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
         """Move segments that ended before the start of the spool to the archive, or remove them."""
         manifests = [(self.folder / "segments" / f"{number:06d}.json", one) for number, one in dropped.items()]
-        archive.keep(self.folder, self._opened.epoch, manifests, keep, time.time())
+        archive.keep(self.folder, self._opened.epoch, manifests, keep)
 
     def _transactions(self, segment: Manifest) -> Iterator[tuple[Gtid, Place]]:
         names = ["uuid", "tag", "number", "epoch", "file", "pos"]
         try:
-            with pq.ParquetFile(self.folder / segment.transactions) as opened:
+            with files.parquet(self.folder / segment.transactions) as opened:
                 for batch in opened.iter_batches(BATCH_ROWS, columns=names):
                     columns = batch.to_pydict()
                     for server, tag, number, epoch, file, pos in zip(*(columns[name] for name in names), strict=True):
@@ -315,17 +324,17 @@ class Spool:
         except (OSError, pa.ArrowException) as error:
             raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
 
-    def _whole_file(self, name: str, rows: int) -> str:
-        """The path of a file with the row count of its manifest; a truncated file has no footer, and cannot be read."""
+    def _whole_file(self, name: str, rows: int) -> File:
+        """A file with the row count of its manifest; a truncated file has no footer, and cannot be read."""
         try:
-            found = pq.read_metadata(self.folder / name).num_rows
+            found = files.parquet_metadata(self.folder / name).num_rows
         except (OSError, pa.ArrowException) as error:
             raise StateUnreadable(
                 f"the spool in {self.folder} lacks {name}, or it is damaged: {error}; remove the folder and run again"
             ) from error
         if found != rows:
             raise StateUnreadable(f"{self.folder / name} has {found} rows, not {rows}; remove the folder and run again")
-        return str(self.folder / name)
+        return self.folder / name
 
     def _between(self, after: Place, stop: Place) -> Iterable[Manifest]:
         epoch = self._opened.epoch

@@ -6,13 +6,13 @@ was published at first; it is kept before that publish, so that it is known of e
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
 from lakeingest.core.position import Position
 from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
+from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER = "definitions"
@@ -67,7 +67,7 @@ def _choices(given: Mapping[str, Any]) -> Choices:
     return Choices(**{**given, "key": tuple(given["key"]), "metadata": tuple(given.get("metadata", ()))})
 
 
-def definition(state: Path, table: TableId) -> Definition | None:
+def definition(state: File, table: TableId) -> Definition | None:
     """What is kept of a table; None where nothing is. StateUnreadable where it is damaged."""
     file = _file(state, table)
     try:
@@ -78,14 +78,14 @@ def definition(state: Path, table: TableId) -> Definition | None:
         raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
 
 
-def keep_definition(state: Path, schema: TableSchema) -> None:
+def keep_definition(state: File, schema: TableSchema) -> None:
     """Keep a table's definition, if it is not kept already; a damaged document is replaced."""
     known = _known(state, schema.table)
     if known is None or known.schema != schema:
         _keep(state, Definition(schema))
 
 
-def keep_first(state: Path, schema: TableSchema, published: int | None, position: Position | None) -> None:
+def keep_first(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:
     """Keep the position of a copy's first publish, which is about to be tried.
 
     `published` is what readers see: nothing yet, or the version from before the copy was started over. Otherwise it is
@@ -96,22 +96,22 @@ def keep_first(state: Path, schema: TableSchema, published: int | None, position
         _keep(state, Definition(schema, position and replace(position, history=None), published))
 
 
-def begin_again(state: Path, schema: TableSchema, published: int) -> None:
+def begin_again(state: File, schema: TableSchema, published: int) -> None:
     """The copy is about to be started over, while readers see this version."""
     _keep(state, Definition(schema, None, published))
 
 
-def _known(state: Path, table: TableId) -> Definition | None:
+def _known(state: File, table: TableId) -> Definition | None:
     try:
         return definition(state, table)
     except StateUnreadable:
         return None
 
 
-def _keep(state: Path, known: Definition) -> None:
+def _keep(state: File, known: Definition) -> None:
     store.make_folder(state / FOLDER)
     store.replace(_file(state, known.schema.table), known.to_json())
 
 
-def _file(state: Path, table: TableId) -> Path:
+def _file(state: File, table: TableId) -> File:
     return state / FOLDER / f"{quote(str(table), safe=' ')}.json"

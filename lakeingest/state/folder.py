@@ -1,34 +1,31 @@
-"""Checks of a local folder that a run will write to; they leave nothing behind."""
+"""Checks of a folder that a run will write to; they leave nothing behind."""
 
-import shutil
-import tempfile
-from pathlib import Path
+from lakeingest.errors import LakeIngestError
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 
 
-def unwritable(name: str, folder: Path) -> str | None:
+def unwritable(name: str, folder: File) -> str | None:
     """Why no file can be created in the folder or its nearest existing parent; None when one can."""
     try:
-        with tempfile.TemporaryDirectory(prefix=".lakeingest-", dir=_nearest_existing(folder)) as probe:
-            (Path(probe) / "written").write_text("a file can be written")
+        files.probe(folder)
+    except LakeIngestError as error:
+        return f"the {name} {folder} cannot be written: {error}"
     except OSError as error:
         fix = "make it writable, or name another one in pipeline.yml"
         return f"the {name} {folder} cannot be written: {error.strerror}; {fix}"
     return None
 
 
-def lacks_room(folder: Path, wanted: int) -> str | None:
+def lacks_room(folder: File, wanted: int) -> str | None:
     """A finding when the folder's disk has less than `wanted` bytes free; else None."""
     try:
-        free = shutil.disk_usage(_nearest_existing(folder)).free
+        free = files.free_bytes(folder)
     except OSError as error:
         return f"{folder}: its free space is unknown: {error.strerror}"
-    if free >= wanted:
+    if free is None or free >= wanted:
         return None
     return f"{folder} has {_gib(free)} free, less than {_gib(wanted)}; free some, or name another one in pipeline.yml"
-
-
-def _nearest_existing(folder: Path) -> Path:
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _gib(size: int) -> str:

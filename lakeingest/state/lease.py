@@ -3,12 +3,14 @@
 lease.json   who holds it; its modification time is the last renewal
 lease.lock   locked only while lease.json is read and replaced; the kernel unlocks it when a process dies
 
+In an object store there is no lock: lease.json is replaced only if it is still as it was read. It stays when a run
+ends, so that its `epoch` grows with each holder. Its age is told by the store's clock alone.
+
 The lease separates cooperating runs. A run that was paused until another one took over notices before its next commit.
 If it was paused within a commit, the assertions of the commit refuse it.
 """
 
 import fcntl
-import json
 import os
 import socket
 import threading
@@ -21,11 +23,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from lakeingest.errors import LeaseHeld, LeaseLost
+from lakeingest.errors import LakeIngestError, LeaseHeld, LeaseLost
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.files.stored import Seen, Stored
 from lakeingest.state import store
 
 RENEW_SECONDS = 10.0
 VOID_SECONDS = 30.0
+MARGIN_SECONDS = 2.0  # a store may tell whole seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,10 @@ class Owner:
 class Lease:
     """A lease that this run took; `held` renews it."""
 
-    def __init__(self, path: Path, token: str) -> None:
+    def __init__(self, path: File, token: str, taken: float) -> None:
         self._path = path
         self._token = token
-        self._renewed = time.monotonic()
+        self._renewed = taken  # on this process's clock, from before the request to renew it
 
     def assert_held(self) -> None:
         """LeaseLost unless this run still holds the lease; to be called before every commit."""
@@ -94,16 +100,17 @@ class Lease:
         """Renew until `stop` is set. A lease that expired is not renewed, whether another run took it or not."""
         while not stop.wait(RENEW_SECONDS) and not self._void:
             now = time.monotonic()
-            with suppress(OSError):  # a disk that stays unavailable lets the lease expire
-                if self._ours():
-                    os.utime(self._path)
+            with suppress(OSError, LakeIngestError):  # a disk or a store that stays unavailable lets the lease expire
+                if self._renew():
                     self._renewed = now
 
     def release(self) -> None:
         """Let the next run begin at once; a lease that is no longer ours stays."""
-        with suppress(OSError), _locked(self._path):  # the lease expires with the process anyway
-            if self._ours():
-                self._path.unlink()
+        raise NotImplementedError
+
+    def _renew(self) -> bool:
+        """Renew it once; False, and nothing is changed, when it is not ours."""
+        raise NotImplementedError
 
     @property
     def _void(self) -> bool:
@@ -114,8 +121,39 @@ class Lease:
         return owner is not None and owner.token == self._token
 
 
+class _LocalLease(Lease):
+    _path: Path
+
+    def release(self) -> None:
+        with suppress(OSError), _locked(self._path):  # the lease expires with the process anyway
+            if self._ours():
+                self._path.unlink()
+
+    def _renew(self) -> bool:
+        if ours := self._ours():
+            os.utime(self._path)
+        return ours
+
+
+class _StoredLease(Lease):
+    _path: Stored
+
+    def __init__(self, path: Stored, doc: Mapping[str, Any], seen: Seen, taken: float) -> None:
+        super().__init__(path, str(doc["token"]), taken)
+        self._doc, self._seen = doc, seen
+
+    def release(self) -> None:
+        with suppress(OSError, LakeIngestError):
+            self._path.put_if({**self._doc, "free": True}, self._seen)
+
+    def _renew(self) -> bool:
+        put = self._path.put_if(self._doc, self._seen)  # a nonce makes it another version
+        self._seen = put or self._seen
+        return put is not None
+
+
 @contextmanager
-def held(folder: Path) -> Iterator[Lease]:
+def held(folder: File) -> Iterator[Lease]:
     """Hold the lease of the pipeline whose state is in `folder`, which is created if it is missing.
 
     LeaseHeld while another run holds it. A lease expires 30 s after its last renewal, or at once when its process
@@ -123,8 +161,8 @@ def held(folder: Path) -> Iterator[Lease]:
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
-        folder.mkdir(parents=True, exist_ok=True)
-        lease = _take(path)
+        files.make_folder(folder)
+        lease = _take(path) if isinstance(path, Path) else _take_stored(path)
     stop = threading.Event()
     renewal = threading.Thread(target=lease.renew_until, args=(stop,), name="lease", daemon=True)
     renewal.start()
@@ -136,11 +174,14 @@ def held(folder: Path) -> Iterator[Lease]:
         lease.release()
 
 
-def is_held(folder: Path) -> bool:
+def is_held(folder: File) -> bool:
     """Whether a run holds the lease of the pipeline now; the next moment that may be over."""
     path = folder / "lease.json"
     with store.storage_errors(path, "read"), suppress(FileNotFoundError):
-        return _is_valid(path, _owner(path))
+        if isinstance(path, Path):
+            return _is_valid(path, _owner(path))
+        contents, seen = path.get()
+        return _is_valid_stored(path, _parsed(contents), seen)
     return False
 
 
@@ -149,28 +190,73 @@ def _is_valid(path: Path, owner: Owner | None) -> bool:
     return time.time() - path.stat().st_mtime <= VOID_SECONDS and not (owner and owner.gone)
 
 
+def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:
+    owner = _owner_of(doc)
+    if doc.get("free") or (owner and owner.gone):
+        return False
+    return (path.parent.now() - seen.changed).total_seconds() <= VOID_SECONDS + MARGIN_SECONDS
+
+
 def _take(path: Path) -> Lease:
     with _locked(path):
         with suppress(FileNotFoundError):
             owner = _owner(path)
             if _is_valid(path, owner):
-                who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
-                raise LeaseHeld(
-                    f"another run of this pipeline is at work: {who}; run the same command again when it has ended "
-                    f"({VOID_SECONDS:.0f} s later, if it was killed on another machine)"
-                )
+                raise _held_by(path, owner)
         mine = Owner.of_this_process()
-        lease = Lease(path, mine.token)
+        lease = _LocalLease(path, mine.token, time.monotonic())
         store.replace(path, asdict(mine))
         return lease
 
 
-def _owner(path: Path) -> Owner | None:
+def _take_stored(path: Stored) -> Lease:
+    """Of runs that find it free at the same time the store lets one have it."""
+    try:
+        contents, seen = path.get()
+    except FileNotFoundError:
+        before: Mapping[str, Any] = {}
+        there = None
+    else:
+        before, there = _parsed(contents), seen
+        if _is_valid_stored(path, before, seen):
+            raise _held_by(path, _owner_of(before))
+    mine = {**asdict(Owner.of_this_process()), "epoch": int(before.get("epoch", 0)) + 1, "free": False}
+    taken = time.monotonic()
+    if (put := path.put_if(mine, there)) is None:
+        raise _held_by(path, _owner(path))
+    return _StoredLease(path, mine, put, taken)
+
+
+def _held_by(path: File, owner: Owner | None) -> LeaseHeld:
+    who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
+    return LeaseHeld(
+        f"another run of this pipeline is at work: {who}; run the same command again when it has ended "
+        f"({VOID_SECONDS:.0f} s later, if it was killed on another machine)"
+    )
+
+
+def _owner(path: File) -> Owner | None:
     """Who holds the lease; None if nobody does or the file is unreadable: then only its age counts."""
     try:
-        return Owner.from_json(json.loads(path.read_bytes()))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return _owner_of(_parsed(files.read(path)))
+    except FileNotFoundError:
         return None
+
+
+def _owner_of(doc: Mapping[str, Any]) -> Owner | None:
+    try:
+        return Owner.from_json(doc)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _parsed(contents: bytes) -> Mapping[str, Any]:
+    """The document of a lease; an empty one if it is unreadable."""
+    try:
+        doc = files.parsed(contents)
+    except ValueError:
+        return {}
+    return doc if isinstance(doc, dict) else {}
 
 
 @contextmanager

@@ -4,9 +4,10 @@ owner.json   the name of the pipeline, and the server; created once, never repla
 """
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from lakeingest.errors import NotOurState, StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.state import store
 
 
@@ -18,7 +19,7 @@ class StateOwner:
     server: str
 
 
-def owner_of(folder: Path) -> StateOwner | None:
+def owner_of(folder: File) -> StateOwner | None:
     """Who owns the state in the folder; None if nobody does, as in a folder of the previous version."""
     path = folder / "owner.json"
     try:
@@ -30,15 +31,15 @@ def owner_of(folder: Path) -> StateOwner | None:
         raise StateUnreadable(f"{path} cannot be read: {error}; remove it if nobody else uses the folder") from error
 
 
-def claim(folder: Path, owner: StateOwner) -> None:
+def claim(folder: File, owner: StateOwner) -> None:
     """Make this owner the owner of the folder; NotOurState if it already has another one."""
     path = folder / "owner.json"
-    if not path.exists():
+    if not files.exists(path):
         store.create(path, asdict(owner))
     assert_owner(folder, owner_of(folder), owner)
 
 
-def assert_owner(folder: Path, found: StateOwner | None, ours: StateOwner) -> None:
+def assert_owner(folder: File, found: StateOwner | None, ours: StateOwner) -> None:
     """NotOurState unless the state is ours, or has no owner yet."""
     if found is None:
         return

@@ -1,7 +1,8 @@
 """Signals as documents of the state folder: what people ask of a pipeline, and how far each has come.
 
 signals/000001.json   a signal: made by whoever asks, with the next integer; only the owner of the lease replaces it
-audit.jsonl           who asked for what and when, and each change of a signal's state; lines are only added
+audit.jsonl           who asked for what and when, and each change of a signal's state; lines are only added (in an
+                      object store each line is a file of this folder)
 
 A line of the audit comes before the change of a state, so a change that a crash prevented may have two lines. The line
 that a signal was asked for comes after its document; all later lines say who asked for it, too.
@@ -13,11 +14,12 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self
 
 from lakeingest.core.signals import OPEN, Action, Event, Signal
 from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER, AUDIT = "signals", "audit.jsonl"
@@ -58,7 +60,7 @@ class SignalDocument:
 class SignalFolder:
     """The signals under a state folder. A document is not read again once its signal has ended."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: File) -> None:
         self._folder, self._audit = state / FOLDER, state / AUDIT
         self._ended: dict[int, SignalDocument] = {}
 
@@ -116,11 +118,7 @@ class SignalFolder:
 
     def _numbers(self) -> list[int]:
         with store.storage_errors(self._folder, "read"):
-            try:
-                names = [path.name for path in self._folder.iterdir()]
-            except FileNotFoundError:
-                return []
-        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+            return sorted(int(file.stem) for file in files.listed(self._folder, "*.json") if file.stem.isdigit())
 
     def _read(self, number: int) -> SignalDocument | None:
         if number in self._ended:
@@ -136,7 +134,7 @@ class SignalFolder:
             self._ended[number] = document
         return document
 
-    def _path(self, number: int) -> Path:
+    def _path(self, number: int) -> File:
         return self._folder / f"{number:06d}.json"
 
     def _audit_line(self, signal: Signal, event: str, by: str) -> None:

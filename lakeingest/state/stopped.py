@@ -6,12 +6,12 @@ state/stopped/<database>.<table>.json   why the table's last attempt failed, and
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
+from lakeingest.files.file import File
 from lakeingest.state import store
 
 # exit codes, the most serious last: the scheduler acts, then the owner of the data, then a person on call
@@ -43,19 +43,19 @@ class Stopped:
         return f"{self.error} at {self.at}: {self.message}"
 
 
-def record_stopped(state: Path, stopped: Stopped) -> None:
+def record_stopped(state: File, stopped: Stopped) -> None:
     """Store why the table stopped, for `status`. StorageFailed when it cannot be written."""
     path = _path(state, stopped.table)
     store.make_folder(path.parent)
     store.replace(path, stopped.to_json())
 
 
-def remove_stopped(state: Path, table: TableId) -> None:
+def remove_stopped(state: File, table: TableId) -> None:
     """Remove the stored failure of a table that went on."""
     store.delete(_path(state, table))
 
 
-def read_stopped(state: Path, table: TableId) -> Stopped | None:
+def read_stopped(state: File, table: TableId) -> Stopped | None:
     """Why the table's last attempt failed; None if it did not, or the file cannot be read."""
     try:
         doc = store.read(_path(state, table))
@@ -69,5 +69,5 @@ def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
     return max(errors, key=lambda error: _SERIOUS.index(error.exit_code))
 
 
-def _path(state: Path, table: TableId) -> Path:
+def _path(state: File, table: TableId) -> File:
     return state / "stopped" / f"{quote(str(table), safe=' ')}.json"

@@ -139,7 +139,7 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
             "target.warehouse: gs://bucket/lake is not built yet; this version has .* s3://",
         ),
         ("target={format: hudi, warehouse: 's3://bucket/lake'}", "target.warehouse: s3://bucket/lake is not built"),
-        ("state=s3://bucket/state", "state: s3://bucket/state is not built yet"),
+        ("state=gs://bucket/state", "state: gs://bucket/state is not built yet"),
         ("target/table=lake.orders", "target.table"),
         ("target/table='{database}.x.{table}'", "target.table"),
         ("source/password=aws-secretsmanager://name#key", "aws-secretsmanager"),
@@ -252,12 +252,19 @@ def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
         parsed(later, "source/hots=a")
 
 
+def test_the_state_may_be_in_a_store_for_iceberg_alone() -> None:
+    """Hudi's staging is in the state folder, which is on this machine."""
+    assert str(parsed("state=s3://bucket/state/").state) == "s3://bucket/state"
+    with pytest.raises(NotBuiltYet, match=r"state: s3://bucket/state is not built yet; .* folders of this machine$"):
+        parsed("state=s3://bucket/state", "target/format=hudi")
+
+
 def test_all_that_is_not_built_yet_is_reported_together() -> None:
     """Keys and values, in one line."""
     with pytest.raises(NotBuiltYet) as refused:
-        parsed("points={every: 1h}", "state=s3://bucket/state", "target/warehouse=gs://bucket/lake")
+        parsed("points={every: 1h}", "state=gs://bucket/state", "target/warehouse=gs://bucket/lake")
     answer = str(refused.value)
-    assert all(named in answer for named in ("points is not", "s3://bucket/state is not", "gs://bucket/lake is not"))
+    assert all(named in answer for named in ("points is not", "gs://bucket/state is not", "gs://bucket/lake is not"))
 
 
 def test_a_password_is_never_shown() -> None:

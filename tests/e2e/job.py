@@ -2,11 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Job:
     warehouse: Path = Path("warehouse")  # one of a Spark session that is there, or of its own
     lake_format: str = "iceberg"
     target: Mapping[str, Any] = field(default_factory=dict)  # what is other than a folder and the embedded catalog
+    stored: str | None = None  # the URI of the state where it is in an object store
 
     def write(self) -> "Job":
         """Write pipeline.yml, make the database."""
@@ -44,10 +46,18 @@ class Job:
         target = {"format": self.lake_format, "warehouse": str(self.warehouse), **self.target}
         spark = {"conf": QUICK}
         doc = {"name": "job", "source": source, "tables": tables, "target": target, "spark": spark}
+        if self.stored is not None:
+            doc["state"] = self.stored
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "pipeline.yml").write_text(json.dumps(doc))
         self.sql(f"CREATE DATABASE {self.database}")
         return self
+
+    def on_another_machine(self, folder: Path) -> "Job":
+        """The same pipeline, in a folder that has nothing but its file."""
+        folder.mkdir(parents=True)
+        shutil.copy(self.folder / "pipeline.yml", folder)
+        return replace(self, folder=folder)
 
     @property
     def config(self) -> Config:

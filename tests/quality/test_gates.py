@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest import termination
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.files import file as files
 from lakeingest.mysql.source_types import source_type
 from lakeingest.quality.gates import GateReport, Outcome, run_gate
 from lakeingest.quality.reports import REPORTS_PER_TABLE, save_report
@@ -285,7 +286,7 @@ def test_the_newest_reports_stay(tmp_path: Path) -> None:
     folder = tmp_path / "quality" / "shop.lines"
     assert sorted(folder.glob("*.html")) == pages[2:]
     assert [path.with_suffix(".html") for path in sorted(folder.glob("*.json"))] == pages[2:]
-    assert json.loads(pages[-1].with_suffix(".json").read_text()) == {"success": True}
+    assert files.document(pages[-1].with_suffix(".json")) == {"success": True}
     assert pages[-1].name.endswith("-after-wave-3.html")
 
 
@@ -300,7 +301,7 @@ def test_the_page_says_what_failed_where_and_when(tmp_path: Path) -> None:
         Outcome("own.yml", {"type": "mild", "kwargs": {}, "severity": "warning"}, success=False, observed=3),
     )
     path = save_report(tmp_path, SCHEMA.table, "before publish", 5_678, GateReport(outcomes, {"success": False}))
-    text = path.read_text()
+    text = files.read(path).decode()
     for answer in (
         "shop.lines: gate before publish: 2 of 4 expectations failed",
         "<th>rows</th><td>5,678</td>",

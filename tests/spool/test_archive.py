@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,8 @@ from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Positio
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ChangelogGone
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import archive
@@ -24,6 +27,7 @@ from lakeingest.spool.changelog import Held, StoredChangelog
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import GONE_SECONDS, reading
 from lakeingest.spool.spool import Spool
+from tests.stores import forget_kept
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE, OTHER = TableId("shop", "t"), TableId("shop", "other")
@@ -43,10 +47,8 @@ def segment(spool: Spool, number: int, *, rows: int = 2, at: int = 5, **tables: 
     committed_at = START + timedelta(minutes=number)
     transaction = {"uuid": UUID, "tag": "", "number": gtid.number, "epoch": 1, "file": 7, "pos": number * 10 + at}
     name = f"data/{number}-{time.monotonic_ns()}"
-    pq.write_table(
-        pa.Table.from_pylist([transaction | {"committed_at": committed_at}], TRANSACTIONS),
-        spool.folder / f"{name}.parquet",
-    )
+    with files.written(spool.folder / f"{name}.parquet") as path:
+        pq.write_table(pa.Table.from_pylist([transaction | {"committed_at": committed_at}], TRANSACTIONS), path)
     changes = [
         place
         | {change.KIND: 0, change.ORDINAL: row, change.COMMITTED_AT: committed_at, change.GTID: str(gtid)}
@@ -54,7 +56,8 @@ def segment(spool: Spool, number: int, *, rows: int = 2, at: int = 5, **tables: 
         for row in range(rows)
     ]
     if rows:
-        pq.write_table(pa.Table.from_pylist(changes, change_schema(SCHEMA)), spool.folder / f"{name}-t.parquet")
+        with files.written(spool.folder / f"{name}-t.parquet") as path:
+            pq.write_table(pa.Table.from_pylist(changes, change_schema(SCHEMA)), path)
     ours = (f"{name}-t.parquet", rows) if rows else None
     watched = {TABLE: ours} | {TableId("shop", table): None for table, has in tables.items() if has}
     return Manifest(
@@ -72,8 +75,14 @@ def place(number: int) -> Place:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
+def spool(shared_folder: File) -> Spool:
     """An empty one."""
+    return Spool.open(shared_folder / "spool", OPENED)
+
+
+@pytest.fixture
+def local_spool(tmp_path: Path) -> Spool:
+    """An empty one on this machine, where a test can say how old a file is."""
     return Spool.open(tmp_path / "spool", OPENED)
 
 
@@ -141,21 +150,21 @@ def test_without_time_nothing_is_archived(spool: Spool) -> None:
     spool.append([segment(spool, number) for number in range(3)])
     spool.forget(place(2))
     assert read(spool) == rows(range(2, 3))
-    assert len(list((spool.folder / "data").iterdir())) == 2
+    assert len(files.listed(spool.folder / "data", "*")) == 2
     assert held(spool).start == place(2)
 
 
-def test_old_segments_are_removed(spool: Spool) -> None:
+def test_old_segments_are_removed(local_spool: Spool) -> None:
     """By the time at which they were spooled; one that is younger keeps all that come after it."""
-    spool.append([segment(spool, number) for number in range(4)])
-    spool.forget(place(3), DAY)
+    local_spool.append([segment(local_spool, number) for number in range(4)])
+    local_spool.forget(place(3), DAY)
     long_ago = time.time() - 2 * DAY.total_seconds()
-    for one in archive.listed(spool.folder)[:2]:
-        os.utime(one.file, (long_ago, long_ago))
-    grow(spool, range(4, 5))
-    assert read(spool) == rows(range(2, 5))
+    for one in archive.listed(local_spool.folder)[:2]:
+        files.set_changed(one.file, long_ago)
+    grow(local_spool, range(4, 5))
+    assert read(local_spool) == rows(range(2, 5))
     with pytest.raises(ChangelogGone, match=r"shop\.t: the changes after 000001\.0000000007\.0+10\.rows\.end are no"):
-        read(spool, ReadTo(place(1)))
+        read(local_spool, ReadTo(place(1)))
 
 
 def test_many_small_segments_are_put_together(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +175,7 @@ def test_many_small_segments_are_put_together(spool: Spool, monkeypatch: pytest.
     levels = [one.level for one in archive.listed(spool.folder)]
     assert levels == sorted(levels, reverse=True)
     assert len(levels) < 3 + 3 + 50 // 16 + 1
-    assert len(list((spool.folder / "data").iterdir())) == 2 * len(levels)
+    assert len(files.listed(spool.folder / "data", "*")) == 2 * len(levels)
     log, found = StoredChangelog(spool.folder), held(spool)
     assert found.gtids == OPENED.gtids
     assert log.place_of_gtids(found, GtidSet.parse(f"{UUID}:1-30")) == Place(1, 7, 195)
@@ -201,7 +210,7 @@ def test_segments_that_watch_other_tables_are_kept_apart(spool: Spool, monkeypat
 
 @pytest.mark.parametrize("steps", range(22))
 def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Killed at each change of a name on the disk: a reader gets every row once, and the next run ends the work."""
+    """Killed at each change of a name, on disk or in the store: a reader gets every row once; the next run ends it."""
     monkeypatch.setattr(archive, "JOIN", 4)
     grow(spool, range(3))
     spool.append([segment(spool, number) for number in range(3, 6)])
@@ -217,7 +226,8 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
         return step
 
     with monkeypatch.context() as patched:
-        for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "link")):
+        on_this_machine = (Path, "replace"), (Path, "unlink"), (os, "link")
+        for owner, name in (*on_this_machine, *((obstore, name) for name in ("put", "copy", "delete"))):
             patched.setattr(owner, name, counted(getattr(owner, name)))
         try:
             spool.forget(place(5), DAY)
@@ -232,7 +242,7 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
     assert read(again) == rows(range(7))
     places = [(one.start, one.stop) for one in archive.listed(spool.folder)]
     assert all(one[1] == other[0] for one, other in pairwise(places))
-    assert not list((spool.folder / "segments").glob("*.json"))
+    assert not files.listed(spool.folder / "segments", "*.json")
 
 
 def test_a_table_that_stopped_can_be_read_to_where_it_was_watched_last(spool: Spool) -> None:
@@ -274,18 +284,18 @@ def test_what_a_reader_at_work_needs_stays(spool: Spool, monkeypatch: pytest.Mon
         assert read(spool) == rows(range(3, 6))
     grow(spool, range(6, 7), timedelta(0))
     assert read(spool) == []
-    assert len(list((spool.folder / "data").iterdir())) == 0
+    assert len(files.listed(spool.folder / "data", "*")) == 0
 
 
-def test_a_reader_that_is_gone_holds_nothing(spool: Spool) -> None:
+def test_a_reader_that_is_gone_holds_nothing(local_spool: Spool) -> None:
     """One that was killed does not end its file; it is not touched any more."""
-    with reading(spool.folder):
-        [file] = (spool.folder / "archive" / "readers").glob("*.txt")
+    with reading(local_spool.folder):
+        [file] = files.listed(local_spool.folder / "archive" / "readers", "*.txt")
         long_ago = time.time() - GONE_SECONDS - 1
-        os.utime(file, (long_ago, long_ago))
-        grow(spool, range(3), timedelta(0))
-        assert read(spool) == []
-        assert not file.exists()
+        files.set_changed(file, long_ago)
+        grow(local_spool, range(3), timedelta(0))
+        assert read(local_spool) == []
+        assert not files.exists(file)
 
 
 def test_a_reader_reads_on_while_segments_are_moved(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +322,7 @@ def test_files_that_vanish_under_a_reader_are_looked_for_again(spool: Spool, mon
         return lists.pop() if lists else real(log)
 
     grow(spool, range(3, 6))
+    forget_kept()
     monkeypatch.setattr(StoredChangelog, "held", late)
     with log.opened(TABLE, ReadTo(place(1)), found.name) as changes:
         assert [row for batch in changes.rows() for row in batch["id"].to_pylist()] == rows(range(1, 6))
@@ -320,8 +331,9 @@ def test_files_that_vanish_under_a_reader_are_looked_for_again(spool: Spool, mon
 def test_a_spool_of_an_earlier_version_gets_its_archive(spool: Spool) -> None:
     """It has no name until the first segment is archived."""
     spool.append([segment(spool, number) for number in range(2)])
-    (spool.folder / "archive" / "id.json").unlink()
-    (spool.folder / "archive").rmdir()
+    files.delete(spool.folder / "archive" / "id.json")
+    if isinstance(spool.folder, Path):
+        (spool.folder / "archive").rmdir()
     assert held(spool).name == ""
     assert read(spool) == rows(range(2))
     spool.forget(place(2), DAY)
@@ -333,7 +345,7 @@ def test_a_sweep_leaves_what_is_archived(spool: Spool) -> None:
     """Only files that neither the spool nor the archive names are of killed tasks."""
     grow(spool, range(3))
     stray = spool.folder / "data" / "stray.parquet"
-    stray.write_bytes(b"x")
+    files.write(stray, b"x")
     assert spool.sweep(timedelta(seconds=-1)) == (1, 1)
     assert read(spool) == rows(range(3))
 
@@ -343,9 +355,9 @@ def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_th
     grow(spool, range(2))
     spool.append([segment(spool, number) for number in range(2, 5)])
     manifest = spool.folder / "segments" / "000003.json"
-    killed = manifest.read_text()
+    killed = files.read(manifest)
     spool.forget(place(3), DAY)
-    manifest.write_text(killed)
+    files.write(manifest, killed)
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     name, new = held(loaded).name, TableId("shop", "new")

@@ -18,16 +18,17 @@ from lakeingest.core.position import GtidSet, Place
 from lakeingest.core.splits import Split, Splits
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import MergePlan, plan_merge
+from lakeingest.files.file import File
 from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
 
 ROWS_OF_A_GROUP = 100
 
 
-def spooled(folder: Path, chance: random.Random, rows: Sequence[ChangeRow], kind: pa.DataType) -> list[str]:
+def spooled(folder: Path, chance: random.Random, rows: Sequence[ChangeRow], kind: pa.DataType) -> list[File]:
     """Change rows in their order, in a few files as the spool has them; the column `v` numbers the rows."""
     names = [f"k{i}" for i in range(len(rows[0].key))]
     cuts = sorted(chance.sample(range(1, len(rows)), 2))
-    files = []
+    files: list[File] = []
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         part = rows[start:end]
         table = pa.table(
@@ -41,8 +42,9 @@ def spooled(folder: Path, chance: random.Random, rows: Sequence[ChangeRow], kind
                 "v": pa.array(range(start, end)),
             }
         )
-        files.append(str(folder / f"{start}.parquet"))
-        pq.write_table(table, files[-1], row_group_size=ROWS_OF_A_GROUP)
+        path = folder / f"{start}.parquet"
+        files.append(path)
+        pq.write_table(table, path, row_group_size=ROWS_OF_A_GROUP)
     return files
 
 

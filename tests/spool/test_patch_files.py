@@ -1,6 +1,5 @@
 """The files of rows that were read again, before and after a merge has taken them."""
 
-import os
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.files import file as files
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import table_schema
 from lakeingest.spool.patch_files import PatchFolder
@@ -24,8 +24,8 @@ def test_a_sweep_removes_old_files_of_signals_that_have_ended(tmp_path: Path) ->
     rows = pa.table({"id": [1, 2]}, schema=table_schema(SCHEMA))
     old, needed, young = (patches.write_rows(signal, rows) for signal in (1, 2, 3))
     for name in (old, needed):
-        os.utime(patches.file(name), (time.time() - 2 * 86_400,) * 2)
-    size = Path(patches.file(old)).stat().st_size
+        files.set_changed(patches.file(name), time.time() - 2 * 86_400)
+    size = files.size(patches.file(old))
     assert patches.sweep(DAY, needed={2}) == (1, size)
     assert patches.of_signal(1) == []
     assert [patches.rows([name]) for name in (needed, young)] == [2, 2]

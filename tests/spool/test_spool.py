@@ -13,11 +13,15 @@ import pytest
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
+from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.rows import TRANSACTIONS
 from lakeingest.spool import spool as control_spool
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
+from tests.stores import forget_kept, stored_in
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 ORDERS, ITEMS, LATE = TableId("shop", "orders"), TableId("shop", "items"), TableId("shop", "late")
@@ -29,7 +33,7 @@ def place(pos: int, file: int = 7) -> Place:
     return Place(1, file, pos)
 
 
-def segment(folder: Path, start: int, stop: int, gtids: range, **tables: int | None) -> Manifest:
+def segment(folder: File, start: int, stop: int, gtids: range, **tables: int | None) -> Manifest:
     """A segment of one file with a transaction for each GTID, spread evenly; `tables` are counts of change rows."""
     step = (stop - start) // max(len(gtids), 1)
     rows = [
@@ -37,26 +41,39 @@ def segment(folder: Path, start: int, stop: int, gtids: range, **tables: int | N
         for nth, number in enumerate(gtids, start=1)
     ]
     name = f"data/{start}-{stop}"
-    pq.write_table(pa.Table.from_pylist(rows, TRANSACTIONS), folder / f"{name}.parquet")
-    files: dict[TableId, tuple[str, int] | None] = {}
+    with files.written(folder / f"{name}.parquet") as path:
+        pq.write_table(pa.Table.from_pylist(rows, TRANSACTIONS), path)
+    entries: dict[TableId, tuple[str, int] | None] = {}
     for table, count in tables.items():
         file = f"{name}-{table}.parquet"
         if count is not None:
-            pq.write_table(pa.table({"id": range(count)}), folder / file)
-        files[TableId("shop", table)] = None if count is None else (file, count)
+            with files.written(folder / file) as path:
+                pq.write_table(pa.table({"id": range(count)}), path)
+        entries[TableId("shop", table)] = None if count is None else (file, count)
     return Manifest(
         FilePosition("binlog.000007", start),
         FilePosition("binlog.000007", stop),
         GtidSet.of_gtids(Gtid(UUID, number) for number in gtids),
         f"{name}.parquet",
-        files,
+        entries,
     )
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
+def spool(shared_folder: File) -> Spool:
     """Three segments: orders are in the first and the last, items in the first two, `late` joins with the last."""
-    spool = Spool.open(tmp_path / "spool", OPENED)
+    return filled(shared_folder / "spool")
+
+
+@pytest.fixture
+def local_spool(tmp_path: Path) -> Spool:
+    """The same on this machine."""
+    return filled(tmp_path / "spool")
+
+
+def filled(folder: File) -> Spool:
+    """A spool with these segments."""
+    spool = Spool.open(folder, OPENED)
     spool.append([segment(spool.folder, 4, 100, range(11, 15), orders=5, items=2)])
     spool.append(
         [
@@ -72,8 +89,9 @@ def state(spool: Spool) -> tuple[object, ...]:
     return (spool.opened, spool.position, *(spool.backlog(table, spool.start) for table in (ORDERS, ITEMS, LATE)))
 
 
-def read_again(folder: Path) -> None:
+def read_again(folder: File) -> None:
     """Load all that the driver reads of a spool, for low watermarks within its segments."""
+    forget_kept()
     loaded = Spool.load(folder)
     assert loaded is not None
     loaded.log().places([GtidSet.parse(f"{UUID}:1-{last}") for last in (11, 15)], loaded.start)
@@ -134,7 +152,7 @@ def test_a_second_run_cannot_continue_the_same_spool(spool: Spool) -> None:
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
-    assert not list(spool.folder.rglob("*.new"))
+    assert not files.listed(spool.folder / "segments", "*.new")
 
 
 def test_a_manifest_is_whole_when_it_exists(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +180,7 @@ def test_only_the_files_of_the_wanted_changes_are_listed(spool: Spool) -> None:
     """A segment counts when it holds a change after `after` and up to `stop`; one without changes has no file."""
 
     def names(table: TableId, after: int, stop: int) -> list[str]:
-        return [Path(file).name for file in spool.files(table, place(after), place(stop))]
+        return [file.name for file in spool.files(table, place(after), place(stop))]
 
     assert names(ORDERS, 4, 300) == ["4-100-orders.parquet", "200-300-orders.parquet"]
     assert names(ITEMS, 4, 300) == ["4-100-items.parquet", "100-200-items.parquet"]
@@ -170,7 +188,7 @@ def test_only_the_files_of_the_wanted_changes_are_listed(spool: Spool) -> None:
     assert names(ITEMS, 99, 101) == ["4-100-items.parquet", "100-200-items.parquet"]
     assert names(LATE, 200, 300) == ["200-300-late.parquet"]
     assert names(ORDERS, 300, 300) == []
-    assert all(Path(file).exists() for file in spool.files(ORDERS, place(4), place(300)))
+    assert all(files.exists(file) for file in spool.files(ORDERS, place(4), place(300)))
 
 
 def test_the_names_of_a_segments_files_are_on_the_disk_before_its_manifest(
@@ -239,7 +257,7 @@ def test_a_log_of_many_segments_opens_only_the_one_that_a_low_ends_in(tmp_path: 
     needed = tmp_path / "data" / "9604-9704.parquet"  # the 97th, of transactions 395 to 398
     for file in (tmp_path / "data").iterdir():
         if file != needed:
-            file.unlink()
+            files.delete(file)
     lows = [GtidSet.parse(f"{UUID}:1-{last}") for last in (10, 14, 396, 397, 810)]
     found = spool.log().places(lows, spool.start)
     assert [found[low].pos for low in lows] == [4, 104, 9654, 9679, 20004]
@@ -266,7 +284,7 @@ def test_opening_again_drops_the_old_spool(spool: Spool) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_opening_again_survives_a_crash_between_its_steps(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int
+    local_spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """Interrupted after some of the old manifests are gone, what is left is a spool that ends earlier."""
     unlink = Path.unlink
@@ -281,8 +299,8 @@ def test_opening_again_survives_a_crash_between_its_steps(
 
     monkeypatch.setattr(Path, "unlink", crash)
     with pytest.raises(KeyboardInterrupt):
-        Spool.open(spool.folder, OPENED)
-    loaded = Spool.load(spool.folder)
+        Spool.open(local_spool.folder, OPENED)
+    loaded = Spool.load(local_spool.folder)
     assert loaded is not None
     assert loaded.position.at.pos == 300 - 100 * steps
 
@@ -306,7 +324,7 @@ def test_opening_again_survives_a_crash_between_its_steps(
 )
 def test_a_damaged_spool_is_refused_by_name(spool: Spool, file: str, content: str) -> None:
     """What cannot be read back is never taken for an empty spool; the folder is named in one line."""
-    (spool.folder / file).write_text(content, errors="surrogateescape")
+    files.write(spool.folder / file, content.encode(errors="surrogateescape"))
     with pytest.raises(StateUnreadable) as refused:
         read_again(spool.folder)
     assert str(spool.folder) in str(refused.value)
@@ -317,11 +335,12 @@ def test_a_damaged_spool_is_refused_by_name(spool: Spool, file: str, content: st
 def test_damaged_change_rows_are_refused_by_name(spool: Spool, damage: str) -> None:
     """A file of change rows that is not as its manifest says never reaches a merge."""
     file = spool.folder / "data" / "4-100-orders.parquet"
-    whole = file.read_bytes()
-    other = (spool.folder / "data" / "4-100-items.parquet").read_bytes()
-    file.unlink()
+    whole = files.read(file)
+    other = files.read(spool.folder / "data" / "4-100-items.parquet")
+    files.delete(file)
     if damage != "gone":
-        file.write_bytes({"empty": b"", "truncated": whole[:-40], "of another segment": other}[damage])
+        files.write(file, {"empty": b"", "truncated": whole[:-40], "of another segment": other}[damage])
+    forget_kept()
     with pytest.raises(StateUnreadable, match=r"4-100-orders\.parquet"):
         spool.files(ORDERS, place(4), place(300))
 
@@ -330,9 +349,9 @@ def test_damaged_change_rows_are_refused_by_name(spool: Spool, damage: str) -> N
 def test_a_manifest_needs_all_its_parts(spool: Spool, part: str) -> None:
     """A part that is missing, or of another form, is StateUnreadable at the latest when it is used."""
     path = spool.folder / "segments" / "000002.json"
-    doc = json.loads(path.read_text())
+    doc = files.document(path)
     for changed in ({name: doc[name] for name in doc if name != part}, doc | {part: 5}, doc | {part: None}):
-        path.write_text(json.dumps(changed))
+        files.write(path, json.dumps(changed).encode())
         with pytest.raises(StateUnreadable):
             read_again(spool.folder)
 
@@ -340,11 +359,11 @@ def test_a_manifest_needs_all_its_parts(spool: Spool, part: str) -> None:
 def test_a_missing_or_foreign_segment_is_a_gap(spool: Spool) -> None:
     """A manifest that was removed, or one of another spool, breaks the chain: the spool is not used."""
     second = spool.folder / "segments" / "000002.json"
-    kept = second.read_text()
-    second.unlink()
+    kept = files.read(second)
+    files.delete(second)
     with pytest.raises(StateUnreadable, match=r"gap before segment 3: binlog.000007:100 to binlog.000007:200"):
         Spool.load(spool.folder)
-    second.write_text(kept.replace('"binlog.000007:100"', '"binlog.000006:100"'))
+    files.write(second, kept.replace(b'"binlog.000007:100"', b'"binlog.000006:100"'))
     with pytest.raises(StateUnreadable, match="gap before segment 2"):
         Spool.load(spool.folder)
 
@@ -359,7 +378,8 @@ def test_forgetting_drops_only_what_no_mark_needs(spool: Spool) -> None:
     assert spool.files(ORDERS, place(200), place(300)) == kept
     with pytest.raises(SpoolGap):
         spool.files(ORDERS, place(199), place(300))
-    left = {path.relative_to(spool.folder).as_posix() for path in spool.folder.rglob("*") if path.is_file()}
+    found = [*files.listed(spool.folder, "*"), *files.listed(spool.folder, "*/*")]
+    left = {str(path).removeprefix(f"{spool.folder}/") for path in found if path.suffix}
     assert left == {
         "opened.json",
         "archive/id.json",
@@ -373,23 +393,23 @@ def test_forgetting_drops_only_what_no_mark_needs(spool: Spool) -> None:
     assert state(loaded) == state(spool)
 
 
-def test_only_old_files_that_no_segment_has_are_swept(spool: Spool) -> None:
+def test_only_old_files_that_no_segment_has_are_swept(local_spool: Spool) -> None:
     """What a killed task left goes once it is old; the files of segments stay, however old they are."""
-    before = state(spool)
-    left = spool.folder / "data" / "killed-0.parquet"
-    left.write_bytes(b"1234")
-    assert spool.sweep(timedelta(days=1)) == (0, 0)
-    for file in (spool.folder / "data").iterdir():
-        os.utime(file, (0, 0))
-    assert spool.sweep(timedelta(days=1)) == (1, 4)
-    assert not left.exists()
-    assert state(spool) == before
-    read_again(spool.folder)
+    before = state(local_spool)
+    left = local_spool.folder / "data" / "killed-0.parquet"
+    files.write(left, b"1234")
+    assert local_spool.sweep(timedelta(days=1)) == (0, 0)
+    for file in files.listed(local_spool.folder / "data", "*"):
+        files.set_changed(file, 0)
+    assert local_spool.sweep(timedelta(days=1)) == (1, 4)
+    assert not files.exists(left)
+    assert state(local_spool) == before
+    read_again(local_spool.folder)
 
 
 def test_the_bytes_of_a_table_are_those_of_its_own_files(spool: Spool) -> None:
     """Of the segments that end after a place; none where a table has no changes there."""
-    first, last = (Path(file).stat().st_size for file in spool.files(ORDERS, place(4), place(300)))
+    first, last = (files.size(file) for file in spool.files(ORDERS, place(4), place(300)))
     assert spool.bytes_of(ORDERS, place(4)) == first + last
     assert spool.bytes_of(ORDERS, place(100)) == last
     assert spool.bytes_of(ITEMS, place(200)) == 0
@@ -423,7 +443,7 @@ def test_the_next_run_has_the_noted_boundaries(spool: Spool) -> None:
     again = Spool.load(spool.folder)
     assert again is not None
     assert loaded.boundaries == again.boundaries == {later: 1_700_000_001}
-    assert json.loads((spool.folder / "boundaries.json").read_text()) == {str(later): 1_700_000_001}
+    assert files.document(spool.folder / "boundaries.json") == {str(later): 1_700_000_001}
 
 
 def test_a_spool_that_is_opened_again_has_no_boundaries(spool: Spool) -> None:
@@ -438,9 +458,9 @@ def test_a_spool_that_is_opened_again_has_no_boundaries(spool: Spool) -> None:
 def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
     """With the new beginning written and manifests not yet gone, the spool is whole, and goes on."""
     first = spool.folder / "segments" / "000001.json"
-    kept = first.read_text()
+    kept = files.read(first)
     spool.forget(place(150))
-    first.write_text(kept)  # as a crash before its removal leaves it; its files are gone or not
+    files.write(first, kept)  # as a crash before its removal leaves it; its files are gone or not
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
@@ -455,9 +475,9 @@ def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
 def test_a_crash_after_all_segments_were_dropped_does_not_hide_the_next_one(spool: Spool) -> None:
     """The last segment's manifest is left behind by a crash: a new segment is not mistaken for it."""
     last = spool.folder / "segments" / "000003.json"
-    kept = last.read_text()
+    kept = files.read(last)
     spool.forget(place(300))
-    last.write_text(kept)
+    files.write(last, kept)
     for stop in (400, 500, 600):
         loaded = Spool.load(spool.folder)
         assert loaded is not None
@@ -479,6 +499,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from lakeingest.spool.spool import Spool
+from tests.stores import forget_kept, stored_in
 spool = Spool.load(Path(sys.argv[1]))
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -492,16 +513,30 @@ except StorageFailed as error:
 """
 
 
-def test_a_full_disk_leaves_the_spool_as_it_was(spool: Spool) -> None:
-    """A write that fails half way needs a person, and the next process finds the old state whole."""
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", _FULL, str(spool.folder), root], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "state folder cannot be written" in done.stdout
+def test_a_run_that_lost_its_lease_does_not_move_the_start_of_a_spool_in_a_store(s3: LocalS3) -> None:
+    """It was paused after its last look at the lease: what the next run has dropped is not named again."""
+    spool = filled(stored_in(s3) / "spool")
+    following = Spool.load(spool.folder)
+    assert following is not None
+    following.forget(place(200))
+    for _ in range(2):
+        with pytest.raises(StaleWriter, match=r"another run moved .*opened\.json; run the same command again"):
+            spool.forget(place(100))
+    following.forget(place(300))
     loaded = Spool.load(spool.folder)
     assert loaded is not None
-    assert state(loaded) == state(spool)
+    assert loaded.start == place(300)
+
+
+def test_a_full_disk_leaves_the_spool_as_it_was(local_spool: Spool) -> None:
+    """A write that fails half way needs a person, and the next process finds the old state whole."""
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", _FULL, str(local_spool.folder), root]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "state folder cannot be written" in done.stdout
+    loaded = Spool.load(local_spool.folder)
+    assert loaded is not None
+    assert state(loaded) == state(local_spool)
 
 
 def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tmp_path: Path) -> None:
@@ -519,7 +554,7 @@ def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tm
         for one in (spool, Spool.load(spool.folder)):
             assert one is not None
             assert (one.start, one.position) == (place(4), position)
-            assert [Path(file).name for file in one.files(LATE, place(4), position.place)] == (
+            assert [file.name for file in one.files(LATE, place(4), position.place)] == (
                 ["4-100-late.parquet", "100-200-late.parquet"] if later else ["4-100-late.parquet"]
             )
             with pytest.raises(SpoolGap):

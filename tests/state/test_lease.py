@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -10,18 +11,27 @@ from pathlib import Path
 
 import pytest
 
+from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import LeaseHeld, LeaseLost, StorageFailed
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.files.stored import Stored
 from lakeingest.state import lease
-from lakeingest.state.lease import Owner, held
+from lakeingest.state.lease import Owner, held, is_held
+from tests.losing import losing
+from tests.stores import in_memory, stored_in
 
 ROOT = Path(__file__).parents[2]
 AGED = 31.0
-ROUNDS = 150
+ROUNDS, STORED_ROUNDS = 150, 51
 
 # Told a folder and a moment, it takes the lease there; with each further line it says whether it has it still.
 _RUN = """
-import sys, time
-from pathlib import Path
+import pickle, sys, time
+from lakeingest.files import file as files
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.files.stored import Stored
 from lakeingest.state import lease
 from lakeingest.errors import LakeIngestError
 lease.RENEW_SECONDS, lease.VOID_SECONDS = map(float, sys.argv[1:])
@@ -30,7 +40,7 @@ for line in sys.stdin:
     while time.time() < float(moment):
         pass
     try:
-        with lease.held(Path(folder)) as mine:
+        with lease.held(pickle.loads(bytes.fromhex(folder))) as mine:
             print("held", flush=True)
             while sys.stdin.readline().strip() == "still?":
                 mine.assert_held()
@@ -69,9 +79,9 @@ class Run:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def take(self, folder: Path, moment: float = 0) -> None:
+    def take(self, folder: File, moment: float = 0) -> None:
         """Let it take the lease of a folder."""
-        self.tell(f"{folder} {moment}")
+        self.tell(f"{pickle.dumps(folder).hex()} {moment}")
 
     def still(self) -> str:
         """Ask it whether it has its lease still."""
@@ -108,7 +118,7 @@ def ended() -> Owner:
     return replace(Owner.of_this_process(), pid=int(process.stdout))
 
 
-def can_be_taken(folder: Path) -> bool:
+def can_be_taken(folder: File) -> bool:
     """Whether a run could begin now."""
     try:
         with held(folder):
@@ -117,12 +127,12 @@ def can_be_taken(folder: Path) -> bool:
         return False
 
 
-def test_a_lease_has_one_holder_at_a_time(tmp_path: Path, start: Callable[..., Run]) -> None:
+def test_a_lease_has_one_holder_at_a_time(shared_folder: File, start: Callable[..., Run]) -> None:
     """The error of the second names the first; once the first has released it, nothing of it is left in the way."""
     first, second = start(), start()
-    first.take(tmp_path / "state")
+    first.take(shared_folder / "state")
     assert first.says() == "held"
-    second.take(tmp_path / "state")
+    second.take(shared_folder / "state")
     refused = second.says()
     assert refused.startswith(
         f"LeaseHeld another run of this pipeline is at work: pid {first.pid} on {os.uname()[1]}, "
@@ -132,71 +142,71 @@ def test_a_lease_has_one_holder_at_a_time(tmp_path: Path, start: Callable[..., R
     assert first.still() == "still"
     first.tell("release")
     assert first.says() == "released"
-    assert not (tmp_path / "state" / "lease.json").exists()
-    second.take(tmp_path / "state")
+    assert not is_held(shared_folder / "state")
+    second.take(shared_folder / "state")
     assert second.says() == "held"
 
 
-def test_one_process_cannot_hold_the_lease_twice(tmp_path: Path) -> None:
+def test_one_process_cannot_hold_the_lease_twice(shared_folder: File) -> None:
     """Two runs in one notebook are two runs."""
-    with held(tmp_path) as mine:
-        with pytest.raises(LeaseHeld, match=f"pid {os.getpid()} "), held(tmp_path):
+    with held(shared_folder) as mine:
+        with pytest.raises(LeaseHeld, match=f"pid {os.getpid()} "), held(shared_folder):
             pass
         mine.assert_held()
-    with held(tmp_path) as again:
+    with held(shared_folder) as again:
         again.assert_held()
 
 
 @pytest.mark.parametrize("reaped", [True, False])
 def test_the_next_run_takes_the_lease_of_a_killed_run_at_once(
-    tmp_path: Path, start: Callable[..., Run], *, reaped: bool
+    shared_folder: File, start: Callable[..., Run], *, reaped: bool
 ) -> None:
     """`kill -9` leaves a fresh lease: it is void, also while the dead process waits for its parent."""
     first = start()
-    first.take(tmp_path)
+    first.take(shared_folder)
     assert first.says() == "held"
     first.process.kill()
     if reaped:
         first.process.wait()
     else:
         os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
-    with held(tmp_path) as mine:
+    with held(shared_folder) as mine:
         mine.assert_held()
 
 
 def test_a_lease_that_is_renewed_stays(
-    tmp_path: Path, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    shared_folder: File, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three void times later it has its holder still."""
     monkeypatch.setattr(lease, "VOID_SECONDS", 0.5)
     first = start(0.05, 0.5)
-    first.take(tmp_path)
+    first.take(shared_folder)
     assert first.says() == "held"
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
-        assert not can_be_taken(tmp_path)
+        assert not can_be_taken(shared_folder)
         assert first.still() == "still"
 
 
 def test_a_paused_run_loses_its_lease(
-    tmp_path: Path, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    shared_folder: File, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped for longer than the void time, it is followed; awake again, it may not commit nor free the new lease."""
     monkeypatch.setattr(lease, "VOID_SECONDS", 0.5)
     first = start(0.05, 0.5)
-    first.take(tmp_path)
+    first.take(shared_folder)
     assert first.says() == "held"
     os.kill(first.pid, signal.SIGSTOP)
     stopped = time.monotonic()
-    assert not can_be_taken(tmp_path)
+    assert not can_be_taken(shared_folder)
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
     while time.monotonic() < stopped + 30:
         try:
-            with held(tmp_path) as mine:
+            with held(shared_folder) as mine:
                 assert time.monotonic() - stopped > 0.4
                 os.kill(first.pid, signal.SIGCONT)
                 assert first.still().startswith("LeaseLost")
-                first.take(tmp_path)  # it has left the lease: what it finds is ours
+                first.take(shared_folder)  # it has left the lease: what it finds is ours
                 assert f"pid {os.getpid()} " in first.says()
                 mine.assert_held()
                 return
@@ -205,10 +215,10 @@ def test_a_paused_run_loses_its_lease(
     pytest.fail("nobody could follow")
 
 
-def test_a_paused_run_stops_even_if_no_other_run_took_over(tmp_path: Path, start: Callable[..., Run]) -> None:
+def test_a_paused_run_stops_even_if_no_other_run_took_over(shared_folder: File, start: Callable[..., Run]) -> None:
     """It cannot know what happened meanwhile; the next one begins at once."""
     first = start(0.05, 0.3)
-    first.take(tmp_path)
+    first.take(shared_folder)
     assert first.says() == "held"
     os.kill(first.pid, signal.SIGSTOP)
     time.sleep(0.6)
@@ -217,7 +227,7 @@ def test_a_paused_run_stops_even_if_no_other_run_took_over(tmp_path: Path, start
     lost = first.still()
     assert lost.startswith("LeaseLost this run was paused")
     assert "run the same command again" in lost
-    assert can_be_taken(tmp_path)
+    assert can_be_taken(shared_folder)
 
 
 @pytest.mark.parametrize("takers", [2, 4])
@@ -301,3 +311,79 @@ def test_a_folder_that_cannot_be_used_needs_a_person(tmp_path: Path) -> None:
     (tmp_path / "lease.json").mkdir()
     with pytest.raises(StorageFailed, match=r"lease\.json: Is a directory"):
         held(tmp_path).__enter__()
+
+
+def left_by(folder: Stored, owner: Owner, **more: object) -> None:
+    """Leave the lease of some owner in a store, renewed now."""
+    assert files.create(folder / "lease.json", {**asdict(owner), "epoch": 4, "free": False, **more})
+
+
+def test_exactly_one_run_takes_a_lease_in_a_store(s3: LocalS3, start: Callable[..., Run]) -> None:
+    """It is new, free, or of a process that has ended; the epoch is that of one holder."""
+    runs, dead, folder = [start() for _ in range(2)], ended(), stored_in(s3)
+    for number in range(STORED_ROUNDS):
+        one = folder / str(number)
+        if number % 3:
+            left_by(one, dead, free=number % 3 == 1)
+        moment = time.time() + 0.005
+        for run in runs:
+            run.take(one, moment)
+        said = [run.says() for run in runs]
+        assert sorted(line.partition(" ")[0] for line in said) == ["LeaseHeld", "held"]
+        winner = runs[said.index("held")]
+        assert files.document(one / "lease.json")["epoch"] == (5 if number % 3 else 1)
+        assert winner.still() == "still"
+        winner.tell("release")
+        assert winner.says() == "released"
+        assert not is_held(one)
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_a_lease_in_a_store_expires_by_the_clock_of_the_store(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a process on another machine. This machine's clock says nothing, and an unreadable one expires, too."""
+    folder = in_memory() if kind == "memory" else stored_in(request.getfixturevalue("s3"))
+    left_by(folder, replace(ended(), host="another"))
+    (folder / "unreadable" / "lease.json").put(b"\xff{")
+    monkeypatch.setattr(lease, "VOID_SECONDS", 1.0)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    for one in (folder, folder / "unreadable"):
+        assert is_held(one)
+        with pytest.raises(LeaseHeld, match="does not say which" if one != folder else "on another"), held(one):
+            pass
+    time.sleep(lease.VOID_SECONDS + lease.MARGIN_SECONDS + 1)
+    for one in (folder, folder / "unreadable"):
+        assert not is_held(one)
+        with held(one) as mine:
+            mine.assert_held()
+        with held(one):
+            pass
+    assert files.document(folder / "lease.json")["epoch"] == 6
+    assert [file.name for file in files.listed(folder, "*")] == ["lease.json"]  # no probe of the clock is left
+
+
+def test_a_lease_in_a_store_that_another_run_has_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder neither renews nor frees what is not its own any more."""
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
+    folder = in_memory()
+    other = {**asdict(replace(Owner.of_this_process(), host="another")), "epoch": 9, "free": False}
+    with held(folder) as mine:
+        mine.assert_held()
+        (folder / "lease.json").replace(other)
+        with pytest.raises(LeaseLost, match="another run took over"):
+            mine.assert_held()
+        time.sleep(0.2)
+    assert files.document(folder / "lease.json") == other
+
+
+def test_a_lease_stays_when_answers_of_the_store_are_lost(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal that was done and never answered is known as ours, and so is the taking of the lease."""
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
+    with losing(s3.endpoint, 0.3) as endpoint:
+        folder = stored_in(s3, endpoint)
+        for _ in range(5):
+            with held(folder) as mine:
+                time.sleep(0.5)
+                mine.assert_held()
+        assert files.document(folder / "lease.json")["epoch"] == 5

@@ -1,0 +1,60 @@
+"""Documents in files of this machine: JSON, each complete when it exists, also after a crash."""
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lakeingest.disk import sync
+
+
+def create(path: Path, doc: Mapping[str, Any]) -> bool:
+    """Make the document; False, and nothing is changed, when it exists."""
+    with _whole(path, doc) as new:
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            return False
+    return True
+
+
+def replace(path: Path, doc: Mapping[str, Any]) -> None:
+    """Make or replace the document: a reader sees the old or the new one."""
+    with _whole(path, doc) as new:
+        new.replace(path)
+
+
+def append(path: Path, doc: Mapping[str, Any]) -> None:
+    """Add a line with the document to a file of such lines; it is durable then.
+
+    Processes that append at once wait for each other. A line that a crash cut short stays, and is no document.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        begun = file.seek(0, os.SEEK_END) > 0
+        torn = begun and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
+        file.write((b"\n" if torn else b"") + json.dumps(doc).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    if not begun:
+        sync(path.parent)
+
+
+@contextmanager
+def _whole(path: Path, doc: Mapping[str, Any]) -> Iterator[Path]:
+    """A durable file with the document, beside `path`; what the block makes of it is durable, too."""
+    new = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
+    try:
+        with new.open("w") as file:
+            json.dump(doc, file)
+            file.flush()
+            os.fsync(file.fileno())
+        yield new
+        sync(path.parent)
+    finally:
+        new.unlink(missing_ok=True)

@@ -1,0 +1,111 @@
+"""A pipeline whose state is in S3: runs on machines that share nothing else, as a scheduler starts them."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakeingest.demo.server import LocalServer
+from lakeingest.files import file as files
+from lakeingest.files.file import state_of
+from tests.catalog_servers import rest_on_s3
+from tests.e2e.job import Job, descendants, until
+from tests.e2e.signalled import soon
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+ROWS, CHUNK_ROWS = 4_000, 100
+
+
+@pytest.fixture
+def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
+    """A pipeline with a table of many waves; catalog, tables and state are not on this machine."""
+    with rest_on_s3(tmp_path) as target:
+        target["catalog"]["name"] = "served"
+        stored = target["warehouse"].replace("warehouse", "state/of a job")
+        job = Job(tmp_path / "first", mysql_server, "state_in_s3", CHUNK_ROWS, target=target, stored=stored).write()
+        values = ", ".join(f"({number}, 'row {number}')" for number in range(ROWS))
+        job.sql(f"USE {job.database}", "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO t VALUES {values}")
+        yield job
+        job.sql(f"DROP DATABASE {job.database}")
+
+
+def said(job: Job, *arguments: str) -> str:
+    """What a command says, which must succeed."""
+    process = job.start(*arguments)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+@pytest.mark.long("starts several processes with a Spark each")
+def test_a_killed_run_is_continued_on_another_machine(job: Job, tmp_path: Path) -> None:
+    """Nothing is copied twice; signals, changelog, verify and status find there what the first machine left."""
+    assert "state folder" in said(job, "check")
+    run = job.start("run")
+    until(run, "wave 2,")
+    for pid in list(descendants(run.pid)):
+        os.kill(pid, signal.SIGKILL)
+    run.communicate(timeout=60)
+    second = job.on_another_machine(tmp_path / "second")
+    job.sql(f"DELETE FROM {job.database}.t WHERE id % 9 = 0")
+    output = said(second, "run")
+    assert ": wave 1," not in output
+    assert second.published("t") == job.source("t")
+
+    third = job.on_another_machine(tmp_path / "third")
+    job.sql(f"UPDATE {job.database}.t SET v = 'changed' WHERE id % 7 = 0")
+    said(third, "run")
+    assert third.published("t") == job.source("t")
+    job.sql("SET SESSION sql_log_bin = 0", f"UPDATE {job.database}.t SET v = 'lost' WHERE id = 1")
+    said(second, "resnapshot", f"{job.database}.t", "--no-wait")
+    assert "resnapshot" in said(third, "status")
+    said(third, "run")
+    assert third.published("t") == job.source("t")
+    said(second, "verify")
+    copy = {}
+    for line in map(json.loads, said(job, "changelog", f"{job.database}.t").splitlines()):
+        if line["op"] in {"+I", "+U"}:
+            copy[line["data"]["id"]] = line["data"]["v"]
+        else:
+            del copy[line["data"]["id"]]
+    assert sorted(copy.items()) == job.source("t")
+
+    state = state_of(job.config)
+    [asked, *_] = files.logged(state / "audit.jsonl")
+    assert files.parsed(asked)["event"] == "asked"
+    assert files.document(state / "last_run.json")["exit"] == 0
+    for machine in (job, second, third):
+        assert [file.name for file in machine.folder.iterdir()] == ["pipeline.yml"]
+
+
+@pytest.mark.long("waits until a lease has expired")
+def test_one_machine_works_at_a_time(job: Job, tmp_path: Path) -> None:
+    """A second run is refused; once the first is paused past its lease the second works, and the first is refused."""
+    second = job.on_another_machine(tmp_path / "second")
+    first = job.start("run", "--follow")
+    try:
+        until(first, "caught up")
+        code, lines = second.run()
+        assert code == 75, lines
+        assert "another run of this pipeline is at work" in lines[-1]
+        first.send_signal(signal.SIGSTOP)
+        job.sql(f"UPDATE {job.database}.t SET v = 'changed' WHERE id % 7 = 0")
+        soon(lambda: second.run()[0] == 0)
+        assert second.published("t") == job.source("t")
+        first.send_signal(signal.SIGCONT)
+        output, _ = first.communicate(timeout=120)
+        assert first.returncode == 75, output
+        assert "LeaseLost" in output
+        assert second.published("t") == job.source("t")
+    finally:
+        first.kill()
+    job.sql(f"UPDATE {job.database}.t SET v = 'again' WHERE id % 5 = 0")
+    began = time.monotonic()
+    assert second.run()[0] == 0
+    assert time.monotonic() - began < 120
+    assert second.published("t") == job.source("t")

@@ -1,0 +1,280 @@
+"""The operations on files of the state: the same in a folder of this machine, in memory, and in S3."""
+
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakeingest.config.place import Place
+from lakeingest.config.storage import Storage
+from lakeingest.demo.s3 import LocalS3
+from lakeingest.errors import StorageAway, StorageFailed
+from lakeingest.files import file as files
+from lakeingest.files.file import Draft, File
+from lakeingest.files.stored import Bucket, Stored
+from tests.stores import forget_kept, in_memory, on_disk, stored_in
+
+WRITERS = 4
+
+
+def names(found: list[File]) -> list[str]:
+    """The names of files."""
+    return [file.name for file in found]
+
+
+def test_a_name_has_parts(any_folder: File) -> None:
+    """They are those of a path; two values of one name are one key."""
+    file = any_folder / "a" / "b.c.json"
+    assert (file.name, file.stem, file.suffix, file.parent.name) == ("b.c.json", "b.c", ".json", "a")
+    assert file.with_suffix(".html").name == "b.c.html"
+    assert str(file) == f"{any_folder}/a/b.c.json"
+    assert {file: 1}[any_folder / "a/b.c.json"] == 1
+    assert min([any_folder / "b", any_folder / "a"]) == any_folder / "a"
+
+
+def test_a_document_is_made_once(any_folder: File) -> None:
+    """The second one is refused, and the first stays. Who reads it gets what was given."""
+    file = any_folder / "one.json"
+    assert not files.exists(file)
+    assert files.create(file, {"by": 1})
+    assert not files.create(file, {"by": 2})
+    assert files.exists(file)
+    assert files.document(file) == {"by": 1}
+    files.replace(file, {"by": 3})
+    assert files.document(file) == {"by": 3}
+    files.delete(file)
+    files.delete(file)
+    assert not files.exists(file)
+    with pytest.raises(FileNotFoundError):
+        files.document(file)
+
+
+def test_of_writers_at_once_one_makes_a_document(any_folder: File) -> None:
+    """Of each number one writer is told that it made it, and its document is there, also where all are equal."""
+    for number in range(20):
+        file = any_folder / f"{number}.json"
+        with ThreadPoolExecutor(WRITERS) as pool:
+            won = list(pool.map(lambda _, file=file: files.create(file, {"equal": True}), range(WRITERS)))
+        assert sum(won) == 1
+
+
+def test_of_writers_at_once_one_is_last(any_folder: File) -> None:
+    """A document is one of those that were written, whole."""
+    file = any_folder / "head.json"
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(lambda number: files.replace(file, {"by": number, "text": "x" * 1000}), range(WRITERS)))
+    assert files.document(file)["text"] == "x" * 1000
+
+
+def test_files_are_listed_by_name(any_folder: File) -> None:
+    """Sorted, with what a listing says of each; folders below count only where the pattern has them."""
+    assert files.listed(any_folder / "none", "*") == []
+    for name in ("b.json", "a.json", "a.txt", "000012-x", "in/c.json", "in/deep/d.json", "inner/e.json"):
+        files.make_folder((any_folder / name).parent)
+        files.write(any_folder / name, name.encode())
+    assert names(files.listed(any_folder, "*.json")) == ["a.json", "b.json"]
+    assert names(files.listed(any_folder, "*/*.json")) == ["c.json", "e.json"]
+    assert names(files.listed(any_folder, "000012-*")) == ["000012-x"]
+    assert names(files.listed(any_folder / "in", "*.json")) == ["c.json"]
+    assert files.read_all(files.listed(any_folder, "*.json")) == [b"a.json", b"b.json"]
+    [a, _] = files.listed(any_folder, "*.json")
+    assert (files.size(a), a) == (6, any_folder / "a.json")
+
+
+def test_a_file_has_a_version_a_size_and_a_time(any_folder: File) -> None:
+    """The version is another one after each replacement, also by equal contents."""
+    file = any_folder / "a.json"
+    for ask in (files.size, files.changed, files.version):
+        with pytest.raises(FileNotFoundError):
+            ask(file)
+    files.replace(file, {"a": 1})
+    first = files.version(file)
+    assert files.version(file) == first
+    assert abs(files.changed(file) - files.now(any_folder)) < 30
+    files.replace(file, {"a": 1})
+    assert files.version(file) != first
+    assert names(files.listed(any_folder, "*")) == ["a.json"]
+
+
+def test_lines_of_a_log_are_added_at_once(any_folder: File) -> None:
+    """None is lost, whoever adds them, and one writer's are in order."""
+    log = any_folder / "audit.jsonl"
+    assert files.logged(log) == []
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(lambda number: files.append(log, {"number": number}), range(12)))
+    files.append(log, {"number": 12})
+    lines = [files.parsed(line)["number"] for line in files.logged(log)]
+    assert sorted(lines) == list(range(13))
+    assert lines[-1] == 12
+
+
+def test_a_file_gets_another_name(any_folder: File) -> None:
+    """It has what it had, and replaces what had the name; FileNotFoundError where it is not there."""
+    files.write(any_folder / "a.json", b"1")
+    files.write(any_folder / "b.json", b"2")
+    files.move(any_folder / "a.json", any_folder / "b.json")
+    assert (files.read(any_folder / "b.json"), names(files.listed(any_folder, "*"))) == (b"1", ["b.json"])
+    with pytest.raises(FileNotFoundError):
+        files.move(any_folder / "a.json", any_folder / "b.json")
+
+
+@pytest.mark.parametrize("rows", [10, 400_000])
+def test_a_data_file_is_written_and_read(any_folder: File, rows: int) -> None:
+    """Small or large: whole, by columns and by row groups, and its metadata; nothing is left on the way."""
+    table = pa.table({"id": range(rows), "v": [f"row {number}" for number in range(rows)]})
+    file = any_folder / f"data-{rows}.parquet"
+    with files.written(file) as path:
+        pq.write_table(table, path, row_group_size=100_000)
+    assert isinstance(any_folder, Path) or not path.exists()
+    forget_kept()
+    assert files.parquet_metadata(file).num_rows == rows
+    with files.parquet(file) as opened:
+        assert opened.read() == table
+        assert opened.read_row_group(0, ["id"]).num_rows == min(rows, 100_000)
+    with files.lasting(file) as lasting:
+        assert files.total([file, any_folder / "none"]) == files.size(file)
+        files.delete(file)
+        assert pq.read_table(lasting) == table
+    with pytest.raises(FileNotFoundError):
+        files.parquet(any_folder / "none.parquet")
+    with pytest.raises(FileNotFoundError):
+        files.parquet_metadata(any_folder / "none.parquet")
+
+
+def test_a_data_file_that_fails_is_not_there(any_folder: File) -> None:
+    """In a store nothing is made before it is whole."""
+    file = any_folder / "data.parquet"
+    with suppress(ValueError), files.written(file) as path:
+        path.write_bytes(b"half")
+        raise ValueError
+    assert isinstance(any_folder, Path) == files.exists(file)
+    draft = Draft.of(file)
+    draft.drop()
+    assert isinstance(any_folder, Path) == files.exists(file)
+
+
+def test_old_files_are_swept(any_folder: File) -> None:
+    """Those that are older than the age; how many files and bytes."""
+    files.write(any_folder / "a", b"123")
+    assert files.sweep(files.listed(any_folder, "*"), timedelta(hours=1)) == (0, 0)
+    assert files.sweep(files.listed(any_folder, "*"), timedelta(seconds=-5)) == (1, 3)
+    assert files.listed(any_folder, "*") == []
+
+
+def test_a_folder_is_probed(any_folder: File) -> None:
+    """What the probe makes is gone; the room is known of a disk alone."""
+    files.probe(any_folder / "new")
+    assert files.listed(any_folder, "*") == files.listed(any_folder, "*/*") == []
+    assert (files.free_bytes(any_folder / "new") is None) != isinstance(any_folder, Path)
+
+
+def test_what_travels_to_an_executor_shows_no_secret() -> None:
+    """The name, and what an error says of it, are without the credentials that are pickled with it."""
+    storage = Storage.model_validate(
+        {"endpoint": "http://127.0.0.1:9", "path_style": True, "properties": {"s3.secret-access-key": "hidden"}}
+    )
+    file = Stored.of(Place.of("s3://lake/state"), storage) / "a.json"
+    assert "hidden" not in f"{file} {file!r}"
+    assert pickle.loads(pickle.dumps(file)) == file  # noqa: S301 - our own
+    assert dict(file.bucket.options)["secret_access_key"] == "hidden"
+
+
+def test_an_endpoint_has_the_bucket_in_its_name_unless_it_is_in_the_path() -> None:
+    """As PyIceberg and Spark reach the same store."""
+    by_host = Storage.model_validate({"endpoint": "https://s3.example.com", "region": "eu"}).obstore("lake")
+    assert by_host == {
+        "endpoint": "https://lake.s3.example.com",
+        "region": "eu",
+        "virtual_hosted_style_request": "true",
+    }
+    by_path = Storage.model_validate({"endpoint": "https://s3.example.com", "path_style": True}).obstore("lake")
+    assert by_path == {"endpoint": "https://s3.example.com"}
+    assert Storage().obstore("lake") == {}
+
+
+def test_a_store_that_is_away_or_refuses_is_named(s3: LocalS3) -> None:
+    """75 and the same command again, or a person has to act: wrong keys, no such bucket."""
+    there = stored_in(s3)
+    options = dict(there.bucket.options)
+    away = Stored(Bucket("s3://lake", tuple({**options, "endpoint": "http://127.0.0.1:9"}.items())), "state")
+    wrong = Stored(Bucket("s3://lake", tuple({**options, "secret_access_key": "wrong"}.items())), "state")
+    lacking = Stored(Bucket("s3://other", there.bucket.options), "state")
+    with pytest.raises(StorageAway, match=r"s3://lake/state/a.*does not answer") as error:
+        files.read(away / "a")
+    assert "Debug" not in str(error.value)
+    for folder in (wrong, lacking):
+        with pytest.raises(StorageFailed):
+            files.create(folder / "a.json", {})
+        with pytest.raises(StorageFailed):
+            files.write(folder / "a", b"")
+
+
+def test_a_lost_answer_is_looked_up(s3: LocalS3, losing_endpoint: str) -> None:
+    """Of 40 numbers, which four writers try while 30 % of the answers are lost, each is won once, by whom it names."""
+    behind, there = stored_in(s3, losing_endpoint), stored_in(s3)
+    there = Stored(there.bucket, behind.key)
+
+    def write(who: int) -> list[int]:
+        return [number for number in range(40) if files.create(behind / f"{number}.json", {"who": who})]
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        won = list(pool.map(write, range(WRITERS)))
+    assert sorted(number for numbers in won for number in numbers) == list(range(40))
+    for who, numbers in enumerate(won):
+        assert all(files.document(there / f"{number}.json")["who"] == who for number in numbers)
+    for number in range(20):
+        files.replace(behind / "head.json", {"at": number})
+        assert files.document(there / "head.json") == {"at": number}
+
+
+def test_a_document_that_was_replaced_meanwhile_is_not(s3: LocalS3) -> None:
+    """Who saw an older version, or nothing, changes nothing; also of equal contents."""
+    for file in (stored_in(s3) / "head.json", in_memory() / "head.json"):
+        first = file.put_if({"at": 1}, None)
+        assert first is not None
+        assert file.put_if({"at": 1}, None) is None
+        second = file.put_if({"at": 1}, first)
+        assert second is not None
+        assert file.put_if({"at": 3}, first) is None
+        assert file.look() is not None
+        assert file.put_if({"at": 3}, second) is not None
+        file.delete()
+        assert file.put_if({"at": 4}, second) is None
+
+
+def test_processes_need_nothing_of_each_other(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is forked before any use, as Spark's workers are, has its own client; keys may be in the environment."""
+    folder = stored_in(s3)
+    files.write(folder / "a", b"1")
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    keys = {"endpoint": s3.endpoint, "path_style": True, "region": "us-east-1"}
+    bare = Stored.of(Place.of(f"s3://{s3.bucket}/{folder.key}"), Storage.model_validate(keys))
+    assert files.read(bare / "a") == b"1"
+    code = f"""
+import os, pickle
+from lakeingest.files import file as files
+folder = pickle.loads({pickle.dumps(folder)!r})
+child = os.fork()
+if child == 0:
+    files.write(folder / "b", b"2")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+files.read(folder / "b")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert files.read(folder / "b") == b"2"
+
+
+def test_a_local_document_leaves_no_rest(tmp_path: Path) -> None:
+    """Not even where it was refused."""
+    files.create(tmp_path / "a.json", {})
+    files.create(tmp_path / "a.json", {})
+    assert [on_disk(file).name for file in files.listed(tmp_path, "*")] == ["a.json"]

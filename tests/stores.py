@@ -1,0 +1,54 @@
+"""Places of a pipeline's state for tests: a folder of this machine, a real S3 server, and a store in memory."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from lakeingest.config.place import Place
+from lakeingest.config.storage import Storage
+from lakeingest.demo.s3 import LocalS3
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.files.stored import Bucket, Stored
+
+SHARED = ("folder", "s3")
+KINDS = (*SHARED, "memory")
+
+
+def storage_of(server: LocalS3, endpoint: str | None = None) -> Storage:
+    """`target.storage` with the credentials of a server, maybe at the address of a proxy."""
+    keys = {"s3.access-key-id": server.access_key, "s3.secret-access-key": server.secret_key}
+    return Storage.model_validate({**server.storage, "endpoint": endpoint or server.endpoint, "properties": keys})
+
+
+def stored_in(server: LocalS3, endpoint: str | None = None) -> Stored:
+    """A new folder of the server's bucket."""
+    return Stored.of(Place.of(f"s3://{server.bucket}/{uuid.uuid4().hex}"), storage_of(server, endpoint))
+
+
+def in_memory() -> Stored:
+    """A new folder of a store in this process."""
+    return Stored(Bucket("memory://tests"), uuid.uuid4().hex)
+
+
+def new_folder(request: pytest.FixtureRequest) -> File:
+    """A new folder of the kind that a fixture asks for."""
+    if request.param == "memory":
+        return in_memory()
+    if request.param == "s3":
+        return stored_in(request.getfixturevalue("s3"))
+    folder: Path = request.getfixturevalue("tmp_path") / "folder"
+    folder.mkdir()
+    return folder
+
+
+def forget_kept() -> None:
+    """Let this process know no more of data files than another one."""
+    files._kept.clear()  # noqa: SLF001
+
+
+def on_disk(file: File) -> Path:
+    """A file that is one of this machine."""
+    assert isinstance(file, Path)
+    return file
