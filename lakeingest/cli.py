@@ -85,7 +85,8 @@ def demo(
         "demo-lake"
     ),
     place: Annotated[
-        Literal["local", "s3"], typer.Option(help="Where the tables are: a folder, or a local S3 with a REST catalog.")
+        Literal["local", "s3"],
+        typer.Option(help="Where tables and state are: a folder, or a local S3 with a REST catalog."),
     ] = "local",
     show_race: Annotated[bool, typer.Option("--show-race", callback=not_built, hidden=True)] = False,
     seed: Annotated[int, typer.Option(hidden=True)] = 1,

@@ -66,9 +66,9 @@ class Tally:
 
 
 def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, place: DemoPlace = "local") -> None:
-    """Run the demo in `folder`, where warehouse and state stay; VerificationFailed unless source = target.
+    """Run the demo in `folder`, where all files stay; VerificationFailed unless source = target.
 
-    `target` is the format of the lake. In the place "s3" its tables are in a local S3, and found by a REST catalog.
+    `target` is the format of the lake. In the place "s3" tables and state are in a local S3, and a REST catalog finds them.
     """
     if place == "s3" and target != "iceberg":
         raise UsageError(f"--place s3: tables of {target} in S3 are not built yet; leave --target out")
@@ -80,7 +80,7 @@ def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, p
     with ExitStack() as stack:
         server = stack.enter_context(local_server(folder / "server", say=say))
         say(f"MySQL {server.version}, {server.how}, on {server.host}:{server.port}")
-        lake = {"format": target, "warehouse": "./warehouse"} if place == "local" else _on_s3(stack, folder, say)
+        lake = _in_folder(target) if place == "local" else _on_s3(stack, folder, say)
         with _connect(server) as connection:
             size = build(connection, rows, seed)
         out.print(
@@ -133,23 +133,29 @@ def _report(
         out.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
+def _in_folder(target: FormatName) -> dict[str, Any]:
+    """Where tables and state are, in the words of pipeline.yml."""
+    return {"target": {"format": target, "warehouse": "./warehouse"}, "state": "./state"}
+
+
 def _on_s3(stack: ExitStack, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Start a local S3 and a REST catalog on it; `target` of pipeline.yml."""
+    """Start a local S3 and a REST catalog on it; where tables and state are, in the words of pipeline.yml."""
     from lakeingest.demo.rest_catalog import local_rest_catalog
 
     store = stack.enter_context(local_s3(folder / "s3", say))
     uri = stack.enter_context(local_rest_catalog(folder / "catalog", store=store, say=say))
     say(f"S3 (versitygw) on {store.endpoint}, Iceberg's REST reference server on {uri}")
     os.environ.update(store.environment)  # where the run finds the keys, as in production
-    return {
+    target = {
         "format": "iceberg",
         "catalog": {"type": "rest", "uri": uri},
         "warehouse": f"s3://{store.bucket}/warehouse",
         "storage": store.storage,
     }
+    return {"target": target, "state": f"s3://{store.bucket}/state"}
 
 
-def _config(folder: Path, target: Mapping[str, Any], server: LocalServer, rows: int) -> Config:
+def _config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: int) -> Config:
     """Write the demo's pipeline.yml into the folder; its password is a variable, as in production."""
     doc = {
         "version": 1,
@@ -165,8 +171,7 @@ def _config(folder: Path, target: Mapping[str, Any], server: LocalServer, rows: 
             "include": [f"{DATABASE}.*"],
             "options": {f"{DATABASE}.*": {"chunk_rows": max(LEAST_CHUNK_ROWS, rows // CHUNKS)}},
         },
-        "target": dict(target),
-        "state": "./state",
+        **lake,
     }
     (folder / "pipeline.yml").write_text(yaml.safe_dump(doc, sort_keys=False))
     return parse_config(doc, folder, {"LAKEINGEST_DEMO_PASSWORD": server.password})
