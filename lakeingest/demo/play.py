@@ -68,7 +68,7 @@ class Tally:
 def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, place: DemoPlace = "local") -> None:
     """Run the demo in `folder`, where all files stay; VerificationFailed unless source = target.
 
-    `target` is the format of the lake. In the place "s3" tables and state are in a local S3, and a REST catalog finds them.
+    `target` is the format of the lake. In the place "s3" tables and state are in a local S3.
     """
     if place == "s3" and target != "iceberg":
         raise UsageError(f"--place s3: tables of {target} in S3 are not built yet; leave --target out")
