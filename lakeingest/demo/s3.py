@@ -49,19 +49,33 @@ class LocalS3:
 def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: int | None = None) -> Iterator[LocalS3]:
     """Serve the folder, which has all objects; OperatorNeeded if the server cannot be built or does not start."""
     command = [str(program(folder, say))]
-    objects, beside = folder / "objects", folder / "sidecar"  # the second: not every file system has attributes
-    for one in (objects, beside):
-        one.mkdir(parents=True, exist_ok=True)
+    objects = folder / "objects"
+    objects.mkdir(parents=True, exist_ok=True)
     with reserved_port(port) as chosen:
         found = LocalS3(f"http://{HOST}:{chosen}", "demo", secrets.token_hex(16))
         command += ["--quiet", "--port", f"{HOST}:{chosen}", "--region", REGION]
-        command += ["posix", "--sidecar", str(beside), str(objects)]
+        command += ["posix", *_beside(objects), str(objects)]
         keys = {"ROOT_ACCESS_KEY_ID": found.access_key, "ROOT_SECRET_ACCESS_KEY": found.secret_key}
         log = folder / "s3.log"
         with child(command, log, environment=keys) as process:
             await_start(process, log, lambda: socket.create_connection((HOST, chosen), 1).close(), _START_SECONDS)
             _make_bucket(found)
             yield found
+
+
+def _beside(objects: Path) -> list[str]:
+    """Where the server keeps what it knows of objects, if the file system has no attributes for it.
+
+    With attributes an object and its ETag change at once, so that of two conditional puts one wins.
+    """
+    try:
+        os.setxattr(objects, "user.lakeingest", b"1")
+        os.removexattr(objects, "user.lakeingest")
+    except (OSError, AttributeError):  # the second: not on Linux
+        sidecar = objects.with_name("sidecar")
+        sidecar.mkdir(exist_ok=True)
+        return ["--sidecar", str(sidecar)]
+    return []
 
 
 def program(folder: Path, say: Callable[[str], None]) -> Path:

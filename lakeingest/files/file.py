@@ -17,16 +17,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from lakeingest import disk
-from lakeingest.config import Config
 from lakeingest.files import local
 from lakeingest.files.ranges import Ranges
 from lakeingest.files.stored import NONCE, Seen, Stored
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+    from lakeingest.config import Config
 
 File: TypeAlias = Path | Stored
 
@@ -37,7 +38,7 @@ _PIECE_BYTES = 16 << 20
 _kept: OrderedDict[Stored, bytes] = OrderedDict()  # of files that nobody replaces
 
 
-def state_of(config: Config) -> File:
+def state_of(config: "Config") -> File:
     """The folder of a pipeline's state."""
     return config.state.path if config.state.scheme is None else Stored.of(config.state, config.target.storage)
 
@@ -255,13 +256,17 @@ def written(file: File) -> Iterator[Path]:
         draft.drop()
 
 
-def parquet(file: File | str) -> pq.ParquetFile:
+def parquet(file: File | str) -> "pq.ParquetFile":
     """Open a data file; FileNotFoundError where it is not there. To be closed."""
+    import pyarrow.parquet as pq  # not with the module: commands that only show a text import it
+
     return pq.ParquetFile(_source(file))
 
 
-def parquet_metadata(file: File | str) -> pq.FileMetaData:
+def parquet_metadata(file: File | str) -> "pq.FileMetaData":
     """The metadata of a data file."""
+    import pyarrow.parquet as pq
+
     return pq.read_metadata(_source(file))
 
 
@@ -315,6 +320,8 @@ def _source(file: File | str) -> Any:
     """What PyArrow reads a file from."""
     if not isinstance(file, Stored):
         return file
+    import pyarrow as pa
+
     if (found := _kept.get(file)) is not None:
         return pa.BufferReader(found)
     contents, bytes_ = file.get_small(SMALL_BYTES)

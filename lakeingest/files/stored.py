@@ -14,15 +14,17 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import obstore
 from obstore import exceptions
 from obstore.store import MemoryStore, ObjectStore, from_url
 
-from lakeingest.config.place import Place
-from lakeingest.config.storage import Storage
 from lakeingest.errors import StorageAway, StorageFailed
+
+if TYPE_CHECKING:
+    from lakeingest.config.place import Place
+    from lakeingest.config.storage import Storage
 
 NONCE = "nonce"
 _PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -73,7 +75,7 @@ class Stored:
     seen: Seen | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, place: Place, storage: Storage) -> Self:
+    def of(cls, place: "Place", storage: "Storage") -> Self:
         """The folder at a place that has a scheme."""
         scheme, _, rest = place.written.partition("://")
         bucket, _, key = rest.partition("/")

@@ -318,6 +318,7 @@ def left_by(folder: Stored, owner: Owner, **more: object) -> None:
     assert files.create(folder / "lease.json", {**asdict(owner), "epoch": 4, "free": False, **more})
 
 
+@pytest.mark.long("many rounds of two processes")
 def test_exactly_one_run_takes_a_lease_in_a_store(s3: LocalS3, start: Callable[..., Run]) -> None:
     """It is new, free, or of a process that has ended; the epoch is that of one holder."""
     runs, dead, folder = [start() for _ in range(2)], ended(), stored_in(s3)
