@@ -75,7 +75,7 @@ class Config(Frozen):
     source: Source
     tables: Tables
     target: Target = Target()
-    state: Place = Field(default=Place("./state"), validate_default=True)
+    state: Place = Field(default="./state", validate_default=True)
     changelog: Changelog = Changelog()
     quality: Quality = Quality()
     spark: Spark = Spark()

@@ -44,7 +44,7 @@ class Target(Frozen):
     format: FormatName = "iceberg"
     catalog: Catalog = Catalog()
     storage: Storage = Storage()
-    warehouse: Place = Field(default=Place("./warehouse"), validate_default=True)
+    warehouse: Place = Field(default="./warehouse", validate_default=True)
     table: str = "{database}.{table}"
     history: History = History()
 
