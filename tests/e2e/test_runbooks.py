@@ -294,7 +294,8 @@ def test_every_other_command_can_be_pasted(place: Night) -> None:
         for block in section
     }
     run, healthy = Block("sh", RUN, 0), Block("sh", HEALTHY, 0)
-    others = sorted(found - in_trouble - {run, healthy}, key=lambda block: block.text)
+    elsewhere = {block for block in found if block.text.startswith(("aws ", "curl "))}  # a local pipeline has no server
+    others = sorted(found - in_trouble - elsewhere - {run, healthy}, key=lambda block: block.text)
     assert len(others) > 20
     wrong = [said for block in (run, *others, healthy) if (said := place.paste(block)) is not None]
     assert not wrong, "\n\n".join(wrong)
