@@ -128,7 +128,7 @@ def sql(folder: Path) -> Iterator[dict[str, Any]]:
         yield {"catalog": {"type": "sql", "uri": uri}, "warehouse": str(folder / "warehouse")}
 
 
-# what `target` of a pipeline.yml says of each, but for the name of the catalog
+# `target` of a pipeline.yml for each, without the catalog's name
 TARGETS: Mapping[str, Callable[[Path], AbstractContextManager[dict[str, Any]]]] = {
     "rest on s3": rest_on_s3,
     "glue on s3": glue_on_s3,

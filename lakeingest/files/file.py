@@ -1,4 +1,4 @@
-"""The operations on a file of the state, wherever it is: only here the two kinds of places are told apart.
+"""The operations on a file of the state, in a folder or in an object store. Only the lease also tells them apart.
 
 A file is a `Path` of this machine, or `Stored` in an object store. Both are values, and have `folder / name`,
 `name`, `stem`, `suffix`, `parent`, `with_suffix`. What is made is complete when it exists, also after a crash.
@@ -197,7 +197,7 @@ def version(file: File) -> Hashable:
 
 
 def now(folder: File) -> float:
-    """The clock that the times of files are told by, in seconds since 1970."""
+    """The time now, by the clock that sets the times of files, in seconds since 1970."""
     return time.time() if isinstance(folder, Path) else folder.now().timestamp()
 
 

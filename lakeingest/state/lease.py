@@ -4,7 +4,7 @@ lease.json   who holds it; its modification time is the last renewal
 lease.lock   locked only while lease.json is read and replaced; the kernel unlocks it when a process dies
 
 In an object store there is no lock: lease.json is replaced only if it is still as it was read. It stays when a run
-ends, so that its `epoch` grows with each holder. Its age is told by the store's clock alone.
+ends, so that its `epoch` grows with each holder. Only the store's clock measures its age.
 
 The lease separates cooperating runs. A run that was paused until another one took over notices before its next commit.
 If it was paused within a commit, the assertions of the commit refuse it.

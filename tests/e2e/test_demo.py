@@ -115,7 +115,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.mark.long("a demo with two more servers")
 def test_the_demo_proves_tables_in_s3(tmp_path: Path) -> None:
     """With a REST catalog; nothing is in a warehouse of this machine."""
-    with object_store(tmp_path / "probe"):  # the test is skipped where the server cannot be had
+    with object_store(tmp_path / "probe"):  # skips the test if there is no server
         pass
     process = demo(tmp_path / "lake", "--place", "s3")
     said, _ = process.communicate(timeout=500)

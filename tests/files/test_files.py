@@ -57,7 +57,7 @@ def test_a_document_is_made_once(any_folder: File) -> None:
 
 
 def test_of_writers_at_once_one_makes_a_document(any_folder: File) -> None:
-    """Of each number one writer is told that it made it, and its document is there, also where all are equal."""
+    """For each number one writer made the file, which has its document. All documents may be equal."""
     for number in range(20):
         file = any_folder / f"{number}.json"
         with ThreadPoolExecutor(WRITERS) as pool:
@@ -169,7 +169,7 @@ def test_old_files_are_swept(any_folder: File) -> None:
 
 
 def test_a_folder_is_probed(any_folder: File) -> None:
-    """What the probe makes is gone; the room is known of a disk alone."""
+    """The probe leaves nothing. Only a disk has a known amount of free space."""
     files.probe(any_folder / "new")
     assert files.listed(any_folder, "*") == files.listed(any_folder, "*/*") == []
     assert (files.free_bytes(any_folder / "new") is None) != isinstance(any_folder, Path)

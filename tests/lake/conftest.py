@@ -8,13 +8,22 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from lakeingest import config
-from lakeingest.config import Config
+from lakeingest.config import Config, Target
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from tests.lake.steps import PLAIN, Lake, Raw
 
 BOUNDARIES = {"commit": "_commit", "rename": "_give_name"}
 _numbers = itertools.count(1)
+
+
+def lake_named(
+    request: pytest.FixtureRequest, settings: Target, lake_config: Config, spark: SparkSession, database: str
+) -> Lake:
+    """A table with an integer key and a text, under the name of the test, on another target than the session's."""
+    config = lake_config.model_copy(update={"target": settings})
+    schema = TableSchema(TableId(database, request.node.name.partition("[")[0][-40:]), PLAIN, ("id",))
+    return Lake(settings, lambda: open_target(config), spark, schema, BOUNDARIES)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ LONG = [
 
 @pytest.fixture
 def table(tmp_path: Path) -> TableFiles:
-    """Those of a table with a text as its key."""
+    """The files of a table with a text as its key."""
     catalog = SqlCatalog("bounds", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
     catalog.create_namespace("of")
     fields = NestedField(1, "a.key", StringType(), required=True), NestedField(2, "v", BinaryType())

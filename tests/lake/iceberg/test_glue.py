@@ -9,11 +9,10 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, Target
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, StorageFailed, UnsupportedTable
-from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from tests.catalog_servers import TARGETS, add_catalog
-from tests.lake.conftest import BOUNDARIES
+from tests.lake.conftest import lake_named
 from tests.lake.steps import PLAIN, Crash, Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.long("a catalog that needs two more servers")]
@@ -32,10 +31,7 @@ def settings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, settings: Target, lake_config: Config, spark: SparkSession) -> Lake:
     """A table with an integer key and a text."""
-    config = lake_config.model_copy(update={"target": settings})
-    name = request.node.name.partition("[")[0][-40:]
-    schema = TableSchema(TableId("glue", name), PLAIN, ("id",))
-    return Lake(settings, lambda: open_target(config), spark, schema, BOUNDARIES)
+    return lake_named(request, settings, lake_config, spark, "glue")
 
 
 def glue(settings: Target) -> boto3.client:

@@ -58,7 +58,7 @@ Write = Callable[..., DataFile]
 
 @pytest.fixture
 def table(tmp_path: Path) -> TableFiles:
-    """Those of a table in a catalog of its own."""
+    """The files of a table in its own catalog."""
     catalog = SqlCatalog("others", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
     catalog.create_namespace("of")
     return TableFiles.of(catalog.create_table(("of", "others"), SCHEMA))

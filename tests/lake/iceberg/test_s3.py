@@ -8,14 +8,13 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
-from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StateUnreadable, StorageAway, StorageFailed
-from lakeingest.lake.formats import open_target, unwritable
+from lakeingest.lake.formats import unwritable
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from tests.catalog_servers import TARGETS, add_catalog
-from tests.lake.conftest import BOUNDARIES
-from tests.lake.steps import PLAIN, Lake
+from tests.lake.conftest import lake_named
+from tests.lake.steps import Lake
 
 pytestmark = pytest.mark.spark
 
@@ -35,11 +34,7 @@ def settings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, settings: Target, lake_config: Config, spark: SparkSession) -> Lake:
     """A table with an integer key and a text."""
-    config = lake_config.model_copy(update={"target": settings})
-    name = request.node.name.partition("[")[0][-40:]
-    return Lake(
-        settings, lambda: open_target(config), spark, TableSchema(TableId("s3", name), PLAIN, ("id",)), BOUNDARIES
-    )
+    return lake_named(request, settings, lake_config, spark, "s3")
 
 
 def elsewhere(settings: Target, **changed: object) -> Target:
