@@ -13,7 +13,10 @@ from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from tests.lake.steps import PLAIN, Lake, Raw
 
-BOUNDARIES = {"commit": "_commit", "rename": "_give_name"}
+BOUNDARIES = {
+    "iceberg": {"commit": "_commit", "rename": "_entries.give_name"},
+    "hudi": {"commit": "_commit", "rename": "_give_name"},
+}
 _numbers = itertools.count(1)
 
 

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ class Lake:
     open: Callable[[], Target]
     spark: SparkSession
     schema: TableSchema
-    boundaries: Mapping[str, str]  # what a format does in steps: the method of its target behind each boundary
+    boundaries: Mapping[str, Mapping[str, str]]  # what each format does in steps: the method of its target
 
     @property
     def table(self) -> TableId:
@@ -58,7 +59,8 @@ class Lake:
             raise Crash
 
         target = self.open()
-        setattr(target, self.boundaries[boundary], crash)
+        *path, method = self.boundaries[self.settings.format][boundary].split(".")
+        setattr(attrgetter(*path)(target) if path else target, method, crash)
         return target
 
     def created(self) -> Staged:

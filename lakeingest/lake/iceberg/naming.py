@@ -8,6 +8,7 @@ its files. Each step may be repeated, and between them both names lead to the sa
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
@@ -26,19 +27,21 @@ def refusal(kind: CatalogType | None, name: Name) -> str | None:
     return f"a catalog of type {kind} has only names of a-z, 0-9 and _, not {'.'.join(name)}; leave the table out"
 
 
-def give_name(kind: CatalogType | None) -> Callable[[Catalog, Name, Name], None]:
-    """How a catalog of this type gives a table that is built under the first name the second one."""
-    return _register if kind in _REGISTERING else _rename
+@dataclass(frozen=True, slots=True)
+class FirstPublish:
+    """How a table that was built under another name gets its own.
+
+    `give_name` takes the two names in this order. `drop_other_name` drops the entry that a killed run may have left
+    under the first; never its files.
+    """
+
+    give_name: Callable[[Catalog, Name, Name], None]
+    drop_other_name: Callable[[Catalog, Name], None]
 
 
-def drop_other_name(kind: CatalogType | None, catalog: Catalog, building: Name) -> None:
-    """Drop the entry that a killed run may have left beside the final one; never its files."""
-    if kind in _REGISTERING:
-        with suppress(NoSuchTableError):
-            catalog.drop_table(building)
-
-
-_REGISTERING = {"glue", "hive"}
+def first_publish(kind: CatalogType | None) -> FirstPublish:
+    """The way that a catalog of this type has."""
+    return _BY_REGISTERING if kind in _REGISTERING else _BY_RENAMING
 
 
 def _rename(catalog: Catalog, building: Name, final: Name) -> None:
@@ -54,3 +57,13 @@ def _register(catalog: Catalog, building: Name, final: Name) -> None:
         if catalog.load_table(final).metadata.table_uuid != staged.metadata.table_uuid:
             raise
     catalog.drop_table(building)
+
+
+def _drop(catalog: Catalog, building: Name) -> None:
+    with suppress(NoSuchTableError):
+        catalog.drop_table(building)
+
+
+_REGISTERING = {"glue", "hive"}
+_BY_RENAMING = FirstPublish(_rename, lambda *_: None)
+_BY_REGISTERING = FirstPublish(_register, _drop)

@@ -17,7 +17,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
@@ -30,9 +29,10 @@ from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.commit import commit, until_known
+from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.compaction import compacted, files_of, with_compaction
 from lakeingest.lake.iceberg.creation import prepared
+from lakeingest.lake.iceberg.entries import Entries
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
@@ -40,23 +40,21 @@ from lakeingest.lake.iceberg.history import (
     assert_unmoved,
     is_building,
     is_marked,
-    published_snapshot,
     resume_point,
     tip,
 )
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
-from lakeingest.lake.iceberg.metadata import TableFiles, with_shared_history
-from lakeingest.lake.iceberg.naming import Name, drop_other_name, give_name, refusal
-from lakeingest.lake.iceberg.properties import usable
+from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.naming import refusal
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
-from lakeingest.lake.iceberg.shape import assert_ours, assert_whole
+from lakeingest.lake.iceberg.shape import assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
-from lakeingest.lake.marks import BUILDING, POSITION
-from lakeingest.lake.refusals import not_ours, stale
+from lakeingest.lake.marks import POSITION
+from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 
 if TYPE_CHECKING:
@@ -75,6 +73,10 @@ class IcebergTarget:
         with self.storage_errors():
             return open_catalog(self.settings)
 
+    @functools.cached_property
+    def _entries(self) -> Entries:
+        return Entries(self.settings, self._catalog)
+
     def exists(self) -> bool:
         """Whether the catalog exists; one on a server does."""
         is_there = not self.settings.catalog.is_embedded or self.settings.catalog_file.exists()
@@ -83,8 +85,7 @@ class IcebergTarget:
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
         """All names in the catalog."""
-        found = [name for space in self._catalog.list_namespaces() for name in self._catalog.list_tables(space)]
-        return {(".".join(space), name.removesuffix(BUILDING)) for *space, name in found}
+        return self._entries.all_names()
 
     def storage_errors(self) -> AbstractContextManager[None]:
         """Names a failure of the warehouse or the catalog."""
@@ -98,9 +99,9 @@ class IcebergTarget:
         unpublished table that lost its branch is dropped, to be copied again.
         """
         try:
-            loaded = self._find(table)
+            loaded = self._entries.find(table)
         except UNREADABLE:
-            names = (self._name(table), self._building(table))
+            names = self._entries.names(table)
             lost = next(filter(None, (restore_metadata(self._catalog, name) for name in names)), None)
             if lost is None:
                 raise
@@ -112,7 +113,7 @@ class IcebergTarget:
             self.discard(table)
             return None
         assert_whole(table, loaded, staged.version)
-        if self._finish_naming(table, loaded, staged):
+        if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
         if found := damaged(loaded, staged.version, self._whole[table]):
             whole = newest_whole(loaded)
@@ -133,7 +134,7 @@ class IcebergTarget:
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
         """What `recover` would answer; it changes nothing."""
-        loaded = self._find(table)
+        loaded = self._entries.find(table)
         staged = None if loaded is None else resume_point(table, loaded)
         if loaded is not None and staged is not None:
             assert_whole(table, loaded, staged.version)
@@ -142,33 +143,21 @@ class IcebergTarget:
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
-        table, name = schema.table, self._building(schema.table)
+        table, (_, name) = schema.table, self._entries.names(schema.table)
         self._catalog.create_namespace_if_not_exists(name[0])
         transaction = prepared(self._catalog, self.settings, name, schema)
         with transaction.update_snapshot().fast_append() as empty:
             pass
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
         mark(transaction, progress, empty.snapshot_id)
-        version = commit(table, transaction, lambda: self._loaded(table, name))[STAGING]
-        if self._catalog.table_exists(self._name(table)):  # another run made and published it meanwhile
-            self._catalog.drop_table(name)
-            raise stale(table)
+        version = commit(table, transaction, lambda: self._entries.load(table, name))[STAGING]
+        self._entries.yield_to_published(table)
         return Staged(progress, version, None)
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
         """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
-        loaded = self._table(table)
-        if published_snapshot(loaded) is not None:
-            raise stale(table)
-
-        def is_gone() -> bool:
-            found = self._find(table)
-            if found is not None and published_snapshot(found) is not None:
-                raise stale(table)
-            return found is None or found.metadata.table_uuid != loaded.metadata.table_uuid
-
-        until_known(table, lambda: self._catalog.drop_table(self._building(table)), is_gone)
+        self._entries.discard(table)
 
     @names_storage_errors
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:  # noqa: ARG002
@@ -266,7 +255,7 @@ class IcebergTarget:
             raise
         trim(loaded)
         if is_building(loaded):
-            self._give_name(table, loaded)
+            self._entries.give_name(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
 
     @names_storage_errors
@@ -295,35 +284,12 @@ class IcebergTarget:
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The names of the Iceberg types."""
-        if refused := refusal(self.settings.catalog.type, self._name(schema.table)):
+        if refused := refusal(self.settings.catalog.type, self.settings.identifier(schema.table)):
             raise UnsupportedTable(refused)
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
-    def _loaded(self, table: TableId, name: Name) -> Table | None:
-        try:
-            return self._catalog.load_table(name)
-        except NoSuchIcebergTableError as error:
-            raise not_ours(".".join(name), table) from error
-        except NoSuchTableError:
-            return None
-
-    def _find(self, table: TableId) -> Table | None:
-        """The table under its name, else under its name until the first publish."""
-        for name in (self._name(table), self._building(table)):
-            loaded = self._loaded(table, name)
-            if loaded is None:
-                continue
-            assert_ours(table, loaded)
-            metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
-            loaded.metadata = with_shared_history(metadata)
-            return loaded
-        return None
-
     def _table(self, table: TableId) -> Table:
-        loaded = self._find(table)
-        if loaded is None:
-            raise stale(table)
-        return loaded
+        return self._entries.existing(table)
 
     def _with(self, table: TableId, version: int) -> Table:
         """The table if it has this commit; StaleWriter when it was dropped and made again."""
@@ -366,35 +332,7 @@ class IcebergTarget:
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
         """Commit what `build` prepares on the table; the answer is the snapshot of each branch that it moved."""
-        return commit(table, build(loaded), lambda: self._find(table), build)
-
-    def _finish_naming(self, table: TableId, loaded: Table, staged: Staged) -> bool:
-        """Finish an interrupted first publish; whether the table has got its name by that."""
-        if not is_building(loaded):
-            drop_other_name(self.settings.catalog.type, self._catalog, self._building(table))
-        elif staged.published is not None:
-            self._give_name(table, loaded)
-            return True
-        return False
-
-    def _give_name(self, table: TableId, building: Table) -> None:
-        """Give a table its final name, unless another run did."""
-
-        def is_named() -> bool:
-            found = self._table(table)
-            if found.metadata.table_uuid != building.metadata.table_uuid:
-                raise stale(table)
-            return not is_building(found)
-
-        give = give_name(self.settings.catalog.type)
-        until_known(table, lambda: give(self._catalog, self._building(table), self._name(table)), is_named)
-
-    def _name(self, table: TableId) -> Name:
-        return self.settings.identifier(table)
-
-    def _building(self, table: TableId) -> Name:
-        namespace, name = self._name(table)
-        return namespace, name + BUILDING
+        return commit(table, build(loaded), lambda: self._entries.find(table), build)
 
     def _spark_name(self, table: TableId) -> str:
         return ".".join(quote(part) for part in (self.settings.catalog.name, *self._table(table).name()))

@@ -63,4 +63,4 @@ class IcebergVersions:
         if not self._target.exists():
             return None
         with self._target.storage_errors():
-            return self._target._find(table)  # noqa: SLF001 - of the same package
+            return self._target._entries.find(table)  # noqa: SLF001 - of the same package
