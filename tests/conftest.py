@@ -18,7 +18,7 @@ from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.files.file import File
 from lakeingest.spark.session import open_session
-from tests import lanes, pinned, stores
+from tests import lakes, lanes, pinned, stores
 from tests.catalog_servers import object_store
 from tests.processes import pytest_xdist_make_scheduler
 from tests.quick import QUICK
@@ -126,19 +126,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def lake_config(lake_format: str, tmp_path_factory: pytest.TempPathFactory) -> Config:
+def lake_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The servers that LAKEINGEST_LAKE names are running."""
+    with lakes.opened(tmp_path_factory.mktemp("servers")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def lake_config(lake_format: str, lake_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Config:
     """A config whose warehouse all suites share, since Spark has one catalog; its source answers nowhere.
 
     Its session has the jars for PostgreSQL and S3, too, for tests that bring a catalog or a store of their own.
     """
-    target = Target.model_validate({"format": lake_format})
+    target = Target.model_validate({"format": lake_format, **lakes.target_of(lake_format)})
     others = (POSTGRESQL_JAR, S3_JAR) if target.format == "iceberg" else ()
     jars = ",".join((*FORMATS[target.format].jars(target), *others))
     doc = {
         "name": "tests",
         "source": {"host": "127.0.0.1", "user": "nobody"},
         "tables": {"include": ["none.*"]},
-        "target": {"format": lake_format},
+        "target": {"format": lake_format, **lakes.target_of(lake_format)},
         "spark": {"conf": {**QUICK, "spark.jars.packages": jars}},
     }
     return parse_config(doc, tmp_path_factory.mktemp("lake"), {})

@@ -1,5 +1,6 @@
 """What readers of a lake see, past our code."""
 
+from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import Target
@@ -12,6 +13,11 @@ def shown(spark: SparkSession, settings: Target, table: TableId) -> DataFrame:
         return spark.table(settings.name(table))
     rows = spark.read.format("hudi").load(settings.name(table))
     return rows.select(*(f"`{name}`" for name in rows.columns if not name.startswith("_hoodie_")))
+
+
+def catalog_of(settings: Target) -> Catalog:
+    """The Iceberg catalog itself; to be closed."""
+    return load_catalog(settings.catalog.name, **{"type": "sql", **settings.pyiceberg_properties()})
 
 
 def is_shown(spark: SparkSession, settings: Target, table: TableId) -> bool:

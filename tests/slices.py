@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from tests import lanes
+from tests import lakes, lanes
 
 _began = time.monotonic()
 
@@ -23,7 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what is not to be taken."""
+    """Deselect what is not to be taken, and skip what cannot run where the lake is."""
+    lakes.leave_out(items)
     take = config.getoption("take")
     left_out = [item for item in items if not _is_taken(take, item)]
     if left_out:

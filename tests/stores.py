@@ -1,8 +1,11 @@
 """Places of a pipeline's state for tests: a folder of this machine, a real S3 server, and a store in memory."""
 
+import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
+import obstore
 import pytest
 
 from lakeingest.config.place import Place
@@ -52,3 +55,20 @@ def on_disk(file: File) -> Path:
     """A file that is one of this machine."""
     assert isinstance(file, Path)
     return file
+
+
+def everything(folder: File) -> list[File]:
+    """All files of a folder, also of those in it."""
+    if isinstance(folder, Path):
+        return sorted(file for file in folder.rglob("*") if file.is_file())
+    pages = obstore.list(folder.bucket.store, f"{folder.key}/")
+    return sorted(replace(folder, key=str(meta["path"]), seen=None) for page in pages for meta in page)
+
+
+def remove(folder: File) -> None:
+    """Remove a folder and all that is in it."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder)
+    else:
+        for file in everything(folder):
+            files.delete(file)

@@ -12,6 +12,7 @@ from lakeingest.config import Config, Source
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.server import LocalServer
+from tests import lakes
 from tests.e2e.pipe import Pipe
 
 
@@ -25,6 +26,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, lines in sections.items():
         terminalreporter.section(name)
         terminalreporter.write_line("\n".join(map(str, lines)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_lake_is_there(lake_servers: None) -> None:
+    """For tests that only start processes, too."""
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def pipe_on(
                     host=server.host, port=server.port, user=server.user, password=SecretStr(server.password)
                 ),
                 "tables": Tables(include=(f"{name}.*",), options={"*.*": TableOptions.model_validate(options)}),
-                "state": Place.of(tmp_path / name),
+                "state": Place.of(lakes.new_state(lake_config.target.format) or tmp_path / name),
             }
         )
         connection = pymysql.connect(

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -14,14 +15,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pymysql
-from pyiceberg.catalog import load_catalog
 
 from lakeingest.config import Config, load_config
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
+from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
+from tests import lakes
 from tests.quick import QUICK
+from tests.shown import catalog_of
 
 
 @dataclass(frozen=True)
@@ -32,18 +35,21 @@ class Job:
     server: LocalServer
     database: str
     chunk_rows: int | None = None
-    warehouse: Path = Path("warehouse")  # one of a Spark session that is there, or of its own
+    warehouse: str = "warehouse"  # one of a Spark session that is there, or of its own
     lake_format: str = "iceberg"
-    target: Mapping[str, Any] = field(default_factory=dict)  # what is other than a folder and the embedded catalog
+    target: Mapping[str, Any] = field(default_factory=dict)  # what is other than in `lakes`
     stored: str | None = None  # the URI of the state where it is in an object store
 
     def write(self) -> "Job":
-        """Write pipeline.yml, make the database."""
+        """Write pipeline.yml, make the database. In a lake that tests share its name is a new one."""
+        if not self.target and (shared := lakes.target_of(self.lake_format)):
+            name, stored = f"{self.database}_{uuid.uuid4().hex[:8]}", lakes.new_state(self.lake_format)
+            return replace(self, database=name, target=shared, stored=stored).write()
         options = {} if self.chunk_rows is None else {"*.*": {"chunk_rows": self.chunk_rows}}
         server = self.server
         source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
-        target = {"format": self.lake_format, "warehouse": str(self.warehouse), **self.target}
+        target = {"format": self.lake_format, "warehouse": self.warehouse, **self.target}
         spark = {"conf": QUICK}
         doc = {"name": "job", "source": source, "tables": tables, "target": target, "spark": spark}
         if self.stored is not None:
@@ -65,9 +71,9 @@ class Job:
         return load_config(self.folder / "pipeline.yml", (), {"JOB_PASSWORD": self.server.password})
 
     @property
-    def state(self) -> Path:
+    def state(self) -> File:
         """The state folder."""
-        return self.folder / "state"
+        return state_of(self.config)
 
     def start(self, *arguments: str, before: Sequence[str] = (), **options: Any) -> "subprocess.Popen[str]":
         """Start `lakeingest` with these arguments, in the job's folder; `before` is a command that starts it.
@@ -114,7 +120,7 @@ class Job:
         if self.lake_format == "hudi":
             return sorted(hudi_rows(self.config.target.folder(TableId(self.database, table))))
         target = self.config.target
-        with load_catalog(target.catalog.name, **{"type": "sql", **target.pyiceberg_properties()}) as catalog:
+        with catalog_of(target) as catalog:
             rows: pa.Table = catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
         return sorted(tuple(row.values()) for row in rows.to_pylist())
 

@@ -15,7 +15,8 @@ def make(pipe: Pipe, name: str, row: tuple[int, str]) -> None:
     if pipe.config.target.format == "hudi":
         _write(pipe, name, row)
         return
-    pipe.config.target.warehouse.path.mkdir(parents=True, exist_ok=True)  # the catalog's file is in it
+    if pipe.config.target.catalog.is_embedded:
+        pipe.config.target.catalog_file.parent.mkdir(parents=True, exist_ok=True)
     pipe.spark.sql(f"CREATE NAMESPACE {CATALOG}.{pipe.database}")
     pipe.spark.sql(f"CREATE TABLE {CATALOG}.{pipe.database}.{name} AS SELECT {row[0]} AS id, '{row[1]}' AS v")
 

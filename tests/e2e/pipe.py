@@ -9,6 +9,7 @@ from lakeingest.commands.run import RunResult, run
 from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId
+from lakeingest.files.file import File, state_of
 from lakeingest.pipeline.events import Event, Observer
 from tests.shown import shown
 
@@ -22,6 +23,11 @@ class Pipe:
     connection: pymysql.Connection
     spark: SparkSession
     events: list[Event]
+
+    @property
+    def state(self) -> File:
+        """The state folder."""
+        return state_of(self.config)
 
     def sql(self, *statements: str) -> None:
         """Run statements on the source, each a transaction of its own unless it begins one."""

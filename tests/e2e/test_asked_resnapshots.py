@@ -17,10 +17,12 @@ from lakeingest.core.signals import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, Retryable, UsageError
 from lakeingest.pipeline.events import Following, Published, RowsReread, SignalMoved
+from lakeingest.state.lease import is_held
 from lakeingest.state.signals import SignalFolder
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
 from tests.e2e.signalled import soon, states
+from tests.stores import everything, remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -69,9 +71,9 @@ def test_without_a_run_the_command_reads_again_itself(lost: Pipe) -> None:
     assert found(lost) == [5, 6, 25, 26, 45]
     pipeline.resnapshot(name(lost))
     lost.assert_equal()
-    assert [one.signal.state for one in SignalFolder(lost.config.state.path).read()] == ["done"] * 4
-    assert not (lost.config.state.path / "lease.json").exists()
-    assert list((lost.config.state.path / "patches").rglob("*.parquet")) == []
+    assert [one.signal.state for one in SignalFolder(lost.state).read()] == ["done"] * 4
+    assert not is_held(lost.state)
+    assert [file for file in everything(lost.state / "patches") if file.suffix == ".parquet"] == []
 
 
 def follow_while(pipe: Pipe, work: Callable[[], object]) -> None:
@@ -128,7 +130,7 @@ def test_two_tables_are_read_again_one_after_the_other(pipe_on: Callable[..., Pi
     def work() -> None:
         for table in ("t", "u"):
             ask(pipe.config, "resnapshot", [f"{pipe.database}.{table}"], scope=WHOLE, wait=False)
-        soon(lambda: [one.signal.state for one in SignalFolder(pipe.config.state.path).read()] == ["done"] * 2)
+        soon(lambda: [one.signal.state for one in SignalFolder(pipe.state).read()] == ["done"] * 2)
 
     follow_while(pipe, work)
     tables = [read.table.name for read in pipe.seen(RowsReread)]  # type: ignore[union-attr]
@@ -144,7 +146,7 @@ def test_signals_of_one_table_are_carried_out_in_order(lost: Pipe) -> None:
     assert [(one.number, one.state) for one in table.signals] == [(1, "pending"), (2, "pending"), (3, "pending")]
     assert "signal 2, resnapshot of" in repr(status(lost.config))
     lost.run()
-    assert [one.signal.state for one in SignalFolder(lost.config.state.path).read()] == ["done"] * 3
+    assert [one.signal.state for one in SignalFolder(lost.state).read()] == ["done"] * 3
     begun = [one.document.signal for one in lost.seen(SignalMoved)]  # type: ignore[union-attr]
     assert [one.number for one in begun if one.state == "running"] == [1, 2]
     lost.assert_equal()
@@ -156,7 +158,7 @@ def test_what_is_cancelled_is_not_read(lost: Pipe) -> None:
     ask(lost.config, "resnapshot", [name(lost)], scope=Scope(keys=((5,),)), wait=False)
     results = ask(lost.config, "cancel", [name(lost)])
     assert [one.state for one in results] == ["done", "done"]
-    stored = SignalFolder(lost.config.state.path).read()
+    stored = SignalFolder(lost.state).read()
     assert [one.signal.state for one in stored] == ["cancelled", "cancelled", "done", "done"]
     lost.run()
     assert lost.seen(RowsReread) == []
@@ -169,7 +171,7 @@ def test_an_error_fails_the_signal_and_not_the_run(lost: Pipe) -> None:
     ask(lost.config, "resnapshot", [name(lost)], scope=other, wait=False)
     lost.sql("INSERT INTO t VALUES (100, 'logged')")
     assert lost.run().caught_up
-    [failed] = SignalFolder(lost.config.state.path).read()
+    [failed] = SignalFolder(lost.state).read()
     assert failed.signal.state == "failed"
     assert "no_such_column" in (failed.signal.why or "")
     results = ask(lost.config, "resnapshot", [name(lost)], scope=other, spark=lost.spark)
@@ -193,7 +195,7 @@ def test_a_condition_is_asked_before_the_signal_is_made(lost: Pipe) -> None:
         scope_of(lost.config, table, start=9, stop=9)
     with pytest.raises(UsageError, match="not several"):
         scope_of(lost.config, table, where="id = 1", keys=[1])
-    assert SignalFolder(lost.config.state.path).read() == []
+    assert SignalFolder(lost.state).read() == []
 
 
 @pytest.mark.long("a variant of an end-to-end case that every run has")
@@ -220,8 +222,7 @@ def test_a_table_that_is_not_copied_yet_is_copied_first(pipe: Pipe) -> None:
 def test_numbers_go_on_where_the_state_folder_was_lost(lost: Pipe) -> None:
     """The commits name the signals that they answered: a new one does not get such a number."""
     ask(lost.config, "resnapshot", [name(lost)], scope=WHOLE, spark=lost.spark)
-    for file in (lost.config.state.path / "signals").iterdir():
-        file.unlink()
+    remove(lost.state / "signals")
     unlogged(lost, "UPDATE t SET v = 'more' WHERE id = 1")
     [done] = ask(lost.config, "resnapshot", [name(lost)], scope=WHOLE, spark=lost.spark)
     assert (done.number, done.state) == (2, "done")

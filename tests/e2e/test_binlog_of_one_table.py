@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -207,11 +208,11 @@ def end_after_a_wave(event: Event) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_suite_with_an_unknown_column_stops_its_table_alone(market: Pipe) -> None:
+def test_a_suite_with_an_unknown_column_stops_its_table_alone(market: Pipe, tmp_path: Path) -> None:
     """The others are copied; `check` names the file and the column."""
     pipe = market
-    folder = pipe.config.state.path / "suites"
-    folder.mkdir(parents=True)
+    folder = tmp_path / "suites"
+    folder.mkdir()
     (folder / f"{pipe.database}.beans.yml").write_text(
         "expectations: [{type: expect_column_to_exist, kwargs: {column: weight}}]"
     )

@@ -29,6 +29,7 @@ from lakeingest.spool.changelog import StoredChangelog
 from tests.e2e import replay
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, soon
+from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -248,7 +249,7 @@ def test_a_table_in_its_bootstrap_has_the_rows_of_its_finished_splits(pipe: Pipe
 
 def held_from(pipe: Pipe) -> str:
     """The oldest position that is held."""
-    found = StoredChangelog(pipe.config.state.path / "spool").held()
+    found = StoredChangelog(pipe.state / "spool").held()
     assert found is not None
     return str(found.covers(TableId(pipe.database, "t")))
 
@@ -357,7 +358,7 @@ def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, m
     names = [position(line) for line in got[2:]]
     assert len(set(names)) == len(names)
     if not seconds:
-        assert len(list((pipe.config.state.path / "spool" / "data").iterdir())) < 30
+        assert len(everything(pipe.state / "spool" / "data")) < 30
 
 
 def test_arrow_batches_are_the_same_changelog(copied: Pipe) -> None:

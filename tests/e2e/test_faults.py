@@ -7,30 +7,32 @@ of the test output.
 import json
 import os
 import resource
-import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from pydantic import SecretStr
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import exits
 from lakeingest.commands.run import run
-from lakeingest.config import CATALOG, Config
+from lakeingest.config import Config
 from lakeingest.config.place import Place
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import LakeIngestError
+from lakeingest.files import file as files
 from lakeingest.pipeline.events import Event, Spooled, WaveCommitted
 from tests.e2e import others
 from tests.e2e.job import Job, descendants, until
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
+from tests.shown import catalog_of
+from tests.stores import everything, forget_kept, on_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -82,7 +84,7 @@ def no_such_table(pipe: Pipe) -> Iterator[Config]:
 @contextmanager
 def state_is_a_file(pipe: Pipe) -> Iterator[Config]:
     """A file stands where the state folder should be made."""
-    file = pipe.config.state.path.with_name("file")
+    file = on_disk(pipe.state).with_name("file")
     file.touch()
     yield pipe.config.model_copy(update={"state": Place.of(file / "state")})
 
@@ -90,7 +92,7 @@ def state_is_a_file(pipe: Pipe) -> Iterator[Config]:
 @contextmanager
 def warehouse_is_a_file(pipe: Pipe) -> Iterator[Config]:
     """A file stands where the warehouse should be made."""
-    file = pipe.config.state.path.with_name("warehouse")
+    file = on_disk(pipe.state).with_name("warehouse")
     file.touch()
     target = pipe.config.target.model_copy(update={"warehouse": Place.of(file / "warehouse")})
     yield pipe.config.model_copy(update={"target": target})
@@ -99,14 +101,14 @@ def warehouse_is_a_file(pipe: Pipe) -> Iterator[Config]:
 @contextmanager
 def catalog_is_no_database(pipe: Pipe) -> Iterator[Config]:
     """Something else stands where the catalog's file was."""
-    folder = pipe.config.state.path.with_name("elsewhere")
+    folder = on_disk(pipe.state).with_name("elsewhere")
     folder.mkdir()
     (folder / "catalog.db").write_text("this is no database, but it is long enough to look like one " * 100)
     target = pipe.config.target.model_copy(update={"warehouse": Place.of(folder)})
     yield pipe.config.model_copy(update={"target": target})
 
 
-def damaged(name: str, damage: Callable[[Path], object], *, interrupted: bool) -> Broken:
+def damaged(name: str, damage: Callable[[bytes], bytes | None], *, interrupted: bool) -> Broken:
     """A file of the spool is damaged; it is back afterwards, as from a backup. Some exist only in mid-run."""
 
     @contextmanager
@@ -118,21 +120,24 @@ def damaged(name: str, damage: Callable[[Path], object], *, interrupted: bool) -
         if interrupted:
             with pytest.raises(Stop):
                 pipe.run(observe=stop)
-        spool = pipe.config.state.path / "spool"
-        backup = spool.with_name("backup")
-        shutil.copytree(spool, backup)
-        [file, *_] = sorted(spool.glob(name), key=lambda path: -path.stat().st_size)
-        damage(file)
+        spool = pipe.state / "spool"
+        backup = {file: files.read(file) for file in everything(spool)}
+        [file, *_] = sorted(files.listed(spool, name), key=lambda file: -len(backup[file]))
+        left = damage(backup[file])
+        files.delete(file) if left is None else files.write(file, left)
+        forget_kept()
         yield pipe.config
-        shutil.rmtree(spool)
-        backup.rename(spool)
+        for file in everything(spool):
+            files.delete(file)
+        for file, contents in backup.items():
+            files.write(file, contents)
 
     return broken
 
 
-def truncate(path: Path) -> None:
+def truncate(contents: bytes) -> bytes:
     """What a crash of the machine leaves of a file."""
-    os.truncate(path, path.stat().st_size // 2)
+    return contents[: len(contents) // 2]
 
 
 @contextmanager
@@ -140,13 +145,13 @@ def newer_progress(pipe: Pipe) -> Iterator[Config]:
     """A newer version has worked on the table."""
     newer = json.dumps({"format": 99})
     if pipe.config.target.format == "hudi":
-        [last] = (pipe.config.state.path / "staging").glob("*/*.json")
+        [last] = on_disk(pipe.state / "staging").glob("*/*.json")
         before = last.read_text()
         last.write_text(json.dumps(json.loads(before) | {"progress": {"format": 99}}))
         yield pipe.config
         last.write_text(before)
         return
-    catalog = SqlCatalog(CATALOG, **pipe.config.target.pyiceberg_properties())
+    catalog = catalog_of(pipe.config.target)
     table = catalog.load_table(f"{pipe.database}.orders")
     ours = table.metadata.refs["lakeingest"].snapshot_id
     with (
@@ -187,19 +192,25 @@ FAULTS: dict[str, tuple[Broken, int, str]] = {
     "state folder cannot be made": (state_is_a_file, 3, "state folder"),
     "spool's beginning truncated": (damaged("opened.json", truncate, interrupted=False), 3, "cannot be read"),
     "spool's beginning empty": (
-        damaged("opened.json", lambda path: path.write_text(""), interrupted=False),
+        damaged("opened.json", lambda _: b"", interrupted=False),
         3,
         "spool",
     ),
     "spool's manifest truncated": (damaged(MANIFEST, truncate, interrupted=True), 3, "cannot be read"),
     "spool's data truncated": (damaged(DATA, truncate, interrupted=True), 3, "spool"),
-    "spool's data gone": (damaged(DATA, Path.unlink, interrupted=True), 3, "spool"),
+    "spool's data gone": (damaged(DATA, lambda _: None, interrupted=True), 3, "spool"),
 }
 LAKE_FAULTS: dict[str, tuple[Broken, int, str]] = {
     "warehouse cannot be made": (warehouse_is_a_file, 3, "warehouse"),
     "progress of a newer version": (newer_progress, 3, "format 99"),
     "someone else wrote to the table": (foreign_row, 3, "someone else wrote"),
 }
+
+
+def but_for_folders(faults: Iterable[str], *of_folders: str) -> list[ParameterSet]:
+    """Parameters, of which these need a folder of this machine."""
+    local = pytest.mark.local("a file stands in the way of a folder")
+    return [pytest.param(fault, marks=[local] * (fault in of_folders), id=fault) for fault in faults]
 
 
 @pytest.fixture
@@ -215,7 +226,7 @@ def faulty(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalS
     return pipe_on(mysql_server_with(server_id="92"), chunk_rows=10)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", but_for_folders(FAULTS, "state folder cannot be made"))
 @pytest.mark.long(
     "a variant of an end-to-end case that every run has",
     only=(
@@ -236,17 +247,17 @@ def test_a_spool_of_another_server_is_filled_anew(faulty: Pipe) -> None:
     """It holds nothing for these tables; the source still has what they need."""
     faulty.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a'), (2, 'b')")
     faulty.run()
-    opened = faulty.config.state.path / "spool" / "opened.json"
+    opened = faulty.state / "spool" / "opened.json"
     other = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-    opened.write_text(json.dumps(json.loads(opened.read_text()) | {"server_uuid": other}))
+    files.replace(opened, files.document(opened) | {"server_uuid": other})
     faulty.sql("UPDATE orders SET v = 'changed' WHERE id = 1", "DELETE FROM orders WHERE id = 2")
     faulty.run()
     faulty.assert_equal()
-    assert json.loads(opened.read_text())["server_uuid"] != other
+    assert files.document(opened)["server_uuid"] != other
 
 
 @pytest.mark.formats
-@pytest.mark.parametrize("fault", LAKE_FAULTS)
+@pytest.mark.parametrize("fault", but_for_folders(LAKE_FAULTS, "warehouse cannot be made"))
 @pytest.mark.long("three runs with a publish of Hudi each", only=("hudi",))
 def test_a_fault_of_the_lake_is_one_line_as_well(faulty: Pipe, record: Record, fault: str) -> None:
     """In each format."""
@@ -254,6 +265,7 @@ def test_a_fault_of_the_lake_is_one_line_as_well(faulty: Pipe, record: Record, f
 
 
 @pytest.mark.formats("iceberg")
+@pytest.mark.local("a file stands where that of SQLite was")
 def test_a_catalog_that_is_no_database_is_one_line(faulty: Pipe, record: Record) -> None:
     """As any fault; Hudi's tables need no catalog."""
     stops_and_goes_on(faulty, record, "catalog is no database", catalog_is_no_database, 3, "catalog.db")
@@ -301,7 +313,7 @@ def test_a_table_that_was_not_asked_for_is_a_usage_error(pipe: Pipe, record: Rec
         pipe.run("orderz")
     record("unknown table", exits.exit_code(raised.value), exits.message(raised.value))
     assert raised.value.exit_code == 2
-    assert not pipe.config.state.path.exists()
+    assert everything(pipe.state) == []
 
 
 @pytest.mark.parametrize(
@@ -371,15 +383,17 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator
     job.sql(f"DROP DATABASE {job.database}")
 
 
+@pytest.mark.local("takes rights and room away from folders")
 @pytest.mark.long("waits until a lease is void")
 def test_processes_that_are_stopped_go_on(job: Job, record: Record) -> None:
     """One pipeline, and one fault after the other: each says one line, and the last run is equal."""
     without_override = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
-    job.state.mkdir()
-    job.state.chmod(0o500)
+    state = on_disk(job.state)
+    state.mkdir()
+    state.chmod(0o500)
     outcome = job.start("run", before=without_override)
     stopped("read-only state folder", outcome, 3, "state folder", record)
-    job.state.chmod(0o700)
+    state.chmod(0o700)
 
     def little(size: int) -> Callable[[], None]:
         return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

@@ -1,6 +1,5 @@
 """`run --follow`: what the source writes is published as it comes, for as long as nobody stops it."""
 
-import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -23,15 +22,17 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LeaseHeld, SourceAway
+from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
 from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline import boundaries, follow
 from lakeingest.pipeline.events import Event, Following, Merged, Published, SourceLost
 from lakeingest.pipeline.opening import opened
 from lakeingest.spool.spool import Spool
-from lakeingest.state.lease import held
+from lakeingest.state.lease import held, is_held
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
+from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -127,7 +128,7 @@ def test_changes_are_published_as_they_come(shop: Pipe) -> None:
         shop.sql("UPDATE busy SET id = 5 WHERE id = 3", "INSERT INTO quiet VALUES (3)")
         shown(shop, "busy")
         shown(shop, "quiet")
-        with pytest.raises(LeaseHeld), held(shop.config.state.path):
+        with pytest.raises(LeaseHeld), held(shop.state):
             pass
 
     result = follow_while(shop, work)
@@ -168,7 +169,7 @@ def test_a_quiet_table_is_not_committed_while_another_one_is_busy(shop: Pipe, mo
         shop.sql("INSERT INTO busy VALUES (20, 'last')")
         shown(shop, "busy")
         shown(shop, "quiet")
-        soon(lambda: not any((shop.config.state.path / "spool" / "segments").iterdir()))
+        soon(lambda: not everything(shop.state / "spool" / "segments"))
         at = version()
         time.sleep(2)  # nothing is written: nothing is committed
         assert version() == at
@@ -240,7 +241,7 @@ def test_the_end_of_the_binlog_is_noted_while_a_run_is_at_work(shop: Pipe, monke
             shop.sql(f"INSERT INTO busy VALUES ({i + 40}, 'more')")
             ends.append(written_position(shop.connection))
             soon(lambda: ends[-1] in run.binlog.spool.boundaries)
-    loaded = Spool.load(shop.config.state.path / "spool")
+    loaded = Spool.load(shop.state / "spool")
     assert loaded is not None
     assert set(ends) <= set(loaded.boundaries)
 
@@ -256,7 +257,7 @@ def test_sigterm_ends_a_run_that_follows_well(tmp_path: Path, mysql_server: Loca
     until(process, "items: published 2 rows")
 
     def outcome() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((job.state / "last_run.json").read_text())
+        found: dict[str, Any] = files.document(job.state / "last_run.json")
         return found
 
     soon(lambda: bool(outcome()["caught_up"]))
@@ -269,5 +270,5 @@ def test_sigterm_ends_a_run_that_follows_well(tmp_path: Path, mysql_server: Loca
     ended = outcome()
     assert (ended["exit"], ended["caught_up"], ended["followed"], ended["tables"][0]["rows"]) == (0, True, True, 2)
     assert job.published("items") == job.source("items")
-    assert not (job.state / "lease.json").exists()
+    assert not is_held(job.state)
     job.sql(f"DROP DATABASE {job.database}")

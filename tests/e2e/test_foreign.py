@@ -1,24 +1,27 @@
 """Others at work on our tables and folders, between runs and while we run: built on, named, or tried again."""
 
 import re
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from lakeingest.commands.check import check
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
+from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.files.stored import Stored
 from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
 from tests.e2e.pipe import Pipe
+from tests.stores import on_disk, remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -65,13 +68,12 @@ def stop_after_wave(pipe: Pipe) -> None:
         pipe.run(observe=stop)
 
 
-def files_of(pipe: Pipe, pattern: str) -> list[Path]:
+def files_of(pipe: Pipe, pattern: str) -> list[File]:
     """Files of the table that readers see."""
-    [location] = {
-        Path(row[0].removeprefix("file:")).parent
-        for row in pipe.spark.sql(f"SELECT file_path FROM {CATALOG}.{pipe.database}.orders.files").collect()
-    }
-    return sorted(location.parent.glob(pattern))
+    paths = pipe.spark.sql(f"SELECT file_path FROM {CATALOG}.{pipe.database}.orders.files").collect()
+    [location] = {Place.of(row[0].rpartition("/data/")[0]) for row in paths}
+    folder = location.path if location.scheme is None else Stored.of(location, pipe.config.target.storage)
+    return files.listed(folder, pattern)
 
 
 def test_a_compaction_between_runs_is_built_on(pipe: Pipe) -> None:
@@ -253,7 +255,7 @@ def test_a_spool_that_does_not_reach_back_is_filled_from_the_binlog(pipe: Pipe) 
     pipe.run()
     pipe.sql(*CHANGES)
     stop_after_merge(pipe)
-    shutil.rmtree(pipe.config.state.path)
+    remove(pipe.state)
     pipe.sql("INSERT INTO orders VALUES (-1, 'new')")
 
     def moved(event: Event) -> None:
@@ -274,16 +276,17 @@ def test_a_data_file_that_someone_deleted_is_named(pipe: Pipe) -> None:
     pipe.run()
     pipe.sql(*CHANGES)
     [gone, *_] = files_of(pipe, "data/*.parquet")
-    away = gone.with_suffix(".away")
-    gone.rename(away)
+    contents = files.read(gone)
+    files.delete(gone)
     with pytest.raises(StateUnreadable, match=re.escape(gone.name)) as raised:
         pipe.run()
     assert "\n" not in str(raised.value)
-    away.rename(gone)
+    files.write(gone, contents)
     pipe.run()
     pipe.assert_equal()
 
 
+@pytest.mark.local("a store has no files that a power loss empties")
 @pytest.mark.parametrize("pattern", ["data/*.parquet", "metadata/snap-*.avro", "metadata/*.metadata.json"])
 @pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_file_of_the_last_commit_that_is_empty_is_gone_back_from(pipe: Pipe, pattern: str) -> None:
@@ -293,7 +296,8 @@ def test_a_file_of_the_last_commit_that_is_empty_is_gone_back_from(pipe: Pipe, p
     pipe.sql(*CHANGES)
     pipe.run()
     waves = len(pipe.seen(WaveCommitted))
-    max(files_of(pipe, pattern), key=lambda file: file.stat().st_mtime_ns).write_bytes(b"")
+    newest = max(map(on_disk, files_of(pipe, pattern)), key=lambda file: file.stat().st_mtime_ns)
+    newest.write_bytes(b"")
     pipe.sql("INSERT INTO orders VALUES (-1, 'new')")
     pipe.run()
     pipe.assert_equal()
@@ -301,11 +305,13 @@ def test_a_file_of_the_last_commit_that_is_empty_is_gone_back_from(pipe: Pipe, p
     assert len(pipe.seen(WaveCommitted)) == waves
 
 
+@pytest.mark.local("a file stands where a folder was")
 @pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_spool_that_executors_cannot_write_is_named(pipe: Pipe) -> None:
     """Also in mid-run, on an executor: the line names the folder; with the folder back it goes on."""
     pipe.sql(ORDERS, ROWS)
-    data, away = pipe.config.state.path / "spool" / "data", pipe.config.state.path / "spool" / "away"
+    spool = on_disk(pipe.state) / "spool"
+    data, away = spool / "data", spool / "away"
 
     def block(event: Event) -> None:
         if isinstance(event, Spooled) and not away.exists():
@@ -313,7 +319,7 @@ def test_a_spool_that_executors_cannot_write_is_named(pipe: Pipe) -> None:
             data.touch()
             pipe.sql("DELETE FROM orders WHERE id = 1")
 
-    with pytest.raises(StorageFailed, match=re.escape(str(pipe.config.state.path))) as raised:
+    with pytest.raises(StorageFailed, match=re.escape(str(pipe.state))) as raised:
         pipe.run(observe=block)
     assert "\n" not in str(raised.value)
     data.unlink()

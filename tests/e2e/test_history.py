@@ -19,6 +19,7 @@ from lakeingest.core.signals import WHOLE, Scope
 from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import BinlogGone
+from lakeingest.files import file as files
 from lakeingest.mysql.connection import clock, written_position
 from lakeingest.mysql.continuity import wait_until_over
 from lakeingest.pipeline import binlog_ingest, boundaries
@@ -28,6 +29,7 @@ from lakeingest.spool.spool import Spool
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_resnapshot import unlogged
+from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -114,8 +116,9 @@ def test_a_reset_binlog_is_noticed_at_the_start_of_a_file(shop: Pipe, mode: Mode
 @pytest.mark.long("the same on other servers", only=("no GTID", "MariaDB"))
 def test_a_reset_binlog_is_noticed_without_the_state_folder(shop: Pipe, mode: Mode) -> None:
     """Each table's own position, which its commit carries, names its history as well."""
-    for file in sorted((shop.config.state.path / "spool").rglob("*.json")):
-        file.unlink()
+    for file in everything(shop.state / "spool"):
+        if file.suffix == ".json":
+            files.delete(file)
     shop.sql(mode.reset)
     insert(shop, range(20, 60))
     stops(shop)
@@ -159,7 +162,7 @@ def test_what_was_seen_of_the_binlog_does_not_change_while_it_grows(shop: Pipe) 
 @pytest.mark.long("the same on other servers", only=("no GTID", "MariaDB"))
 def test_positions_of_the_previous_version_are_gone_on_with(shop: Pipe) -> None:
     """They do not tell their history; the next commit of each does."""
-    spool = Spool.load(shop.config.state.path / "spool")
+    spool = Spool.load(shop.state / "spool")
     assert spool is not None
     forgetful = spool.position.to_json()
     del forgetful["history"]
@@ -268,7 +271,7 @@ def test_a_chunk_that_saw_a_lost_end_of_the_binlog_is_read_again(mortal: Mortal,
 
     with writes(mortal, f"INSERT INTO {pipe.database}.beside VALUES ()"), pytest.raises(Stop):
         pipe.run("orders", observe=stop)
-    spool = Spool.load(pipe.config.state.path / "spool")
+    spool = Spool.load(pipe.state / "spool")
     assert spool is not None
     truncate(mortal, spool.position.at)
     pipe.connection = mortal.rise()
@@ -302,7 +305,7 @@ def test_rows_that_were_read_again_in_a_lost_end_of_the_binlog_stop_their_table(
     ask(pipe.config, "resnapshot", [orders], scope=Scope(range=KeyRange((110,), (190,))), wait=False)
     with writes(mortal, "INSERT INTO elsewhere.t VALUES ()"), pytest.raises(Stop):
         pipe.run(observe=stop)
-    spool = Spool.load(pipe.config.state.path / "spool")
+    spool = Spool.load(pipe.state / "spool")
     assert spool is not None
     truncate(mortal, spool.position.at)
     pipe.connection = mortal.rise()

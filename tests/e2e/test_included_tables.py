@@ -14,6 +14,7 @@ from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Merged, Published, WaveCommitted
 from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
+from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -57,7 +58,7 @@ def version(pipe: Pipe, name: str) -> tuple[int, object]:
 
 def spooled(pipe: Pipe) -> Spool:
     """The spool that is there."""
-    spool = Spool.load(pipe.config.state.path / "spool")
+    spool = Spool.load(pipe.state / "spool")
     assert spool is not None
     return spool
 
@@ -90,7 +91,7 @@ def test_a_table_that_is_excluded_stays_as_it_is_and_goes_on_when_it_is_included
     shop.sql("INSERT INTO new VALUES (5)", "INSERT INTO old VALUES (5, 5)")
     shop.run()
     assert version(shop, "new") == left
-    assert not any((shop.config.state.path / "spool" / "segments").iterdir())
+    assert not everything(shop.state / "spool" / "segments")
     found = status(shop.config)
     [new] = [one for one in found if one.table.name == "new"]
     assert (new.included, new.state, new.rows, new.in_source) == (False, "published", 2, None)

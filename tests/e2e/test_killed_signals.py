@@ -17,7 +17,11 @@ from lakeingest.commands.signal import ask
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import Action, State, agenda
+from lakeingest.files import file as files
+from lakeingest.files.file import state_of
+from lakeingest.state.lease import is_held
 from lakeingest.state.signals import SignalFolder
+from tests import lakes
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -61,16 +65,20 @@ def document(pipe: Pipe) -> str:
             "name": config.name,
             "source": {"host": source.host, "port": source.port, "user": source.user, "password": password},
             "tables": {"include": [f"{pipe.database}.*"]},
-            "target": {"format": config.target.format, "warehouse": str(config.target.warehouse)},
-            "state": str(config.state.path),
+            "target": {
+                "format": config.target.format,
+                "warehouse": str(config.target.warehouse),
+                **lakes.target_of(config.target.format),
+            },
+            "state": str(config.state),
         }
     )
 
 
-def settled_but_killed(pipe: Pipe, number: int, when: str) -> bool:
+def settled_but_killed(pipe: Pipe, folder: Path, number: int, when: str) -> bool:
     """Whether the process was killed at that write; False when it had fewer."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", SETTLE, str(pipe.config.state.path.parent), document(pipe), str(number), when]
+    command = [sys.executable, "-c", SETTLE, str(folder), document(pipe), str(number), when]
     code = subprocess.run(command, env=environment, check=False, timeout=60).returncode
     assert code in {0, -signal.SIGKILL}
     return code != 0
@@ -78,12 +86,12 @@ def settled_but_killed(pipe: Pipe, number: int, when: str) -> bool:
 
 def paused(config: Config, tables: Sequence[TableId]) -> list[str]:
     """The names of the tables that are paused now, by what is stored."""
-    signals = [one.signal for one in SignalFolder(config.state.path).read()]
+    signals = [one.signal for one in SignalFolder(state_of(config)).read()]
     return sorted(table.name for table in agenda(signals, tables, {}, {}).paused)
 
 
 @pytest.mark.long("starts many processes")
-def test_signals_are_carried_out_once_whenever_their_owner_is_killed(pipe: Pipe) -> None:
+def test_signals_are_carried_out_once_whenever_their_owner_is_killed(pipe: Pipe, tmp_path: Path) -> None:
     """Pause, resume and cancel, killed before and after each write: all end as if nothing had happened."""
     for table in ("a", "b", "c"):
         pipe.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
@@ -96,16 +104,16 @@ def test_signals_are_carried_out_once_whenever_their_owner_is_killed(pipe: Pipe)
             ask(pipe.config, "resume", wait=False)
             ask(pipe.config, "pause", [str(tables[0]), str(tables[1])], wait=False)
             ask(pipe.config, "resume", [str(tables[1])], wait=False)
-            was_killed = settled_but_killed(pipe, number, when)
+            was_killed = settled_but_killed(pipe, tmp_path, number, when)
             kills += was_killed
             assert paused(pipe.config, tables) == ["a"]  # the order is that of the numbers, whatever is written down
-            assert not settled_but_killed(pipe, 10**6, when)
-            assert {one.signal.state for one in SignalFolder(pipe.config.state.path).read()} == {State.DONE}
+            assert not settled_but_killed(pipe, tmp_path, 10**6, when)
+            assert {one.signal.state for one in SignalFolder(pipe.state).read()} == {State.DONE}
             assert paused(pipe.config, tables) == ["a"]
             if not was_killed:
                 break
     assert kills == 12
-    lines = [json.loads(line) for line in (pipe.config.state.path / "audit.jsonl").read_text().splitlines()]
+    lines = [*map(files.parsed, files.logged(pipe.state / "audit.jsonl"))]
     asked = [line["number"] for line in lines if line["event"] == "asked"]
     assert asked == sorted(set(asked))
     assert {line["number"] for line in lines if line["event"] == "finish"} == set(asked)
@@ -113,13 +121,12 @@ def test_signals_are_carried_out_once_whenever_their_owner_is_killed(pipe: Pipe)
 
 
 @pytest.mark.long("two processes with a Spark each")
-def test_two_commands_at_once_without_a_run_both_succeed(pipe: Pipe) -> None:
+def test_two_commands_at_once_without_a_run_both_succeed(pipe: Pipe, tmp_path: Path) -> None:
     """Either takes the lease; the other one waits for it, or finds its signal carried out."""
     for table in ("a", "b"):
         pipe.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    file = pipe.config.state.path.parent / "pipeline.yml"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = tmp_path / "pipeline.yml"
     file.write_text(document(pipe))
     commands = [
         subprocess.Popen(
@@ -134,4 +141,4 @@ def test_two_commands_at_once_without_a_run_both_succeed(pipe: Pipe) -> None:
     said = [command.communicate(timeout=120)[0] for command in commands]
     assert [command.returncode for command in commands] == [0] * 4, said
     assert paused(pipe.config, [TableId(pipe.database, name) for name in "abc"]) == ["a", "b"]
-    assert not (pipe.config.state.path / "lease.json").exists()
+    assert not is_held(pipe.state)

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
+from lakeingest.files import file as files
 from tests.beside import beside
 from tests.e2e.job import Job
+from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -51,7 +54,7 @@ def job_in(
     def make(name: str) -> Job:
         database = f"kills_{abs(hash(request.node.nodeid)) % 10**6}_{name}"
         target = lake_config.target
-        job = Job(tmp_path / name, server, database, CHUNK_ROWS, target.warehouse.path, target.format).write()
+        job = Job(tmp_path / name, server, database, CHUNK_ROWS, str(target.warehouse), target.format).write()
         rows = ", ".join(f"({i}, 'v{i}', {i} / 3)" for i in range(1, ROWS + 1))
         job.sql(f"USE {job.database}", TABLE, f"INSERT INTO items VALUES {rows}")
         return job
@@ -124,7 +127,7 @@ def answer(job: Job, number: int, after: float, seconds: float) -> str:
 
 def opened(job: Job) -> Callable[[], bool]:
     """Whether the run has opened its spool, right before it makes the table."""
-    return (job.state / "spool" / "opened.json").exists
+    return partial(files.exists, job.state / "spool" / "opened.json")
 
 
 def chunk_reads(job: Job) -> list[int]:
@@ -194,7 +197,7 @@ def test_kills_in_a_catch_up(
         with written_to(job, chance):
             killed(job, sign, after)
         stopped = "merged" if job.progress("items") != before else "not merged"
-        spooled = len(list((job.state / "spool" / "segments").glob("*.json")))
+        spooled = len(everything(job.state / "spool" / "segments"))
         finish(job, spark)
         moment = answer(job, number, after, seconds)
         record_property("kills in a catch-up, equal after each", f"{moment}: {spooled} segments spooled, {stopped}")
@@ -213,8 +216,8 @@ def batch(job: Job, chance: random.Random) -> None:
 def spooling(job: Job) -> Callable[[], bool]:
     """Whether the spool has files that it has not now."""
     folder = job.state / "spool" / "data"
-    before = set(folder.glob("*"))
-    return lambda: bool(set(folder.glob("*")) - before)
+    before = set(everything(folder))
+    return lambda: bool(set(everything(folder)) - before)
 
 
 @pytest.mark.long("waits for processes to end")
@@ -223,7 +226,7 @@ def test_a_killed_run_leaves_no_process(job_in: Callable[[str], Job]) -> None:
     job = job_in("p")
     process = job.start("run")
     deadline = time.monotonic() + 120
-    while not (job.state / "spool" / "opened.json").exists():
+    while not files.exists(job.state / "spool" / "opened.json"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(5)

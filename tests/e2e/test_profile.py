@@ -1,6 +1,5 @@
 """Where the seconds of a run go."""
 
-import json
 import pickle
 import time
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakeingest.demo.server import LocalServer
+from lakeingest.files import file as files
 from lakeingest.pipeline.profile import JVM, Profile, StageCost
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
@@ -80,7 +80,7 @@ def test_a_run_with_little_to_do_starts_no_spark(mysql_server: LocalServer, tmp_
     def stages() -> set[str]:
         code, lines = job.run()
         assert code == 0, lines
-        last = json.loads((job.state / "last_run.json").read_text())
+        last = files.document(job.state / "last_run.json")
         return {cost["stage"] for cost in last["profile"]}
 
     job.sql("FLUSH BINARY LOGS")  # a first run reads the current file from its start, with the changes of other tests

@@ -14,6 +14,8 @@ from lakeingest.config import Quality
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, PreflightFailed
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.pipeline.events import GateRun, Published, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.shown import is_shown
@@ -44,9 +46,9 @@ def is_visible(pipe: Pipe) -> bool:
     return is_shown(pipe.spark, pipe.config.target, TableId(pipe.database, "orders"))
 
 
-def reports(pipe: Pipe) -> list[Path]:
+def reports(pipe: Pipe) -> list[File]:
     """The documents of the gates so far, in order."""
-    return sorted((pipe.config.state.path / "quality" / f"{pipe.database}.orders").glob("*.json"))
+    return files.listed(pipe.state / "quality" / f"{pipe.database}.orders", "*.json")
 
 
 @pytest.mark.long("many gates on Hudi", only=("hudi",))
@@ -60,8 +62,8 @@ def test_every_wave_and_every_publish_pass_a_gate(pipe: Pipe) -> None:
     assert [event.stage for event in pipe.seen(GateRun) if isinstance(event, GateRun)] == stages
     assert [type(event) for event in pipe.events[-2:]] == [GateRun, Published]
     assert len(reports(pipe)) == waves
-    assert all(json.loads(path.read_text())["success"] for path in reports(pipe))
-    assert all("<html" in path.with_suffix(".html").read_text() for path in reports(pipe))
+    assert all(files.document(path)["success"] for path in reports(pipe))
+    assert all(b"<html" in files.read(path.with_suffix(".html")) for path in reports(pipe))
     pipe.run()
     assert len(pipe.seen(GateRun)) == waves
 

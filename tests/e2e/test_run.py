@@ -1,6 +1,5 @@
 """The whole way: bootstrap, binlog, publish, verify, on a real server, Spark and Iceberg."""
 
-import shutil
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +12,7 @@ from lakeingest.errors import BinlogGone, Retryable, SourceMoved, StaleWriter, U
 from lakeingest.pipeline import bootstrap
 from lakeingest.pipeline.events import Event, Merged, Published, WaveCommitted
 from tests.e2e.pipe import Pipe
+from tests.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -241,7 +241,7 @@ def test_a_lost_state_folder_is_filled_again_from_the_binlog(pipe: Pipe) -> None
     pipe.sql(ORDERS)
     fill(pipe, 30)
     pipe.run()
-    shutil.rmtree(pipe.config.state.path)
+    remove(pipe.state)
     pipe.sql("DELETE FROM orders WHERE id = 4", "INSERT INTO orders VALUES (500, 'n', 1, 1)")
     pipe.run()
     assert [event.rows for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted)] == [30]
@@ -263,7 +263,7 @@ def test_a_lost_state_folder_in_mid_copy_starts_the_copy_again(pipe: Pipe) -> No
 
     with pytest.raises(Stop):
         pipe.run(observe=stop)
-    shutil.rmtree(pipe.config.state.path)
+    remove(pipe.state)
     pipe.sql("DELETE FROM orders WHERE id < 5")
     pipe.run()
     pipe.assert_equal()
@@ -362,7 +362,7 @@ def test_a_second_writer_is_refused(pipe: Pipe) -> None:
 
     def takeover(event: Event) -> None:
         if isinstance(event, WaveCommitted) and event.wave == 1:
-            other = pipe.config.model_copy(update={"state": Place.of(pipe.config.state.path / "other")})
+            other = pipe.config.model_copy(update={"state": Place.of(f"{pipe.config.state}-other")})
             run(other, spark=pipe.spark)
 
     with pytest.raises(StaleWriter, match="another writer"):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
@@ -31,8 +30,15 @@ from lakeingest.errors import (
     UnsupportedValue,
 )
 from tests.e2e.pipe import Pipe
+from tests.shown import catalog_of
+from tests.stores import on_disk
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.local("what is pasted names folders"),
+    pytest.mark.mysql,
+    pytest.mark.spark,
+]
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"(?ms)^ *```(?P<language>sh|sql|python)(?: exit=(?P<code>\d+))?\n(?P<text>.*?)^ *```")
@@ -114,7 +120,7 @@ class Night:
 def place(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], tmp_path: Path) -> Night:
     """A pipeline of two tables that is not copied yet; on a server that may be maltreated."""
     pipe = pipe_on(mysql_server_with(server_id="93"))
-    folder = pipe.config.state.path.parent
+    folder = on_disk(pipe.state).parent
     pipe.config = pipe.config.model_copy(update={"state": Place.of(folder / "state")})
     source, target = pipe.config.source, pipe.config.target
     doc = {
@@ -141,7 +147,7 @@ def purge(pipe: Pipe) -> None:
 
 def truncate_spool(pipe: Pipe) -> None:
     """A crash of the machine has cut a file short."""
-    path = pipe.config.state.path / "spool" / "opened.json"
+    path = on_disk(pipe.state / "spool" / "opened.json")
     os.truncate(path, path.stat().st_size // 2)
 
 
@@ -154,7 +160,7 @@ def change_columns(pipe: Pipe) -> None:
 
 def miscount(pipe: Pipe) -> None:
     """Our progress says that there is one row more."""
-    with SqlCatalog(CATALOG, **pipe.config.target.pyiceberg_properties()) as catalog:
+    with catalog_of(pipe.config.target) as catalog:
         table = catalog.load_table(f"{pipe.database}.orders")
         newest = table.current_snapshot()
         assert newest is not None
@@ -195,7 +201,7 @@ with held(Path(sys.argv[1])):
 def lease_holder(pipe: Pipe) -> Iterator[None]:
     """Another process that is at work on the pipeline and does not end."""
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, pipe.config.state.path], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLDER, on_disk(pipe.state)], cwd=ROOT, stdout=subprocess.PIPE
     ) as process:
         try:
             assert process.stdout is not None

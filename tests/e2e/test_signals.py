@@ -17,7 +17,8 @@ from lakeingest.commands.status import status
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import Retryable, UsageError
-from lakeingest.state.lease import held
+from lakeingest.files import file as files
+from lakeingest.state.lease import held, is_held
 from lakeingest.state.signals import SignalFolder
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
@@ -30,8 +31,10 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 HOLD = """
 import sys, time
 from pathlib import Path
+from lakeingest.config import load_config
+from lakeingest.files.file import state_of
 from lakeingest.state.lease import held
-with held(Path(sys.argv[1])):
+with held(state_of(load_config(Path("pipeline.yml"), offline=True))):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -107,9 +110,7 @@ def test_a_paused_table_is_named_by_a_run_and_goes_on_after_its_resumption(job: 
     assert [line for line in lines if line.startswith(f"{paused}: paused as of ")], lines
     assert job.published("busy") == job.source("busy")
     assert job.published("calm") != job.source("calm")
-    assert json.loads((job.state / "last_run.json").read_text())["paused"] == [
-        {"database": job.database, "name": "calm"}
-    ]
+    assert files.document(job.state / "last_run.json")["paused"] == [{"database": job.database, "name": "calm"}]
     assert say(job, "resume")[0] == 0
     assert job.run()[0] == 0
     assert job.published("calm") == job.source("calm")
@@ -122,13 +123,13 @@ def test_no_wait_only_makes_the_signal_and_the_next_run_carries_it_out(pipe: Pip
     name = f"{pipe.database}.items"
     [made] = ask(pipe.config, "pause", [name], wait=False)
     assert (made.state, made.number) == ("pending", 1)
-    assert not (pipe.config.state.path / "lease.json").exists()
+    assert not is_held(pipe.state)
     [found] = status(pipe.config, [name])
     assert [(one.number, one.action, one.state) for one in found.signals] == [(1, "pause", "pending")]
     result = pipe.run()
     assert [table.name for table in result.paused] == ["items"]
     assert {one.table.name: one.published for one in result.tables} == {"items": False, "others": True}
-    assert [one.signal.state.value for one in SignalFolder(pipe.config.state.path).read()] == ["done"]
+    assert [one.signal.state.value for one in SignalFolder(pipe.state).read()] == ["done"]
     ask(pipe.config, "resume", [name])
     assert pipe.run().paused == ()
     pipe.assert_equal()
@@ -142,7 +143,7 @@ def test_a_table_that_is_paused_while_it_is_copied_stops_after_a_wave(pipe: Pipe
     name = f"{pipe.database}.items"
 
     def pause(event: object) -> None:
-        if type(event).__name__ == "WaveCommitted" and not SignalFolder(pipe.config.state.path).read():
+        if type(event).__name__ == "WaveCommitted" and not SignalFolder(pipe.state).read():
             ask(pipe.config, "pause", [name], wait=False)
 
     result = pipe.run(observe=pause)
@@ -161,7 +162,7 @@ def test_a_signal_for_a_table_that_is_not_there_is_refused(pipe: Pipe) -> None:
     for name in (f"{pipe.database}.itmes", "elsewhere.items", "items"):
         with pytest.raises(UsageError):
             ask(pipe.config, "pause", [name])
-    assert SignalFolder(pipe.config.state.path).read() == []
+    assert SignalFolder(pipe.state).read() == []
 
 
 def test_nothing_to_cancel_is_said(pipe: Pipe) -> None:
@@ -179,8 +180,8 @@ def test_maintenance_keeps_the_rows_and_says_what_it_did(pipe: Pipe, lake_format
     for number in range(4, 8):
         pipe.sql(f"INSERT INTO items VALUES ({number}, {number})", "UPDATE items SET v = v + 1 WHERE id = 1")
         pipe.run()
-    leftover = pipe.config.state.path / "spool" / "data" / "killed-0.parquet"
-    leftover.write_bytes(b"left behind")
+    leftover = pipe.state / "spool" / "data" / "killed-0.parquet"
+    files.write(leftover, b"left behind")
     [done] = ask(pipe.config, "maintain", [f"{pipe.database}.items"], spark=pipe.spark)
     assert done.state == "done"
     [table] = done.result["tables"]
@@ -188,7 +189,7 @@ def test_maintenance_keeps_the_rows_and_says_what_it_did(pipe: Pipe, lake_format
     if lake_format == "iceberg":
         assert (table["files"]["before"] > 1, table["files"]["after"]) == (True, 1)
         assert table["deletes"]["after"] == 0
-    assert leftover.exists()  # it is young: a task may still write it
+    assert files.exists(leftover)  # it is young: a task may still write it
     pipe.assert_equal()
     [again] = ask(pipe.config, "maintain", spark=pipe.spark)
     assert again.state == "done"
@@ -205,7 +206,7 @@ def test_a_command_waits_for_the_owner_and_takes_over_when_that_ends(pipe: Pipe)
         reported.append(str(document))
 
     with ThreadPoolExecutor(1) as threads:
-        with held(pipe.config.state.path):
+        with held(pipe.state):
             asked = threads.submit(ask, pipe.config, "pause", report=report)
             soon(lambda: reported)
             time.sleep(2)
@@ -222,7 +223,8 @@ def test_a_killed_owner_leaves_signals_that_the_next_one_carries_out(job: Job) -
     """`kill -9` while signals are open: the command that waits takes the lease over and carries them out, in order."""
     assert job.run()[0] == 0
     names = [f"{job.database}.{name}" for name in ("calm", "busy")]
-    owner = subprocess.Popen([sys.executable, "-c", HOLD, str(job.state)], env=ENVIRONMENT, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", HOLD]
+    owner = subprocess.Popen(command, cwd=job.folder, env=ENVIRONMENT, stdout=subprocess.PIPE)
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"held\n"
     assert say(job, "pause", names[0], "--no-wait")[0] == 0
@@ -238,7 +240,7 @@ def test_a_killed_owner_leaves_signals_that_the_next_one_carries_out(job: Job) -
     assert waiting.returncode == 0, said
     assert states(job) == [("pause", "done"), ("resume", "done"), ("pause", "done")]
     assert [bool(one.paused) for one in status(job.config, names)] == [True, False]  # busy, then calm
-    audit = [json.loads(line) for line in (job.state / "audit.jsonl").read_text().splitlines()]
+    audit = [*map(files.parsed, files.logged(job.state / "audit.jsonl"))]
     assert [line["number"] for line in audit if line["event"] == "finish"] == [1, 2, 3]
     assert TableId.parse(names[1]) in {one.table for one in status(job.config)}
 

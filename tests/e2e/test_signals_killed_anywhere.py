@@ -101,7 +101,7 @@ def request(pipe: Pipe, action: str) -> None:
 
 def signals(pipe: Pipe) -> list[State]:
     """The states of all signals."""
-    return [one.signal.state for one in SignalFolder(pipe.config.state.path).read()]
+    return [one.signal.state for one in SignalFolder(pipe.state).read()]
 
 
 def work(pipe: Pipe, action: str, phase: str) -> None:

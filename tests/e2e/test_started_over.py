@@ -1,6 +1,5 @@
 """A table that has stopped is copied again from its first chunk where that is asked for; readers keep the old rows."""
 
-import shutil
 from collections.abc import Callable
 
 import pytest
@@ -20,6 +19,7 @@ from tests.e2e.pipe import Pipe
 from tests.e2e.test_binlog_of_one_table import without
 from tests.e2e.test_follow import follow_while, shown, soon
 from tests.e2e.test_history import MODES
+from tests.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -74,7 +74,7 @@ def whole(pipe: Pipe) -> int:
 
 def states(pipe: Pipe) -> list[str]:
     """The states of all signals."""
-    return [one.signal.state.value for one in SignalFolder(pipe.config.state.path).read()]
+    return [one.signal.state.value for one in SignalFolder(pipe.state).read()]
 
 
 def stopped(pipe: Pipe) -> LakeIngestError:
@@ -271,7 +271,7 @@ def test_a_copy_that_cannot_be_continued_is_started_over_again(market: Pipe) -> 
     with pytest.raises(Killed):
         pipe.run(observe=at_wave(1, end))
     pipe.sql("DELETE FROM beans WHERE id = 1")
-    shutil.rmtree(pipe.config.state.path / "spool")
+    remove(pipe.state / "spool")
     assert pipe.rows("beans") == old
     pipe.run()
     assert (states(pipe), len(pipe.seen(StartedOver))) == (["done"], 2)
@@ -305,7 +305,7 @@ def test_only_a_request_for_the_whole_table_starts_over_and_answers_the_others(m
     ask(pipe.config, "resnapshot", [beans(pipe)], scope=PART, wait=False)
     assert isinstance(stopped(pipe), BinlogGone)
     assert pipe.rows("beans") == old
-    [part] = SignalFolder(pipe.config.state.path).read()
+    [part] = SignalFolder(pipe.state).read()
     assert part.signal.state == "pending"
     assert "has stopped: BinlogGone" in part.note
     assert f"`lakeingest resnapshot {beans(pipe)}`, of the whole table, starts its copy over" in part.note
@@ -322,7 +322,7 @@ def test_a_table_that_stopped_for_another_reason_is_not_started_over(market: Pip
     pipe.sql("ALTER TABLE beans ADD w INT", "INSERT INTO apples VALUES (100, 'x', NULL)")
     whole(pipe)
     assert stopped(pipe).runbook in {"SchemaChanged", "UnsupportedEvent"}
-    [signal] = SignalFolder(pipe.config.state.path).read()
+    [signal] = SignalFolder(pipe.state).read()
     assert signal.signal.state == "pending"
     assert "SchemaChanged" in signal.note
     assert pipe.seen(StartedOver) == []
@@ -337,7 +337,7 @@ def test_a_paused_table_is_started_over_when_it_is_resumed(market: Pipe) -> None
     ask(pipe.config, "pause", [beans(pipe)])
     number = whole(pipe)
     assert isinstance(stopped(pipe), BinlogGone)
-    document = SignalFolder(pipe.config.state.path).one(number)
+    document = SignalFolder(pipe.state).one(number)
     assert document is not None
     assert document.note == f"{beans(pipe)} is paused"
     assert pipe.rows("beans") == old
@@ -361,7 +361,7 @@ def test_a_copy_that_was_started_over_is_finished_although_the_request_is_cancel
         ask(pipe.config, "cancel", [beans(pipe)], wait=False)
 
     pipe.run(observe=at_wave(1, cancel))
-    document = SignalFolder(pipe.config.state.path).one(number)
+    document = SignalFolder(pipe.state).one(number)
     assert document is not None
     assert document.signal.state == "cancelled"
     pipe.assert_equal()

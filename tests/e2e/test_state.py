@@ -1,8 +1,6 @@
 """The state folder: of one pipeline and one server, and kept for all tables when one more joins."""
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +11,13 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import NotOurState
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.events import Planned, Spooled
 from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
+from tests.stores import everything, remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -24,9 +25,9 @@ ORDERS = ("CREATE TABLE orders (id INT PRIMARY KEY, v INT)", "INSERT INTO orders
 WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    """All files of a folder."""
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+def content(folder: File) -> dict[str, bytes]:
+    """All files of a folder, without the lease that a store keeps."""
+    return {str(file): files.read(file) for file in everything(folder) if file.name != "lease.json"}
 
 
 @pytest.mark.parametrize("other", ["name", "server"])
@@ -45,13 +46,13 @@ def test_a_state_folder_is_of_one_pipeline_and_one_server(
     if second is not None:
         second.sql(*ORDERS)
     if owner == "of the previous version":
-        (pipe.config.state.path / "owner.json").unlink()
+        files.delete(pipe.state / "owner.json")
         if other == "name":  # the first run adopts it
             pipe.run()
-    before = content(pipe.config.state.path)
+    before = content(pipe.state)
     with pytest.raises(NotOurState, match=r"belongs to .*a folder of its own in pipeline\.yml"):
         run(config, spark=pipe.spark)
-    assert content(pipe.config.state.path) == before
+    assert content(pipe.state) == before
     assert [one.name for one in check(config, pipe.spark).problems] == ["owner of the state folder"]
     pipe.sql("DELETE FROM orders WHERE id = 1")
     pipe.run()
@@ -71,7 +72,7 @@ def test_a_table_that_joins_leaves_the_spool_to_the_others(
     pipe.run("items")  # orders stay behind, and need the spool
     pipe.sql(f"PURGE BINARY LOGS TO '{written_position(pipe.connection).file}'")
     pipe.sql("UPDATE late SET v = 7 WHERE id = 2", "UPDATE orders SET v = v + 1")
-    spool = Spool.load(pipe.config.state.path / "spool")
+    spool = Spool.load(pipe.state / "spool")
     assert spool is not None
     assert spool.opened.at.number < spool.position.at.number
     pipe.events.clear()
@@ -99,7 +100,7 @@ def test_what_was_logged_before_a_table_joined_is_in_its_part_of_the_spool(
 
     def look(event: object) -> None:
         if isinstance(event, Planned):  # it has joined, and nothing is merged yet
-            spool = Spool.load(pipe.config.state.path / "spool")
+            spool = Spool.load(pipe.state / "spool")
             assert spool is not None
             found.append(spool.backlog(joined, spool.start))
 
@@ -117,7 +118,7 @@ def test_a_table_that_joins_when_the_state_is_lost_is_covered(
     pipe = pipe_on(mysql_server_with(server_id="202", **WITHOUT_GTIDS), chunk_rows=10)
     pipe.sql(*ORDERS)
     pipe.run()
-    shutil.rmtree(pipe.config.state.path)
+    remove(pipe.state)
     pipe.sql("CREATE TABLE late (id INT PRIMARY KEY)", "INSERT INTO late VALUES (1)", "DELETE FROM orders WHERE id = 1")
     pipe.run()
     pipe.assert_equal()

@@ -1,6 +1,5 @@
 """`status` when something is wrong: it says what it can, and what is wrong."""
 
-import json
 import socket
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import SourceAway
+from lakeingest.files import file as files
 from tests.e2e import others
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
@@ -77,7 +77,7 @@ def test_the_command_ends_with_the_error_of_the_source(
         assert f"{job.database}.t" in output
         assert output.splitlines()[-1].endswith("(runbook: SourceAway)")
         assert "the last run failed at " in output
-        assert json.loads((job.state / "last_run.json").read_text())["exit"] == 75
+        assert files.document(job.state / "last_run.json")["exit"] == 75
         for command in ("check", "plan", "status", "run", "verify"):
             before = ("bash", "-c", '"$@" | head -c 0; exit ${PIPESTATUS[0]}', "-")
             process = job.start(command, before=before)

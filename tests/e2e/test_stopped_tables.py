@@ -1,12 +1,10 @@
 """One table that must stop never stops the others: they are copied, merged and published; the error names the one."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from lakeingest.commands.run import RunResult
 from lakeingest.commands.status import status
@@ -22,12 +20,16 @@ from lakeingest.errors import (
     SchemaChanged,
     StateUnreadable,
 )
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.pipeline import follow
 from lakeingest.pipeline.events import Published, TableStopped
 from lakeingest.spool.spool import Spool
 from tests.e2e import others
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
+from tests.shown import catalog_of
+from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -85,7 +87,7 @@ def test_a_failed_gate_stops_one_table_and_the_others_are_published(market: Pipe
     assert pipe.run().stopped == ()
     pipe.assert_equal()
     assert [one.stopped for one in status(pipe.config)] == [None] * 3
-    assert not list((pipe.config.state.path / "stopped").iterdir())
+    assert not everything(pipe.state / "stopped")
 
 
 def alter_unlogged(pipe: Pipe) -> AbstractContextManager[None]:
@@ -122,7 +124,7 @@ def foreign_row(pipe: Pipe) -> AbstractContextManager[None]:
 @contextmanager
 def unreadable(pipe: Pipe) -> Iterator[None]:
     """All metadata of the copy is gone."""
-    with SqlCatalog(CATALOG, **pipe.config.target.pyiceberg_properties()) as catalog:
+    with catalog_of(pipe.config.target) as catalog:
         file = Path(catalog.load_table(f"{pipe.database}.beans").metadata_location.removeprefix("file://"))
     hidden = file.parent.rename(file.parent.with_suffix(".hidden"))
     yield
@@ -181,10 +183,10 @@ def test_what_a_stopped_table_needs_is_kept_in_the_spool(market: Pipe) -> None:
     assert segments(pipe) == []
 
 
-def segments(pipe: Pipe) -> list[Path]:
+def segments(pipe: Pipe) -> list[File]:
     """The manifests of the spool."""
-    assert Spool.load(pipe.config.state.path / "spool") is not None
-    return sorted((pipe.config.state.path / "spool" / "segments").glob("*.json"))
+    assert Spool.load(pipe.state / "spool") is not None
+    return everything(pipe.state / "spool" / "segments")
 
 
 @pytest.mark.formats
@@ -235,7 +237,7 @@ def test_the_most_serious_error_decides_how_a_run_ends(market: Pipe) -> None:
     assert isinstance(error, ForeignWrite)
     assert isinstance(error.result, RunResult)
     assert [(one.table.name, one.exit) for one in error.result.stopped] == [("corn", 3), ("beans", 1)]
-    assert json.loads((pipe.config.state.path / "stopped" / f"{pipe.database}.corn.json").read_text())["exit"] == 3
+    assert files.document(pipe.state / "stopped" / f"{pipe.database}.corn.json")["exit"] == 3
 
 
 @pytest.mark.long("a variation in several runs")

@@ -1,6 +1,5 @@
 """Runs as processes: two at once, one that is killed, one that loses its lease, one that is asked to stop."""
 
-import json
 import os
 import re
 import signal
@@ -13,9 +12,13 @@ import pytest
 from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LeaseLost
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.pipeline.events import Event, WaveCommitted
+from lakeingest.state.lease import is_held
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
+from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -45,7 +48,7 @@ def test_of_two_runs_at_once_one_is_refused(job: Job) -> None:
     assert last.startswith("lakeingest: another run of this pipeline is at work")
     assert f"pid {winner.pid} on {os.uname()[1]}, since " in last
     assert job.published("items") == job.source("items")
-    assert not (job.state / "lease.json").exists()
+    assert not is_held(job.state)
 
 
 @pytest.mark.long("starts several processes with a Spark each")
@@ -55,7 +58,7 @@ def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
     until(run, "wave 2,")
     run.kill()
     run.communicate(timeout=60)
-    assert time.time() - (job.state / "lease.json").stat().st_mtime < 20
+    assert time.time() - files.changed(job.state / "lease.json") < 20
     job.sql(f"DELETE FROM {job.database}.items WHERE id % 9 = 0")
     code, said = job.run()
     assert code == 0, said
@@ -85,26 +88,26 @@ def test_a_run_that_is_stopped_says_what_is_committed(job: Job, sent: signal.Sig
     # the signal may come between a commit and the word of it
     assert progress.wave - waves in {0, 1}
     assert rows == waves * progress.rows // progress.wave
-    outcome = json.loads((job.state / "last_run.json").read_text())
+    outcome = files.document(job.state / "last_run.json")
     assert (outcome["exit"], f"lakeingest: {outcome['error']}") == (code, last)
     [table] = outcome["tables"]
     assert (table["table"], table["waves"], table["rows"]) == (f"{job.database}.items", waves, rows)
     assert (table["merged"], table["published"]) == (None, None)
-    assert not (job.state / "lease.json").exists()
+    assert not is_held(job.state)
 
 
 def test_a_run_whose_lease_is_taken_stops_before_its_next_commit(pipe: Pipe) -> None:
     """Neither the spool nor staging gets one more commit, and the lease of the other run is left to it."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY, v INT)")
     pipe.sql(f"INSERT INTO items VALUES {', '.join(f'({i}, {i})' for i in range(120))}")
-    lease, segments = pipe.config.state.path / "lease.json", pipe.config.state.path / "spool" / "segments"
+    lease, segments = pipe.state / "lease.json", pipe.state / "spool" / "segments"
     other = {"token": "other", "host": "another", "pid": 1, "boot": None, "started": None, "since": "a moment ago"}
-    spooled: list[Path] = []
+    spooled: list[File] = []
 
     def take_away(event: Event) -> None:
         if isinstance(event, WaveCommitted):
-            lease.write_text(json.dumps(other))
-            spooled.extend(segments.iterdir())
+            files.replace(lease, other)
+            spooled.extend(everything(segments))
             pipe.sql("UPDATE items SET v = v + 1")
 
     with pytest.raises(LeaseLost, match="run the same command again"):
@@ -112,8 +115,8 @@ def test_a_run_whose_lease_is_taken_stops_before_its_next_commit(pipe: Pipe) -> 
     assert len(pipe.seen(WaveCommitted)) == 1
     [staged] = status(pipe.config)
     assert staged.waves == 1
-    assert sorted(segments.iterdir()) == sorted(spooled)
-    assert json.loads(lease.read_text()) == other
-    lease.unlink()
+    assert everything(segments) == spooled
+    assert files.document(lease) == other
+    files.delete(lease)
     pipe.run()
     pipe.assert_equal()

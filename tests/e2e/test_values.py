@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from lakeingest.config import CATALOG
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
 from tests.mysql.values import values_of
+from tests.shown import catalog_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -89,7 +88,7 @@ def read(pipe: Pipe) -> dict[str, pa.Table]:
     """The published table, by each reader."""
     settings = pipe.config.target
     table = TableId(pipe.database, "t")
-    opened: Table = SqlCatalog(CATALOG, **settings.pyiceberg_properties()).load_table(settings.identifier(table))
+    opened: Table = catalog_of(settings).load_table(settings.identifier(table))
     rows: Any = pipe.spark.table(settings.name(table))
     return {
         "Spark": pa.Table.from_batches(rows._collect_as_arrow()),  # noqa: SLF001 - no public way before Spark 4

@@ -1,0 +1,56 @@
+"""Where the end-to-end tests have their tables and states: folders and SQLite, or what LAKEINGEST_LAKE names.
+
+Its values are the names in `catalog_servers.TARGETS`. Where the tables are in S3 the states are there, too.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakeingest.config.place import Place
+from tests.catalog_servers import TARGETS
+
+NAME = os.environ.get("LAKEINGEST_LAKE")
+_opened: dict[str, Mapping[str, Any]] = {}  # `target` of a pipeline.yml, while its servers run
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[None]:
+    """Start the servers that LAKEINGEST_LAKE names; jobs and pipelines of the block are on them."""
+    if NAME is None:
+        yield
+        return
+    if NAME not in TARGETS:
+        raise pytest.UsageError(f"LAKEINGEST_LAKE: {NAME!r} is not known; known are {', '.join(map(repr, TARGETS))}")
+    with TARGETS[NAME](folder) as target:
+        _opened["iceberg"] = target
+        yield
+    _opened.clear()
+
+
+def target_of(lake_format: str) -> Mapping[str, Any]:
+    """`target` of a pipeline.yml without the format; empty for folders and SQLite."""
+    return _opened.get(lake_format, {})
+
+
+def new_state(lake_format: str) -> str | None:
+    """The URI of a new folder for a state; None where it is to be a folder of this machine."""
+    warehouse = Place.of(target_of(lake_format).get("warehouse", "warehouse"))
+    return None if warehouse.scheme is None else f"{warehouse.uri.rpartition('/')[0]}/states/{uuid.uuid4().hex}"
+
+
+def leave_out(items: list[pytest.Item]) -> None:
+    """Skip with a reason what cannot run where LAKEINGEST_LAKE says."""
+    for item in items if NAME is not None else ():
+        local, parameters = item.get_closest_marker("local"), getattr(item, "callspec", None)
+        if local is not None:
+            item.add_marker(pytest.mark.skip(f"LAKEINGEST_LAKE: {local.args[0]}"))
+        elif parameters is not None and parameters.params.get("lake_format") == "hudi":
+            item.add_marker(pytest.mark.skip("LAKEINGEST_LAKE is for Iceberg"))
+        elif item.get_closest_marker("e2e") is None and "lake_config" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip("LAKEINGEST_LAKE is for the end-to-end tests"))
