@@ -183,7 +183,7 @@ def test_maintenance_keeps_the_rows_and_says_what_it_did(pipe: Pipe, lake_format
     leftover = pipe.state / "spool" / "data" / "killed-0.parquet"
     files.write(leftover, b"left behind")
     [done] = ask(pipe.config, "maintain", [f"{pipe.database}.items"], spark=pipe.spark)
-    assert done.state == "done"
+    assert done.state == "done", done.why
     [table] = done.result["tables"]
     assert table["table"] == f"{pipe.database}.items"
     if lake_format == "iceberg":

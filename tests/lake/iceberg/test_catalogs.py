@@ -2,16 +2,21 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import CatalogAway
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.iceberg import expiry
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
@@ -48,6 +53,38 @@ def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Calla
         return Lake(settings, lambda: open_target(config), spark, schema, BOUNDARIES)
 
     return make
+
+
+def test_snapshots_that_are_due_are_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in SQLite: by the next commit. Someone moves a tag to one of them right before: that one stays."""
+    monkeypatch.setattr(expiry, "WORTH", 4)
+    history = lake.settings.history.model_validate({"keep": "0s", "least": 1})
+    settings = lake.settings.model_copy(update={"history": history})
+    target = IcebergTarget(settings)
+    others = open_catalog(settings)
+    moved: list[int] = []
+
+    def table() -> Table:
+        return others.load_table(settings.identifier(lake.table))
+
+    def send(*request: Any) -> CommitTableResponse:
+        if not moved and any(isinstance(one, RemoveSnapshotsUpdate) for one in request[2]):
+            moved.append(max(next(one.snapshot_ids for one in request[2] if isinstance(one, RemoveSnapshotsUpdate))))
+            table().manage_snapshots().remove_tag("audit").commit()
+            table().manage_snapshots().create_tag(moved[0], "audit").commit()
+        return sent(*request)
+
+    sent = target._catalog.commit_table  # noqa: SLF001 - others are faster than this request
+    monkeypatch.setattr(target._catalog, "commit_table", send)  # noqa: SLF001
+    staged = lake.published((0, "a"))
+    table().manage_snapshots().create_tag(staged.version, "audit").commit()
+    for number in range(1, 6):
+        staged = lake.publish(lake.merge(staged, (number, "a", False), pos=100 + number, target=target), target)
+    left = {one.snapshot_id for one in table().metadata.snapshots}
+    assert {*moved, staged.version} <= left
+    assert table().metadata.refs["audit"].snapshot_id == moved[0]
+    assert len(left) <= 1 + 4 + 2
+    assert lake.seen() == [(number, "a") for number in range(6)]
 
 
 def test_a_rest_catalog_that_is_away_is_named_where_spark_asks_it(spark: SparkSession) -> None:
