@@ -13,7 +13,7 @@ OWNER = "lakeingest.table"  # the source table that a table of the lake is the c
 PROGRESS = "lakeingest.progress"
 BASE = "lakeingest.base"  # the commit that a commit builds on
 POSITION = "lakeingest.position"
-BUILDING = "__lakeingest_new"  # a table's suffix until its first publish
+BUILDING = "__lakeingest_new"  # follows a table's name until its first publish
 
 
 def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:

@@ -4,13 +4,17 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config import Config, Target
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.marks import BUILDING
 from tests.lake.steps import PLAIN, Lake, Raw
 
 BOUNDARIES = {
@@ -56,4 +60,20 @@ def catalog(lake_config: Config) -> SqlCatalog:
 @pytest.fixture
 def raw(lake: Lake, catalog: SqlCatalog) -> Raw:
     """Call it for the Iceberg table past our code; with BUILDING for the one that is not published yet."""
-    return lambda suffix="": catalog.load_table((lake.table.database, lake.table.name + suffix))
+
+    def load(suffix: str = "") -> Table:
+        name = lake.table.name
+        if suffix == BUILDING:
+            found = building(catalog, lake)
+            if not found:
+                raise NoSuchTableError(name)
+            [name] = found
+        return catalog.load_table((lake.table.database, name))
+
+    return load
+
+
+def building(catalog: Catalog, lake: Lake) -> list[str]:
+    """The names under which the table is being built."""
+    listed = [name for *_, name in catalog.list_tables((lake.table.database,))]
+    return [name for name in listed if name.startswith(lake.table.name + BUILDING)]

@@ -1,58 +1,92 @@
-"""The entries of our tables in a catalog: found by their names, made, named at the first publish, and dropped."""
+"""The entries of our tables in a catalog: found by their names, made, named at the first publish, and dropped.
+
+A table that is being built has an entry of its own, whose name has a random part. So a run that was superseded can
+neither drop nor change what a later run builds: it knows another name. Only the entry is ever dropped, never its files,
+because a published table may have the same ones.
+"""
+
+import time
+from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
+from pyiceberg.exceptions import (
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+)
 from pyiceberg.table import Table
 
 from lakeingest import config
 from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.commit import until_known
+from lakeingest.lake.iceberg.first_publish import first_publish
 from lakeingest.lake.iceberg.history import is_building, published_snapshot
 from lakeingest.lake.iceberg.metadata import with_shared_history
-from lakeingest.lake.iceberg.naming import Name, first_publish
+from lakeingest.lake.iceberg.naming import Name, is_built, own_name
 from lakeingest.lake.iceberg.properties import usable
+from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.shape import assert_ours
-from lakeingest.lake.marks import BUILDING
+from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import not_ours, stale
+
+_LISTED_SECONDS = 10.0  # that a list of names is used again; a list of thousands takes a server seconds
 
 
 class Entries:
-    """What a target does with the catalog besides commits."""
+    """What a target does with the catalog besides commits.
+
+    It remembers the entry of each table that it has found or made under a name for building.
+    """
 
     def __init__(self, settings: config.Target, catalog: Catalog) -> None:
         self._settings, self._catalog = settings, catalog
         self._first_publish = first_publish(settings.catalog.type)
+        self._building: dict[TableId, Name] = {}
+        self._listed: dict[str, tuple[float, list[str]]] = {}  # by namespace: when, and the names of tables being built
 
     def all_names(self) -> set[tuple[str, str]]:
         """The namespace and the name of every table, of ours also before their first publish."""
         found = [name for space in self._catalog.list_namespaces() for name in self._catalog.list_tables(space)]
-        return {(".".join(space), name.removesuffix(BUILDING)) for *space, name in found}
+        return {(".".join(space), own_name(name)) for *space, name in found}
 
-    def names(self, table: TableId) -> tuple[Name, Name]:
-        """The table's own name, and the one that it has until its first publish."""
-        namespace, name = self._settings.identifier(table)
-        return (namespace, name), (namespace, name + BUILDING)
+    def names(self, table: TableId) -> tuple[Name, ...]:
+        """The table's own name, and those that runs have built it under."""
+        return self._settings.identifier(table), *self._others(table)
 
     def load(self, table: TableId, name: Name) -> Table | None:
         """What the catalog has under this name."""
         try:
             return self._catalog.load_table(name)
-        except NoSuchIcebergTableError as error:
+        except (NoSuchIcebergTableError, NoSuchPropertyException) as error:  # the second one by Glue and Hive
             raise not_ours(".".join(name), table) from error
         except NoSuchTableError:
             return None
 
+    def found(self, table: TableId) -> Table | None:
+        """The table as it is for a run that begins: under its own name, else the newest one that is being built.
+
+        Raises as `assert_ours` does.
+        """
+        self._building.pop(table, None)
+        return self.find(table)
+
     def find(self, table: TableId) -> Table | None:
-        """The table under its own name, else the one that is being built; raises as `assert_ours` does."""
-        for name in self.names(table):
-            loaded = self.load(table, name)
-            if loaded is None:
-                continue
-            assert_ours(table, loaded)
-            metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
-            loaded.metadata = with_shared_history(metadata)
-            return loaded
-        return None
+        """As `found`; a run that has begun to build the table sees no other one that is being built."""
+        loaded = self.load(table, self._settings.identifier(table))
+        if loaded is None and table in self._building:
+            loaded = self.load(table, self._building[table])
+        elif loaded is None:
+            built = [one for name in self._others(table) if (one := self.load(table, name)) is not None]
+            loaded = max(built, key=_advance, default=None)
+        if loaded is None:
+            return None
+        assert_ours(table, loaded)
+        if is_building(loaded):
+            self._building[table] = self._name_of(table, loaded)
+        metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
+        loaded.metadata = with_shared_history(metadata)
+        return loaded
 
     def existing(self, table: TableId) -> Table:
         """As `find`; StaleWriter where there is none."""
@@ -61,31 +95,37 @@ class Entries:
             raise stale(table)
         return loaded
 
-    def yield_to_published(self, table: TableId) -> None:
-        """StaleWriter if another run published the table while this one made it; the new entry is dropped."""
-        own, building = self.names(table)
-        if self._catalog.table_exists(own):
-            self._catalog.drop_table(building)
+    def yield_to_others(self, table: TableId, name: Name) -> None:
+        """StaleWriter if another run has published or begun the table before; the entry just made is dropped.
+
+        It is made first, then the others are looked for. So of two runs at least one sees the other.
+        """
+        self._listed.clear()
+        own, *built = self.names(table)
+        if self._catalog.table_exists(own) or set(built) - {name}:
+            self._catalog.drop_table(name)
             raise stale(table)
+        self._building[table] = name
 
     def discard(self, table: TableId) -> None:
         """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
         loaded = self.existing(table)
         if published_snapshot(loaded) is not None:
             raise stale(table)
+        name = self._name_of(table, loaded)
 
         def is_gone() -> bool:
-            found = self.find(table)
-            if found is not None and published_snapshot(found) is not None:
+            if self.load(table, self._settings.identifier(table)) is not None:
                 raise stale(table)
-            return found is None or found.metadata.table_uuid != loaded.metadata.table_uuid
+            return self.load(table, name) is None
 
-        until_known(table, lambda: self._catalog.drop_table(self.names(table)[1]), is_gone)
+        until_known(table, lambda: self._catalog.drop_table(name), is_gone)
+        del self._building[table]
 
     def finish_naming(self, table: TableId, loaded: Table, *, is_published: bool) -> bool:
         """Finish an interrupted first publish; whether the table has got its name by that."""
         if not is_building(loaded):
-            self._first_publish.drop_other_name(self._catalog, self.names(table)[1])
+            self._drop_others(table)
         elif is_published:
             self.give_name(table, loaded)
             return True
@@ -93,7 +133,7 @@ class Entries:
 
     def give_name(self, table: TableId, building: Table) -> None:
         """Give a published table its own name; StaleWriter if another one has it."""
-        own, other = self.names(table)
+        own, other = self._settings.identifier(table), self._name_of(table, building)
 
         def is_named() -> bool:
             found = self.existing(table)
@@ -101,4 +141,43 @@ class Entries:
                 raise stale(table)
             return not is_building(found)
 
-        until_known(table, lambda: self._first_publish.give_name(self._catalog, other, own), is_named)
+        until_known(table, lambda: self._first_publish(self._catalog, other, own), is_named)
+
+    def _drop_others(self, table: TableId) -> None:
+        """Drop what killed runs have left beside the published table."""
+        own, *left = self.names(table)
+        if not left or not self._catalog.table_exists(own):
+            return
+        # nothing else is dropped: a table that is built after this look has another name
+        for name in left:
+            try:
+                found = self._catalog.load_table(name)
+            except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException, *UNREADABLE):
+                continue
+            if found.properties.get(OWNER) == str(table):
+                with suppress(NoSuchTableError):
+                    self._catalog.drop_table(name)
+        self._listed.clear()
+
+    def _others(self, table: TableId) -> list[Name]:
+        """The names that runs have built the table under."""
+        namespace, name = self._settings.identifier(table)
+        now = time.monotonic()
+        at, listed = self._listed.get(namespace, (now, None))
+        if listed is None or now - at > _LISTED_SECONDS:
+            try:
+                found = self._catalog.list_tables((namespace,))
+            except NoSuchNamespaceError:
+                found = []
+            listed = [one for *_, one in found if is_built(one)]
+            self._listed[namespace] = now, listed
+        return [(namespace, one) for one in listed if own_name(one) == name]
+
+    def _name_of(self, table: TableId, loaded: Table) -> Name:
+        return self._settings.identifier(table)[0], loaded.name()[-1]
+
+
+def _advance(built: Table) -> tuple[bool, int, str]:
+    """Of several tables that runs have built, the published or else the most advanced one is continued."""
+    commits = max((one.sequence_number or 0 for one in built.metadata.snapshots), default=0)
+    return published_snapshot(built) is not None, commits, built.name()[-1]

@@ -14,7 +14,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved, StaleWriter, StateUnreadable
-from lakeingest.lake.marks import BUILDING, PROGRESS, parse_progress
+from lakeingest.lake.iceberg.naming import is_built
+from lakeingest.lake.marks import PROGRESS, parse_progress
 from lakeingest.lake.refusals import foreign_write, published_by_another
 from lakeingest.lake.target import Staged
 
@@ -85,7 +86,7 @@ def _older(loaded: Table) -> Iterator[TableMetadata]:
 
 def is_building(loaded: Table) -> bool:
     """Whether the table has its name until the first publish. A namespace with a dot is several parts of a name."""
-    return loaded.name()[-1].endswith(BUILDING)
+    return is_built(loaded.name()[-1])
 
 
 def published_snapshot(loaded: Table) -> int | None:

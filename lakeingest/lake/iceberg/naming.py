@@ -1,69 +1,40 @@
-"""Names of tables: which ones a catalog can have, and how a table that was built gets its own at the first publish.
+"""Names of tables: which ones a catalog can have, and the names under which tables are built.
 
-SQL and REST rename it in one step. The clients of Glue and Hive cannot: their rename creates and drops, and a lost
-answer loses the table. There its metadata is registered under the final name, then the other entry is dropped, without
-its files. Each step may be repeated, and between them both names lead to the same table.
+Until its first publish a table has a name with a random part, `<name>__lakeingest_new_<8 hexadecimal digits>`. Earlier
+versions built without that part; their tables are continued.
 """
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-
-from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+import secrets
 
 from lakeingest.config.catalogs import CatalogType
+from lakeingest.lake.marks import BUILDING
 
 Name = tuple[str, str]
 
-_FOLDED = re.compile(r"[a-z0-9_]+")  # in other names Glue and Hive change or refuse characters
+_FOLDING = {"glue", "hive"}  # these change or refuse other names
+_FOLDED = re.compile(r"[a-z0-9_]+")
+_BUILT = re.compile(rf"(?P<own>.+){BUILDING}(_[0-9a-f]{{8}})?", re.DOTALL)
 
 
 def refusal(kind: CatalogType | None, name: Name) -> str | None:
     """Why a catalog of this type cannot have the name; None if it can."""
-    if kind not in _REGISTERING or all(map(_FOLDED.fullmatch, name)):
+    if kind not in _FOLDING or all(map(_FOLDED.fullmatch, name)):
         return None
     return f"a catalog of type {kind} has only names of a-z, 0-9 and _, not {'.'.join(name)}; leave the table out"
 
 
-@dataclass(frozen=True, slots=True)
-class FirstPublish:
-    """How a table that was built under another name gets its own.
-
-    `give_name` takes the two names in this order. `drop_other_name` drops the entry that a killed run may have left
-    under the first; never its files.
-    """
-
-    give_name: Callable[[Catalog, Name, Name], None]
-    drop_other_name: Callable[[Catalog, Name], None]
+def name_to_build(name: Name) -> Name:
+    """A new name under which the table of this name is built."""
+    return name[0], f"{name[1]}{BUILDING}_{secrets.token_hex(4)}"
 
 
-def first_publish(kind: CatalogType | None) -> FirstPublish:
-    """The way that a catalog of this type has."""
-    return _BY_REGISTERING if kind in _REGISTERING else _BY_RENAMING
+def is_built(name: str) -> bool:
+    """Whether a table has this name until its first publish."""
+    return _BUILT.fullmatch(name) is not None
 
 
-def _rename(catalog: Catalog, building: Name, final: Name) -> None:
-    catalog.rename_table(building, final)
-
-
-def _register(catalog: Catalog, building: Name, final: Name) -> None:
-    """TableAlreadyExistsError if another table has the final name; if this one has it, only the drop is left."""
-    staged = catalog.load_table(building)
-    try:
-        catalog.register_table(final, staged.metadata_location)
-    except TableAlreadyExistsError:
-        if catalog.load_table(final).metadata.table_uuid != staged.metadata.table_uuid:
-            raise
-    catalog.drop_table(building)
-
-
-def _drop(catalog: Catalog, building: Name) -> None:
-    with suppress(NoSuchTableError):
-        catalog.drop_table(building)
-
-
-_REGISTERING = {"glue", "hive"}
-_BY_RENAMING = FirstPublish(_rename, lambda *_: None)
-_BY_REGISTERING = FirstPublish(_register, _drop)
+def own_name(name: str) -> str:
+    """The name of a table from its first publish on."""
+    built = _BUILT.fullmatch(name)
+    return name if built is None else built["own"]

@@ -46,7 +46,7 @@ from lakeingest.lake.iceberg.history import (
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.naming import refusal
+from lakeingest.lake.iceberg.naming import name_to_build, refusal
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
@@ -99,7 +99,7 @@ class IcebergTarget:
         unpublished table that lost its branch is dropped, to be copied again.
         """
         try:
-            loaded = self._entries.find(table)
+            loaded = self._entries.found(table)
         except UNREADABLE:
             names = self._entries.names(table)
             lost = next(filter(None, (restore_metadata(self._catalog, name) for name in names)), None)
@@ -111,7 +111,7 @@ class IcebergTarget:
         staged = resume_point(table, loaded)
         if staged is None:
             self.discard(table)
-            return None
+            return self.recover(table)
         assert_whole(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
@@ -119,7 +119,7 @@ class IcebergTarget:
             whole = newest_whole(loaded)
             if whole is None and staged.published is None:
                 self.discard(table)
-                return None
+                return self.recover(table)
             if whole is None:
                 raise unreadable(str(table), found)
             self._finish(table, loaded, lambda current: back_to(table, current, whole))
@@ -134,7 +134,7 @@ class IcebergTarget:
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
         """What `recover` would answer; it changes nothing."""
-        loaded = self._entries.find(table)
+        loaded = self._entries.found(table)
         staged = None if loaded is None else resume_point(table, loaded)
         if loaded is not None and staged is not None:
             assert_whole(table, loaded, staged.version)
@@ -143,7 +143,7 @@ class IcebergTarget:
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
-        table, (_, name) = schema.table, self._entries.names(schema.table)
+        table, name = schema.table, name_to_build(self.settings.identifier(schema.table))
         self._catalog.create_namespace_if_not_exists(name[0])
         transaction = prepared(self._catalog, self.settings, name, schema)
         with transaction.update_snapshot().fast_append() as empty:
@@ -151,7 +151,7 @@ class IcebergTarget:
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
         mark(transaction, progress, empty.snapshot_id)
         version = commit(table, transaction, lambda: self._entries.load(table, name))[STAGING]
-        self._entries.yield_to_published(table)
+        self._entries.yield_to_others(table, name)
         return Staged(progress, version, None)
 
     @names_storage_errors

@@ -23,8 +23,8 @@ from lakeingest.lake.iceberg import compaction as tidying
 from lakeingest.lake.iceberg.history import MAIN, STAGING
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged, Target
+from tests.lake.conftest import building
 from tests.lake.steps import PLAIN, START, UUID, Lake, Row
 from tests.lake.unreliable import ANSWERS, FAULTS, SOUND, Fault, behind, done, not_done
 
@@ -50,7 +50,10 @@ def table_of(lake: Lake) -> Table:
         SqlCatalog(config.CATALOG, **lake.settings.pyiceberg_properties()),
         lake.settings.identifier(lake.table),
     )
-    return catalog.load_table(name if catalog.table_exists(name) else (name[0], name[1] + BUILDING))
+    if catalog.table_exists(name):
+        return catalog.load_table(name)
+    [built] = building(catalog, lake)
+    return catalog.load_table((name[0], built))
 
 
 def rows_of(lake: Lake, branch: str = STAGING) -> list[Row]:

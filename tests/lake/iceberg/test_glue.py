@@ -10,9 +10,8 @@ from lakeingest.config import Config, Target
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, StorageFailed, UnsupportedTable
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.marks import BUILDING
 from tests.catalog_servers import TARGETS, add_catalog
-from tests.lake.conftest import lake_named
+from tests.lake.conftest import building, lake_named
 from tests.lake.steps import PLAIN, Crash, Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.long("a catalog that needs two more servers")]
@@ -61,10 +60,11 @@ def test_a_publish_that_died_between_two_names_is_finished(
         dying.setattr(target._catalog, "drop_table", die)  # type: ignore[attr-defined] # noqa: SLF001
         lake.publish(staged, target)
     name = lake.table.name
-    assert {name, name + BUILDING} <= names(settings)
+    [other] = building(target._catalog, lake)  # type: ignore[attr-defined] # noqa: SLF001
+    assert {name, other} <= names(settings)
     found = lake.loaded()
     assert found.version == found.published == staged.version
-    assert name + BUILDING not in names(settings)
+    assert other not in names(settings)
     lake.publish(lake.merge(found, (1, "b", False), pos=30))
     assert lake.seen() == [(1, "b")]
 

@@ -11,7 +11,6 @@ from lakeingest.config import Config, Target
 from lakeingest.errors import StateUnreadable, StorageAway, StorageFailed
 from lakeingest.lake.formats import unwritable
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.marks import BUILDING
 from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import lake_named
 from tests.lake.steps import Lake
@@ -67,7 +66,7 @@ def test_a_store_that_does_not_answer_is_away(lake: Lake, settings: Target) -> N
 def test_an_object_that_is_gone_is_named(lake: Lake) -> None:
     """Whoever reads it: PyArrow, or Spark."""
     staged = lake.copied((1, "a"))
-    raw = lake.open()._catalog.load_table((lake.table.database, lake.table.name + BUILDING))  # type: ignore[attr-defined] # noqa: SLF001
+    raw = lake.open()._table(lake.table)  # type: ignore[attr-defined] # noqa: SLF001
     [task] = raw.scan(snapshot_id=staged.version).plan_files()
     raw.io.delete(task.file.file_path)
     with pytest.raises(StateUnreadable, match="gone or damaged"), lake.open().storage_errors():

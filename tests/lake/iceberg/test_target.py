@@ -25,6 +25,7 @@ from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING, OWNER
 from lakeingest.mysql.source_types import source_type
+from tests.lake.conftest import building
 from tests.lake.steps import Lake, Raw, Row
 
 pytestmark = pytest.mark.spark
@@ -113,7 +114,7 @@ def test_a_publish_between_look_and_publish_is_noticed(
 def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how: str) -> None:
     """What was committed to staging without progress is not done: it is taken back before anything else."""
     staged = lake.copied((1, "a"))
-    name = f"{CATALOG}.{lake.table}{BUILDING}.branch_{STAGING}"
+    name = ".".join((CATALOG, *raw(BUILDING).name(), f"branch_{STAGING}"))
     if how == "append":
         spark.sql(f"INSERT INTO {name} VALUES (9, 'unmarked')")
     else:
@@ -184,7 +185,8 @@ def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], cat
     )
     lake = lake_of(columns, ("a", "b"))
     lake.created()
-    schema = catalog.load_table((lake.table.database, lake.table.name + BUILDING)).schema()
+    [name] = building(catalog, lake)
+    schema = catalog.load_table((lake.table.database, name)).schema()
     assert {field.name: (str(field.field_type), field.required) for field in schema.fields} == {
         "v": ("string", False),
         "b": ("long", True),

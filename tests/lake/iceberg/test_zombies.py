@@ -58,7 +58,7 @@ def test_a_zombies_commit_during_our_merge_refuses_it(lake: Lake, raw: Raw, mome
 def test_a_zombies_merge_after_our_mark_is_never_published(lake: Lake, raw: Raw, spark: SparkSession) -> None:
     """We publish what we audited, without it; our next commit is refused, and the next load takes it back."""
     staged = lake.merge(lake.copied((1, "a")), (2, "b", False))
-    spark.sql(f"INSERT INTO {CATALOG}.{lake.table}{BUILDING}.branch_{STAGING} VALUES (3, 'zombie')")
+    spark.sql(f"INSERT INTO {'.'.join((CATALOG, *raw(BUILDING).name()))}.branch_{STAGING} VALUES (3, 'zombie')")
     published = lake.publish(staged)
     assert lake.seen() == [(1, "a"), (2, "b")]
     with pytest.raises(StaleWriter, match=str(lake.table)):
