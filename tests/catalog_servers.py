@@ -24,6 +24,7 @@ from lakeingest.demo.rest_catalog import local_rest_catalog
 from lakeingest.demo.s3 import LocalS3, local_s3
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
+from tests.hive_server import hive_server
 
 SECONDS, START_SECONDS = 900, 60.0
 Server = TypeVar("Server")
@@ -128,12 +129,21 @@ def sql(folder: Path) -> Iterator[dict[str, Any]]:
         yield {"catalog": {"type": "sql", "uri": uri}, "warehouse": str(folder / "warehouse")}
 
 
+@contextmanager
+def hive(folder: Path) -> Iterator[dict[str, Any]]:
+    """A metastore of Hive 2, for tables in a folder."""
+    with hive_server(folder / "metastore") as uri:
+        catalog = {"type": "hive", "uri": uri, "properties": {"hive.hive2-compatible": "true"}}
+        yield {"catalog": catalog, "warehouse": str(folder / "warehouse")}
+
+
 # `target` of a pipeline.yml for each, without the catalog's name
 TARGETS: Mapping[str, Callable[[Path], AbstractContextManager[dict[str, Any]]]] = {
     "rest on s3": rest_on_s3,
     "glue on s3": glue_on_s3,
     "rest": rest,
     "sql": sql,
+    "hive": hive,
 }
 
 

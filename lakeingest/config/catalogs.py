@@ -1,7 +1,7 @@
 """The catalogs that Iceberg tables are found by: the properties of each, for Spark and for PyIceberg.
 
 sql: SQLite under the warehouse, which is the default, or a PostgreSQL server that `uri` names. rest: a server of
-Iceberg's REST protocol.
+Iceberg's REST protocol. glue: Amazon's. hive: a metastore of Hive.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,6 +40,8 @@ class Catalog(Frozen):
         scheme = urlsplit(self.address).scheme
         if self.type == "rest" and scheme not in {"http", "https"}:
             raise ValueError("a catalog of type rest needs its uri: http://… or https://…")
+        if self.type == "hive" and scheme != "thrift":
+            raise ValueError("a catalog of type hive needs its uri: thrift://host:9083")
         if self.type in {"sql", None} and self.uri is not None and scheme != POSTGRESQL:
             raise ValueError(f"a catalog of type sql has no uri, or {POSTGRESQL}://user:password@host/database")
         if self.is_embedded and self.properties:
@@ -104,6 +106,11 @@ def _sqlalchemy(target: "Target") -> dict[str, str]:
     }
 
 
+def _hive(target: "Target") -> dict[str, str]:
+    own = {"type": "hive", "uri": target.catalog.address, "warehouse": target.warehouse.uri}
+    return {**own, **target.catalog.given}
+
+
 def _rest(target: "Target") -> dict[str, str]:
     return {"type": "rest", "uri": target.catalog.address, **target.catalog.given}
 
@@ -120,6 +127,7 @@ _EMBEDDED = CatalogKind(
 _KINDS: Mapping[CatalogType, CatalogKind] = {
     "sql": CatalogKind(_sqlalchemy, _jdbc, jars=(POSTGRESQL_JAR,)),
     "rest": CatalogKind(_rest, _rest),
+    "hive": CatalogKind(_hive, _hive),
     "glue": CatalogKind(
         pyiceberg=lambda target: {"type": "glue", "warehouse": target.warehouse.uri, **target.catalog.given},
         spark=lambda target: {

@@ -110,7 +110,7 @@ _HUDI = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 FORMATS: Mapping[FormatName, Format] = {
     "iceberg": Format(
         stores=STORES,
-        catalogs=("sql", "rest", "glue"),
+        catalogs=("sql", "rest", "glue", "hive"),
         cluster_catalogs=("glue",),  # SQLite is a file of one machine
         jar=_ICEBERG,
         jars=_iceberg_jars,

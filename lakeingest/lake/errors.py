@@ -32,6 +32,8 @@ _AWAY = re.compile(
     r"|UNKNOWN \(HTTP status (429|5\d\d)\))"
 )
 _SDK = "software.amazon.awssdk."
+_THRIFT = "org.apache.thrift.transport.TTransportException"
+_METASTORE = {"org.apache.hadoop.hive.metastore.api." + name for name in ("MetaException", "InvalidObjectException")}
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -129,6 +131,10 @@ def _of_server(kinds: set[str], message: str, where: Path | str, catalog: Path |
         return of_database(catalog, message)
     if _ICEBERG + "RESTException" in kinds:
         return refused(catalog, message) if kinds & _FORBIDDEN else away(catalog, message)
+    if _THRIFT in kinds:
+        return away(catalog, message)
+    if kinds & _METASTORE:
+        return (away if "Could not connect" in message else refused)(catalog, message)
     if any(kind.startswith(_SDK) for kind in kinds):
         status = re.search(r"Status Code: (\d+)", message)
         if status is None or re.fullmatch(r"429|5\d\d", status[1]):  # without a status there was no answer

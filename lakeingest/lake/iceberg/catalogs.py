@@ -1,13 +1,15 @@
 """Opens the catalog of a target, with the settings without which a run could wait for ever or lose a commit."""
 
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
 from lakeingest import config
 from lakeingest.disk import make_folder
-from lakeingest.errors import NotBuiltYet, OperatorNeeded
+from lakeingest.errors import OperatorNeeded
 from lakeingest.lake.iceberg.durable import IO, sync_commits
 
 if TYPE_CHECKING:
@@ -18,35 +20,57 @@ _IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for longer
 
 
 def open_catalog(settings: config.Target) -> Catalog:
-    """The catalog; an embedded one is made where it does not exist."""
-    properties = {**settings.pyiceberg_properties(), "py-io-impl": IO}
-    if settings.catalog.type == "rest":
-        from lakeingest.lake.iceberg.rest import TimedRestCatalog
+    """The catalog; an embedded one is made where it does not exist. OperatorNeeded if its library is not installed."""
+    opened = _OPENED[settings.catalog.type or "sql"]
+    try:
+        return opened.by(settings, {**settings.pyiceberg_properties(), "py-io-impl": IO})
+    except ModuleNotFoundError as error:
+        raise OperatorNeeded(f"{settings.catalog_place}: {error}; pip install 'lakeingest[{opened.extra}]'") from error
 
-        return TimedRestCatalog(settings.catalog.name, **properties)
-    if settings.catalog.type == "glue":
-        return _glue(settings.catalog.name, properties)
-    if settings.catalog.type not in {"sql", None}:
-        raise NotBuiltYet(f"target.catalog.type: {settings.catalog.type} is not built yet for a run")
+
+def _rest(settings: config.Target, properties: dict[str, str]) -> Catalog:
+    from lakeingest.lake.iceberg.rest import TimedRestCatalog
+
+    return TimedRestCatalog(settings.catalog.name, **properties)
+
+
+def _glue(settings: config.Target, properties: dict[str, str]) -> Catalog:
+    from lakeingest.lake.iceberg.glue import glue_catalog
+
+    return glue_catalog(settings.catalog.name, properties)
+
+
+def _hive(settings: config.Target, properties: dict[str, str]) -> Catalog:
+    from lakeingest.lake.iceberg.hive import TimedHiveCatalog
+
+    return TimedHiveCatalog(settings.catalog.name, **properties)
+
+
+def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
     from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog
 
     if settings.catalog.is_embedded:
         make_folder(settings.warehouse.path)
-    try:
-        catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
-    except ModuleNotFoundError as error:
-        raise OperatorNeeded(f"{settings.catalog_place}: {error}; pip install 'lakeingest[postgresql]'") from error
+    catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
     (sync_commits if settings.catalog.is_embedded else _limit_waits)(catalog.engine)
     weakref.finalize(catalog, catalog.engine.dispose)
     return catalog
 
 
-def _glue(name: str, properties: dict[str, str]) -> Catalog:
-    try:
-        from lakeingest.lake.iceberg.glue import glue_catalog
-    except ModuleNotFoundError as error:
-        raise OperatorNeeded(f"the catalog Glue: {error}; pip install 'lakeingest[aws]'") from error
-    return glue_catalog(name, properties)
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """How a catalog is opened, and the extra of lakeingest that has its library."""
+
+    by: Callable[[config.Target, dict[str, str]], Catalog]
+    extra: str
+
+
+_OPENED = {
+    "sql": _Opened(_sql, "postgresql"),
+    "rest": _Opened(_rest, "aws"),  # for signed requests
+    "glue": _Opened(_glue, "aws"),
+    "hive": _Opened(_hive, "hive"),
+}
 
 
 def _limit_waits(engine: "Engine") -> None:

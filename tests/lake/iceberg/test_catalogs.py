@@ -24,7 +24,7 @@ from tests.lake.test_target import *  # noqa: F403 - the same contract
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.long("what runs on REST and S3 together", only=("glue on s3", "rest", "sql")),
+    pytest.mark.long("what runs on REST and S3 together", only=("glue on s3", "rest", "sql", "hive")),
 ]
 
 _numbers = itertools.count(1)

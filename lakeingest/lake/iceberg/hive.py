@@ -1,0 +1,110 @@
+"""Hive's metastore as a catalog, with a time limit for each request, and commits that outlive no lock.
+
+A commit takes an exclusive lock of the table, reads where its metadata is, and alters that. The server gives the lock
+to another client after `hive.txn.timeout` (300 seconds by default), and would then let both alter the table. So an
+alteration is sent only soon after the lock was granted. It also names the metadata that it replaces: a server from
+2.3.10 or 4.0 on compares it (HIVE-26882), an older one ignores it.
+"""
+
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from hive_metastore.ThriftHiveMetastore import Client
+from hive_metastore.ttypes import (
+    EnvironmentContext,
+    InvalidOperationException,
+    LockResponse,
+    LockState,
+    UnknownDBException,
+)
+from hive_metastore.ttypes import Table as HiveTable
+from pyiceberg.catalog.hive import (
+    HIVE_KERBEROS_AUTH,
+    HIVE_KERBEROS_SERVICE_NAME,
+    HIVE_KERBEROS_SERVICE_NAME_DEFAULT,
+    HiveCatalog,
+    _HiveClient,
+)
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
+from pyiceberg.typedef import Identifier
+from pyiceberg.utils.properties import property_as_bool
+from thrift.protocol import TBinaryProtocol
+from thrift.transport import TSocket, TTransport
+
+_PORT = 9083
+_SECONDS = 60.0  # for a connection, and for each answer
+_LOCKED_SECONDS = 60.0  # that a lock counts; the server's limit must not be shorter
+
+
+class TimedHiveCatalog(HiveCatalog):
+    """PyIceberg's client of a metastore; a request without an answer raises an error of `thrift`."""
+
+    @staticmethod
+    def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
+        uri, *_ = properties["uri"].split(",")
+        has_kerberos = property_as_bool(properties, HIVE_KERBEROS_AUTH, False)
+        service = properties.get(HIVE_KERBEROS_SERVICE_NAME, HIVE_KERBEROS_SERVICE_NAME_DEFAULT)
+        return _TimedClient(uri, properties.get("ugi"), has_kerberos, service)
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        """NoSuchNamespaceError where some servers answer that with an error of their own."""
+        try:
+            return super().list_tables(namespace)
+        except (UnknownDBException, InvalidOperationException) as error:
+            raise NoSuchNamespaceError(str(error)) from error
+
+
+class _TimedClient(_HiveClient):
+    def _init_thrift_transport(self) -> TTransport.TTransportBase:
+        place = urlsplit(self._uri)
+        socket = TSocket.TSocket(place.hostname, place.port or _PORT)
+        socket.setTimeout(_SECONDS * 1000)
+        if self._kerberos_auth:
+            return TTransport.TSaslClientTransport(socket, host=place.hostname, service=self._kerberos_service_name)
+        return TTransport.TBufferedTransport(socket)
+
+    def _client(self) -> Client:
+        client = _CheckedClient(TBinaryProtocol.TBinaryProtocol(self._transport))
+        if self._ugi:
+            client.set_ugi(*self._ugi)
+        return client
+
+
+class _CheckedClient(Client):  # type: ignore[misc]
+    """A connection to the metastore that remembers since when it has had its lock."""
+
+    _locked_at = 0.0
+
+    def lock(self, rqst: Any) -> LockResponse:
+        """Ask for a lock."""
+        return self._timed(super().lock, rqst)
+
+    def check_lock(self, rqst: Any) -> LockResponse:
+        """Ask whether a lock is granted now."""
+        return self._timed(super().check_lock, rqst)
+
+    def _timed(self, ask: Any, request: Any) -> LockResponse:
+        before = _now()
+        answer = ask(request)
+        if answer.state == LockState.ACQUIRED:
+            self._locked_at = before
+        return answer
+
+    def alter_table_with_environment_context(
+        self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
+    ) -> None:
+        """Alter the table if its metadata is still what the alteration was made from."""
+        if _now() - self._locked_at > _LOCKED_SECONDS:
+            raise CommitFailedException(f"{dbname}.{tbl_name}: the lock was granted too long ago")
+        replaced = new_tbl.parameters["previous_metadata_location"]
+        environment_context.properties |= {
+            "expected_parameter_key": "metadata_location",
+            "expected_parameter_value": replaced,
+        }
+        super().alter_table_with_environment_context(dbname, tbl_name, new_tbl, environment_context)
+
+
+def _now() -> float:
+    """Seconds that also pass while the machine is suspended, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,0 +1,75 @@
+"""A real Hive metastore on this machine: the jars are those that PySpark brings, its database is Derby's."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from lakeingest.demo.rest_catalog import _java
+from lakeingest.demo.server import HOST, await_start, child, reserved_port
+
+START_SECONDS = 120.0
+LOCK_SECONDS = 15  # after which the lock of a client that has vanished is void; 300 by default
+_SITE = """<configuration>{properties}</configuration>"""
+_PROPERTY = "<property><name>{}</name><value>{}</value></property>"
+
+
+@contextmanager
+def hive_server(folder: Path) -> Iterator[str]:
+    """The URI of a metastore without tables; its files are in the folder."""
+    database = f"jdbc:derby:;databaseName={folder / 'metastore'}"
+    site = {
+        "javax.jdo.option.ConnectionURL": f"{database};create=true",
+        "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
+        "datanucleus.schema.autoCreateAll": "true",
+        "hive.metastore.schema.verification": "false",
+        "hive.metastore.warehouse.dir": (folder / "hive").as_uri(),
+        "hive.async.log.enabled": "false",
+        "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
+        "hive.txn.timeout": f"{LOCK_SECONDS}s",
+        "hive.support.concurrency": "true",
+        # starts the service that removes such locks
+        "hive.compactor.initiator.on": "true",
+        "hive.timedout.txn.reaper.start": "1s",
+        "hive.timedout.txn.reaper.interval": "3s",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "hive-site.xml").write_text(_SITE.format(properties="".join(map(_PROPERTY.format, site, site.values()))))
+    _make_tables_of_locks(folder, database)
+    opens = [f"--add-opens=java.base/java.{one}=ALL-UNNAMED" for one in ("net", "lang")]
+    jars = Path(pyspark.__path__[0]) / "jars"
+    with reserved_port(None) as port:
+        command = [_java(), "-Xmx400m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *opens]
+        command += [f"-Dderby.stream.error.file={folder / 'derby.log'}", "-cp", f"{folder}:{jars}/*"]
+        command += ["org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
+        log = folder / "metastore.log"
+        with child(command, log) as process:
+            uri = f"thrift://{HOST}:{port}"
+            await_start(process, log, lambda: _ask(uri), START_SECONDS)
+            yield uri
+
+
+def _ask(uri: str) -> None:
+    from pyiceberg.catalog.hive import HiveCatalog
+
+    HiveCatalog("asked", uri=uri).list_namespaces()
+
+
+def _make_tables_of_locks(folder: Path, database: str) -> None:
+    """Nothing else makes them; in its test mode, where it does, the metastore refuses PyIceberg's locks."""
+    session = SparkSession.getActiveSession()
+    assert session is not None, "the tables of locks are made by the JVM of a running session"
+    jvm = session._jvm  # noqa: SLF001 - PySpark has no public way
+    assert jvm is not None
+    jvm.System.setProperty("derby.stream.error.file", str(folder / "derby.log"))
+    settings = jvm.org.apache.hadoop.hive.conf.HiveConf()
+    settings.set("javax.jdo.option.ConnectionURL", f"{database};create=true")
+    settings.set("javax.jdo.option.ConnectionDriverName", "org.apache.derby.jdbc.EmbeddedDriver")
+    jvm.org.apache.hadoop.hive.metastore.txn.TxnDbUtil.prepDb(settings)
+    try:
+        jvm.java.sql.DriverManager.getConnection(f"{database};shutdown=true")
+    except Py4JJavaError as error:
+        assert "shutdown" in str(error.java_exception), error  # noqa: PT017 - that is how Derby answers
