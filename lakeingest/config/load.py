@@ -105,10 +105,24 @@ class Config(Frozen):
                 f"target.warehouse: {self.target.warehouse}: the embedded catalog is a file of this machine; name"
                 " another target.catalog, of type rest, or of type sql with a uri"
             )
+        self._assert_placed()
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
         return self
+
+    def _assert_placed(self) -> None:
+        """NotBuiltYet for what the format cannot have; ValueError for a folder that the warehouse's settings miss."""
+        patterns = self.tables.options.items()
+        given: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
+        given += [(f"tables.options.{pattern}", options) for pattern, options in patterns]
+        for where, one in given:
+            if FORMATS[self.target.format].catalogs == ("path",) and (one.properties or one.location):
+                key = "properties" if one.properties else "location"
+                raise NotBuiltYet(f"{where}.{key}: {self.target.format} tables do not have it yet; leave it out")
+            location = one.location or ""
+            if "://" in location and Place.of(location).scheme != self.target.warehouse.scheme:
+                raise ValueError(f"{where}.location: it must be in the same kind of store as target.warehouse")
 
     def _assert_reached(self) -> None:
         """NotBuiltYet when a folder is in an object store that a run cannot use."""

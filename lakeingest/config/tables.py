@@ -3,12 +3,17 @@
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from lakeingest.config.location import Location, is_of_one_table
+from lakeingest.config.table_properties import Properties
 from lakeingest.core.schema import Choices, TableId
 from lakeingest.errors import OperatorNeeded, UsageError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 def _pattern(text: str) -> str:
@@ -47,6 +52,8 @@ class TableOptions(BaseModel):
     cascades: Literal["refuse", "missing"] = "refuse"  # changes by foreign keys that the source does not log
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # columns beside the source's
+    properties: Properties = {}  # of the copy, beside those of target.properties
+    location: Location | None = None  # of a new copy, instead of target.location
 
     @property
     def choices(self) -> Choices:
@@ -74,6 +81,14 @@ class Tables(BaseModel):
     exclude: tuple[Pattern, ...] = ()
     startup: Literal["initial", "snapshot_only", "latest", "adopt"] | dict[str, Any] = "initial"
     options: dict[Pattern, TableOptions] = {}
+
+    @model_validator(mode="after")
+    def _has_a_folder_per_table(self) -> "Self":
+        for pattern, options in self.options.items():
+            is_shared = pattern.startswith("re:") or any(letter in pattern for letter in "*?[")
+            if options.location is not None and is_shared and not is_of_one_table(options.location):
+                raise ValueError(f"options.{pattern}.location: it needs {{database}} and {{table}}")
+        return self
 
     def select(self, tables: Iterable[TableId]) -> list[TableId]:
         """The tables of the source that are included and not excluded, sorted."""
@@ -103,8 +118,8 @@ class Tables(BaseModel):
         for pattern, options in self.options.items():
             if _matches(pattern, table):
                 given = options.model_dump(exclude_unset=True)
-                types = {**chosen.get("types", {}), **given.get("types", {})}
-                chosen |= given | ({"types": types} if types else {})
+                merged = {key: {**chosen.get(key, {}), **given[key]} for key in ("types", "properties") if key in given}
+                chosen |= given | merged
         return TableOptions(**chosen)
 
 

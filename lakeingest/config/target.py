@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote as encode
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from lakeingest.config.catalogs import Catalog, kind_of
 from lakeingest.config.duration import Duration
 from lakeingest.config.formats import FORMATS, FormatName
 from lakeingest.config.frozen import Frozen
+from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
+from lakeingest.config.table_properties import Properties
 from lakeingest.core.schema import TableId
 
 if TYPE_CHECKING:
@@ -46,7 +48,16 @@ class Target(Frozen):
     storage: Storage = Storage()
     warehouse: Place = Field(default="./warehouse", validate_default=True)
     table: str = "{database}.{table}"
+    properties: Properties = Field(default={})
+    location: Location | None = None
     history: History = History()
+
+    @field_validator("location")
+    @classmethod
+    def _has_a_folder_per_table(cls, given: str | None) -> str | None:
+        if given is not None and not is_of_one_table(given):
+            raise ValueError("it needs {database} and {table}, because each table has a folder of its own")
+        return given
 
     @property
     def catalog_file(self) -> Path:

@@ -4,7 +4,7 @@ import enum
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
@@ -128,7 +128,8 @@ class Column:
 
     `precision` and `scale` are those of a decimal, stored as a number or as text. `length` is that of a BINARY(n),
     whose zero padding the binlog leaves out, and 0 otherwise. `fraction` is the digits of a second. `choice` is a
-    choice of the user that the kind does not express: NULL_DATES or EWKB.
+    choice of the user that the kind does not express: NULL_DATES or EWKB. `comment` is for readers of the copy: it
+    changes no row, so columns that differ only by it are equal.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Column:
     fraction: int = 0
     length: int = 0
     choice: str = ""
+    comment: str = field(default="", compare=False)
 
     @property
     def is_geometry(self) -> bool:
@@ -167,7 +169,7 @@ class TableSchema:
 
     `skipped` are the names of generated columns that the user left out; rows in the binlog may have them.
     `generated` are the names of generated columns that are copied. `index` is the name of the unique index that is the
-    key, '' if it is not known or the user named the columns.
+    key, '' if it is not known or the user named the columns. `comment` is the table's, as of a column.
     """
 
     table: TableId
@@ -177,6 +179,7 @@ class TableSchema:
     skipped: tuple[str, ...] = ()
     generated: tuple[str, ...] = ()
     index: str = ""
+    comment: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -234,6 +237,7 @@ class TableSchema:
         """A short digest of all that decides how a row is mapped; all rows of a table have the same fingerprint."""
         columns = [asdict(column) | {"source_type": column.source_type.text} for column in self.columns]
         for column in columns:
+            del column["comment"]
             if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
                 del column["choice"]
         mapped: list[object] = [str(self.table), columns, self.key]

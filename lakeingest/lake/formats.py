@@ -16,7 +16,7 @@ def open_target(config: Config) -> Target:
         return HudiTarget(config.target, config.state.path / "staging")
     from lakeingest.lake.iceberg.target import IcebergTarget
 
-    return IcebergTarget(config.target)
+    return IcebergTarget(config.target, config.tables.of)
 
 
 def open_versions(config: Config) -> Versions:

@@ -178,9 +178,15 @@ class Target(Protocol):
         """The number of rows of one commit, from metadata; None where only a read can tell."""
 
     def publish(
-        self, staged: Staged, open_spark: "Callable[[], SparkSession]", properties: Mapping[str, str]
+        self,
+        staged: Staged,
+        schema: TableSchema,
+        open_spark: "Callable[[], SparkSession]",
+        properties: Mapping[str, str],
     ) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically; `open_spark` as in `commit_merge`.
+
+        They also see the comments of `schema`, whose columns are those of the table.
 
         StateUnreadable when a file of the commit is gone or damaged, or two of its rows have the same key.
         When readers no longer see `staged.published`: MainMoved if someone compacted it, ForeignWrite if someone

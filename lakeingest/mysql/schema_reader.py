@@ -97,13 +97,14 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     """
     where = f"WHERE TABLE_SCHEMA = {literal(table.database)} AND TABLE_NAME = {literal(table.name)}"
     rows = query_dicts(connection, f"SELECT * FROM information_schema.COLUMNS {where} ORDER BY ORDINAL_POSITION")
-    if not rows:
+    described = query(connection, f"SELECT TABLE_TYPE, TABLE_COMMENT FROM information_schema.TABLES {where}")
+    if not rows or not described:
         raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
+    [(kind, comment)] = described
     reasons: list[str] = []
     if not (table.database.isprintable() and table.name.isprintable()):
         reasons.append("its name has unprintable characters")
-    versioned = f"SELECT 1 FROM information_schema.TABLES {where} AND TABLE_TYPE = {literal(_VERSIONED)}"
-    if dialect(connection) is MARIADB and query(connection, versioned):
+    if dialect(connection) is MARIADB and kind == _VERSIONED:
         reasons.append("it is system-versioned, so the binlog also has its historical rows")
     generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
     left_out = GENERATED if choices.generated == "skip" else GENERATED[:1] if choices.virtual == "skip" else ()
@@ -126,7 +127,7 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     if reasons:
         raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
     copied = tuple(name for name in generated if name not in skipped)
-    return TableSchema(table, columns, key, choices, skipped, copied, index)
+    return TableSchema(table, columns, key, choices, skipped, copied, index, str(comment))
 
 
 def _is_generated(row: dict[str, Any]) -> bool:
@@ -155,6 +156,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         fraction=int(row["datetime_precision"] or 0),
         length=int(row["character_octet_length"] or 0) if source.name == "binary" else 0,
         choice=choice,
+        comment=str(row["column_comment"]),
     )
 
 

@@ -49,7 +49,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     # before it: then it is known of every published copy
     keep_first(state_of(edges.config), table.schema, staged.published, staged.progress.position)
     with edges.profile.stage("publishes"):
-        published = edges.target.publish(audited, edges.executors.open, {GATE: json.dumps(asked)})
+        published = edges.target.publish(audited, table.schema, edges.executors.open, {GATE: json.dumps(asked)})
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
     position = published.progress.position

@@ -33,6 +33,8 @@ class Definition:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         schema = asdict(self.schema) | {"table": str(self.schema.table)}
+        for described in (schema, *schema["columns"]):  # comments are as the source has them now
+            del described["comment"]
         first = None if self.first is None else self.first.to_json()
         return {"schema": schema, "first": first} | ({} if self.before is None else {"before": self.before})
 

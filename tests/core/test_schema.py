@@ -53,6 +53,13 @@ def test_a_declared_key_is_one_that_the_user_chose() -> None:
     assert not ORDERS.declared
 
 
+def test_comments_change_no_mapping() -> None:
+    """A copy that was made before the comment, or by a version that did not read comments, stays valid."""
+    described = replace(ORDERS, comment="orders", columns=tuple(replace(one, comment="c") for one in ORDERS.columns))
+    assert (described, described.fingerprint) == (ORDERS, "ebeba475b8e08868")
+    assert hash(described) == hash(ORDERS)
+
+
 def test_a_column_knows_the_parts_of_its_type() -> None:
     """A message has the type as MySQL writes it."""
     size, place = (Column("c", Kind.STRING, source_type(text)) for text in ("enum('S','M')", "point"))

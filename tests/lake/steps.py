@@ -118,7 +118,7 @@ class Lake:
     def publish(self, staged: Staged, target: Target | None = None) -> Staged:
         """Through the gates, and visible."""
         audited = replace(staged, progress=staged.progress.audited())
-        return (target or self.open()).publish(audited, lambda: self.spark, {"lakeingest.gate": "{}"})
+        return (target or self.open()).publish(audited, self.schema, lambda: self.spark, {"lakeingest.gate": "{}"})
 
     def rows(self, staged: Staged) -> list[Row]:
         """What a commit holds."""

@@ -273,6 +273,19 @@ def test_an_irrelevant_change_keeps_the_fingerprint(db: Db, change: str) -> None
     assert read_schema(db.connection, before.table).fingerprint == before.fingerprint
 
 
+def test_comments_are_read_and_keep_the_fingerprint(db: Db) -> None:
+    """Of the table and of its columns, with any characters; they are for readers of the copy."""
+    before = db.table("t", BASE)
+    db.run("ALTER TABLE t COMMENT 'it''s\nübrig', MODIFY u INT COMMENT 'größe \"✓\"'")
+    now = read_schema(db.connection, before.table)
+    assert (before.comment, {column.comment for column in before.columns}) == ("", {""})
+    assert (now.comment, [column.comment for column in now.columns if column.name == "u"]) == (
+        "it's\nübrig",
+        ['größe "✓"'],
+    )
+    assert now.fingerprint == before.fingerprint
+
+
 def test_a_change_of_charset_keeps_the_fingerprint(db: Db) -> None:
     """The text stays the same; the server names the charset with its bytes."""
     before = db.table("t", BASE)

@@ -52,6 +52,18 @@ def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Path) -
     assert definition(tmp_path, SCHEMA.table) == Definition(other)
 
 
+def test_a_comment_keeps_the_first_position(tmp_path: Path) -> None:
+    """It is no other definition, and not part of the document, which the version before this one reads too."""
+    described = replace(SCHEMA, comment="orders", columns=tuple(replace(one, comment="c") for one in SCHEMA.columns))
+    keep_first(tmp_path, SCHEMA, None, FIRST)
+    keep_definition(tmp_path, described)
+    known = definition(tmp_path, SCHEMA.table)
+    assert known is not None
+    assert known.first is not None
+    keep_first(tmp_path, described, None, FIRST)
+    assert not any("comment" in file.read_text() for file in (tmp_path / FOLDER).iterdir())
+
+
 def test_a_copy_that_is_started_over_has_another_first_position(tmp_path: Path) -> None:
     """That of the first publish after it; a later publish is not the first one."""
     keep_first(tmp_path, SCHEMA, None, FIRST)

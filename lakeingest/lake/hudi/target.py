@@ -209,7 +209,11 @@ class HudiTarget:
 
     @names_storage_errors
     def publish(
-        self, staged: Staged, open_spark: "Callable[[], SparkSession]", properties: Mapping[str, str]
+        self,
+        staged: Staged,
+        schema: TableSchema,  # noqa: ARG002 - readers see no comments
+        open_spark: "Callable[[], SparkSession]",
+        properties: Mapping[str, str],
     ) -> Staged:
         """One commit of Hudi: at first a bulk insert of all rows, then a MERGE INTO of the changes since the last.
 
@@ -352,10 +356,7 @@ class HudiTarget:
             **properties,
         }
         options = OPTIONS | retention(self._place(table), self.settings.history)
-        options |= {
-            "hoodie.bucket.index.num.buckets": buckets,
-            **{PREFIX + name: value for name, value in marks.items()},
-        }
+        options |= {"hoodie.bucket.index.num.buckets": buckets} | {PREFIX + name: one for name, one in marks.items()}
         if published is None:
             rmtree(self._building(table), ignore_errors=True)  # left by an interrupted first publish
             options["hoodie.table.name"] = table.name

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from pyarrow.fs import FileSelector, FileSystem
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
@@ -30,7 +31,7 @@ def remove_leftovers(loaded: Table, age: timedelta) -> tuple[int, int]:
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":
         return 0, 0
-    folder, store = _path(loaded.location()), _store(loaded)
+    store, folder = store_of(loaded.io, loaded.location())
     listed = store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
     found = {file.path: file for file in listed if file.is_file}
     needed = {_path(name) for name in _needed(loaded)}
@@ -80,11 +81,11 @@ def _needed(loaded: Table) -> Iterator[str]:
         yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(loaded.io))
 
 
-def _store(loaded: Table) -> FileSystem:
-    """The file system that the table's folder is in."""
-    io = cast("PyArrowFileIO", loaded.io)  # which open_catalog chose
-    scheme, netloc, _ = io.parse_location(loaded.location(), io.properties)
-    return io.fs_by_scheme(scheme, netloc)
+def store_of(io: FileIO, location: str) -> tuple[FileSystem, str]:
+    """The file system that a table's folder is in, and its path there."""
+    opened = cast("PyArrowFileIO", io)  # which open_catalog chose
+    scheme, netloc, _ = opened.parse_location(location, opened.properties)
+    return opened.fs_by_scheme(scheme, netloc), _path(location)
 
 
 def _path(name: str) -> str:

@@ -1,7 +1,7 @@
 """The shape of an Iceberg copy: whether someone else changed its columns or partitions.
 
-Columns are compared by field id, name, type and whether they are required. Their order and comments, sort orders,
-properties, tags and statistics are ignored: they change no row.
+Columns are compared by field id, name and type. None may become required that was not, because the source may have a
+NULL in it. Their order and comments, sort orders, properties, tags and statistics are ignored: they change no row.
 """
 
 from collections.abc import Iterator, Mapping
@@ -104,8 +104,8 @@ def _changes(made: Schema, found: Schema) -> Iterator[str]:
             yield f"{old.name} was renamed {new.name}"
         elif old.field_type != new.field_type:
             yield f"{old.name} was {old.field_type} and is {new.field_type}"
-        elif old.required != new.required:
-            yield f"{old.name} is {'' if new.required else 'not '}required now"
+        elif new.required and not old.required:
+            yield f"{old.name} is required now"
 
 
 def _by_id(schema: Schema) -> Mapping[int, NestedField]:

@@ -21,6 +21,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import config
+from lakeingest.config.tables import TableOptions
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
@@ -34,6 +35,7 @@ from lakeingest.lake.iceberg.compaction import compacted, files_of, with_compact
 from lakeingest.lake.iceberg.creation import prepared
 from lakeingest.lake.iceberg.entries import Entries
 from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
     STAGING,
@@ -43,10 +45,12 @@ from lakeingest.lake.iceberg.history import (
     resume_point,
     tip,
 )
+from lakeingest.lake.iceberg.location import chosen_location
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.naming import name_to_build, refusal
+from lakeingest.lake.iceberg.properties import wanted
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
@@ -64,8 +68,9 @@ if TYPE_CHECKING:
 class IcebergTarget:
     """`lake.target.Target` on an Iceberg catalog."""
 
-    def __init__(self, settings: config.Target) -> None:
+    def __init__(self, settings: config.Target, options: Callable[[TableId], TableOptions] | None = None) -> None:
         self.settings = settings
+        self._options = options or (lambda _: TableOptions())
         self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
     @functools.cached_property
@@ -145,7 +150,8 @@ class IcebergTarget:
         """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
         table, name = schema.table, name_to_build(self.settings.identifier(schema.table))
         self._catalog.create_namespace_if_not_exists(name[0])
-        transaction = prepared(self._catalog, self.settings, name, schema)
+        chosen = chosen_location(self.settings, self._options(table), table)
+        transaction = prepared(self._catalog, name, schema, self._form(schema), self.settings, chosen)
         with transaction.update_snapshot().fast_append() as empty:
             pass
         ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
@@ -231,10 +237,14 @@ class IcebergTarget:
     def publish(
         self,
         staged: Staged,
+        schema: TableSchema,
         open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose publish is a job
         properties: Mapping[str, str],
     ) -> Staged:
-        """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position."""
+        """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position.
+
+        The same commit brings the comments of the source, and the properties that users ask for.
+        """
         table = staged.progress.table
         loaded = self._with(table, staged.version)
         assert_publishable(table, loaded, staged.version, staged.published, self._whole[table])
@@ -245,6 +255,7 @@ class IcebergTarget:
             assert_unmoved(found, staged)
             transaction = OneTransaction(found)
             transaction.set_properties({**limits(found.properties), POSITION: copy, **properties})
+            evolve(transaction, self._form(schema))
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
             return transaction
 
@@ -287,6 +298,10 @@ class IcebergTarget:
         if refused := refusal(self.settings.catalog.type, self.settings.identifier(schema.table)):
             raise UnsupportedTable(refused)
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
+
+    def _form(self, schema: TableSchema) -> Form:
+        asked = wanted(self.settings, self._options(schema.table), schema.comment)
+        return Form.of(schema, asked, self.settings.catalog.type)
 
     def _table(self, table: TableId) -> Table:
         return self._entries.existing(table)

@@ -1,5 +1,7 @@
 """The Iceberg type of every kind of column."""
 
+from collections.abc import Mapping
+
 from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 
@@ -47,16 +49,21 @@ def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
     return _TYPES[column.kind]
 
 
-def iceberg_schema(schema: TableSchema) -> Schema:
-    """The Iceberg schema of the table's copy.
+def iceberg_schema(schema: TableSchema, comments: Mapping[str, str]) -> Schema:
+    """The Iceberg schema of the table's copy, with these comments of columns.
 
-    The key's columns are required and its identifier; metadata columns that are never null are required too, all
-    others are optional.
+    The key's columns are required and its identifier. Every column that is never NULL is required: a column of the
+    source that is NOT NULL is nullable here where the user chose NULL for some of its values.
     """
     count = len(schema.lake_columns)
-    required = {*schema.key, *(column.name for column in schema.metadata if not column.nullable)}
     fields = [
-        iceberg.NestedField(number, column.name, iceberg_type(column, count + number), required=column.name in required)
+        iceberg.NestedField(
+            number,
+            column.name,
+            iceberg_type(column, count + number),
+            doc=comments.get(column.name),
+            required=column.name in schema.key or not column.nullable,
+        )
         for number, column in enumerate(schema.lake_columns, start=1)
     ]
     key = [field.field_id for field in fields if field.name in schema.key]

@@ -105,7 +105,7 @@ def test_a_publish_between_look_and_publish_is_noticed(
     current = lake.publish(lake.merge(stale, (3, "c", False), pos=40))
     monkeypatch.setattr(zombie, "_table", lambda _: early)
     with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
-        zombie.publish(stale, lambda: lake.spark, {})
+        zombie.publish(stale, lake.schema, lambda: lake.spark, {})
     assert lake.loaded().published == current.version
     assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
 
@@ -177,9 +177,9 @@ def test_progress_that_cannot_be_read_is_named(lake: Lake, raw: Raw, broken: str
 
 
 def test_the_table_keeps_the_types_and_the_key(lake_of: Callable[..., Lake], catalog: SqlCatalog) -> None:
-    """The key's columns are required and the identifier; all others are optional, whatever the source says."""
+    """The key's columns are required and the identifier; a column that may be NULL is optional."""
     columns = (
-        Column("v", Kind.STRING, source_type("text"), nullable=False),
+        Column("v", Kind.STRING, source_type("text")),
         Column("b", Kind.INT64, source_type("bigint"), nullable=False),
         Column("a", Kind.INT32, source_type("int"), nullable=False),
     )

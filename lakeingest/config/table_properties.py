@@ -1,0 +1,72 @@
+"""Properties of copies that users may set, and why others are refused.
+
+Source: Iceberg's documentation, "Configuration". A property is refused if a promise of lakeingest would break, or if it
+would have no effect.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator
+
+OURS = {  # a regular expression of names: why users may not set them
+    r"format-version": "copies have version 2 of Iceberg's format, which lakeingest writes",
+    r"lakeingest\..*": "these names are lakeingest's own",
+    r"uuid|snapshot-count|current-.*|default-(partition-spec|sort-order)": "Iceberg reserves this name",
+    r"commit\.(retry|status-check)\..*": "a commit of lakeingest is sent again only after it was looked up",
+    r"gc\.enabled": "lakeingest removes the files of old commits itself; target.history says which",
+    r"history\.expire\..*": "target.history says how long commits are kept",
+    r"write\.(delete|update|merge)\.mode": "lakeingest deletes rows by their positions (merge-on-read)",
+    r"write\.wap\..*": "lakeingest has its own staging branch",
+    r"write\.format\.default|write\.delete\.format\.default": "lakeingest writes Parquet",
+    r"write\.target-file-size-bytes|write\.parquet\.(?!compression-codec|compression-level|dict-size-bytes).*": (
+        "lakeingest chooses the sizes of files and pages"
+    ),
+    r"write\.summary\.partition-limit": "copies have no partitions",
+    r"schema\.name-mapping\.default": "columns are found by their ids",
+    r"write\.(data|metadata|folder-storage|object-storage)\.path|write\.(py-)?location-provider\.impl": (
+        "all files of a copy are in its own folder; target.location says where that is"
+    ),
+    r"encryption\..*": "encrypted tables are not built yet",
+}
+VALUES = {
+    r"write\.parquet\.compression-codec": r"zstd|gzip|snappy|lz4|brotli|uncompressed",
+    r"write\.parquet\.compression-level": r"[1-9]",
+    r"write\.parquet\.dict-size-bytes": r"[1-9]\d{0,8}",
+    r"write\.avro\.compression-codec": r"deflate|gzip|zstd|uncompressed",
+    r"write\.metadata\.metrics\..*": r"none|counts|full|truncate\([1-9]\d{0,3}\)",
+    r"write\.metadata\.previous-versions-max": r"[1-9]\d{0,3}",
+    r"write\.(metadata\.delete-after-commit|object-storage)\.enabled": r"true|false",
+    r"commit\..*": r"\d{1,9}|true|false",
+}
+
+
+def is_usable(name: str, value: str) -> bool:
+    """Whether a property has a value that our writers understand; of an unknown property any value is."""
+    known = next((values for names, values in VALUES.items() if re.fullmatch(names, name)), None)
+    return known is None or re.fullmatch(known, value) is not None
+
+
+def _text(given: Any) -> Any:
+    """Values as Iceberg stores them: YAML has numbers and booleans too."""
+    if not isinstance(given, Mapping):
+        return given
+    written = {True: "true", False: "false"}
+    return {
+        name: written[value] if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
+        for name, value in given.items()
+    }
+
+
+def _allowed(given: dict[str, str]) -> dict[str, str]:
+    for name, value in given.items():
+        reason = next((reason for names, reason in OURS.items() if re.fullmatch(names, name)), None)
+        if reason is not None:
+            raise ValueError(f"{name} cannot be set: {reason}")
+        if not is_usable(name, value):
+            raise ValueError(f"{name} cannot be {value!r}")
+    return given
+
+
+Properties = Annotated[dict[str, str], BeforeValidator(_text), AfterValidator(_allowed)]

@@ -1,0 +1,56 @@
+"""The folder of a new copy. It has no files of others: `maintain` removes from it what the table does not name."""
+
+import re
+import uuid
+from collections.abc import Iterator
+
+from pyarrow.fs import FileSelector, FileSystem
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import FromInputFile
+
+from lakeingest import config
+from lakeingest.config.location import located
+from lakeingest.config.tables import TableOptions
+from lakeingest.core.schema import TableId
+from lakeingest.errors import NotOurTable
+from lakeingest.lake.iceberg.leftovers import store_of
+from lakeingest.lake.marks import OWNER
+
+_OURS = frozenset({"data", "metadata"})
+
+
+def chosen_location(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
+    """The folder that the user chose for a new copy; None where a new one is made for each."""
+    chosen = options.location or settings.location
+    return None if chosen is None else located(chosen, settings.warehouse, table).uri
+
+
+def new_location(settings: config.Target, table: TableId) -> str:
+    """A folder that nobody had, of characters that PyIceberg, Spark and DuckDB do not change in a URI."""
+    namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in settings.identifier(table))
+    return f"{settings.warehouse.uri}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
+
+
+def assert_free(io: FileIO, table: TableId, location: str) -> None:
+    """NotOurTable unless the folder is empty or has an older copy of the table, and is in no other table's folder."""
+    store, folder = store_of(io, location)
+    found = {one.base_name for one in store.get_file_info(FileSelector(folder, allow_not_found=True))}
+    metadata = max(_metadata(store, folder), default=None)
+    is_ours = False
+    if metadata is not None and found <= _OURS:
+        owner = FromInputFile.table_metadata(io.new_input(f"{location}/metadata/{metadata[1]}")).properties.get(OWNER)
+        is_ours = owner == str(table)
+    if found and not is_ours:
+        raise NotOurTable(f"{table}: its folder {location} has files of something else; choose another")
+    above = folder.rpartition("/")[0]
+    while above:
+        if any(_metadata(store, above)):
+            raise NotOurTable(f"{table}: its folder {location} is in the folder of another table; choose another")
+        above = above.rpartition("/")[0]
+
+
+def _metadata(store: FileSystem, folder: str) -> Iterator[tuple[float, str]]:
+    """The versions of metadata.json in a table's folder: the time and the name of each."""
+    for file in store.get_file_info(FileSelector(f"{folder}/metadata", allow_not_found=True)):
+        if file.base_name.endswith(".metadata.json"):
+            yield file.mtime.timestamp() if file.mtime else 0.0, file.base_name

@@ -1,0 +1,107 @@
+"""Properties and folders of copies: `target.properties`, `target.location`, and both in `tables.options`."""
+
+import pytest
+
+from lakeingest.config.location import located
+from lakeingest.config.place import Place
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ConfigError, NotBuiltYet
+from tests.config.test_load import parsed
+
+ORDERS = TableId("shop", "orders")
+
+
+def test_properties_of_tables_are_added_to_those_of_all() -> None:
+    """Of several patterns later ones win, property by property; numbers and booleans become Iceberg's text."""
+    config = parsed(
+        "target/properties={write.object-storage.enabled: true, owner: lake}",
+        "tables/options={'*.*': {properties: {write.parquet.compression-level: 5, team: a}},"
+        " shop.orders: {properties: {team: b}}}",
+    )
+    assert config.target.properties == {"write.object-storage.enabled": "true", "owner": "lake"}
+    assert config.tables.of(ORDERS).properties == {"write.parquet.compression-level": "5", "team": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("commit.retry.num-retries", "a commit of lakeingest is sent again only after it was looked up"),
+        ("gc.enabled", "target.history"),
+        ("history.expire.max-snapshot-age-ms", "target.history"),
+        ("write.merge.mode", "merge-on-read"),
+        ("format-version", "version 2"),
+        ("lakeingest.table", "lakeingest's own"),
+        ("write.data.path", "target.location"),
+        ("write.parquet.page-size-bytes", "sizes"),
+        ("write.format.default", "Parquet"),
+        ("current-schema", "reserves"),
+    ],
+)
+@pytest.mark.parametrize("where", ["target/properties", "tables/options/shop.orders/properties"])
+def test_a_property_that_breaks_a_promise_is_refused_with_the_reason(where: str, name: str, reason: str) -> None:
+    """And the key that has it is named."""
+    with pytest.raises(ConfigError) as raised:
+        parsed(f"{where}={{{name}: 1}}")
+    for part in (where.replace("/", "."), f"{name} cannot be set: ", reason):
+        assert part in str(raised.value)
+
+
+@pytest.mark.parametrize("wrong", ["{write.parquet.compression-codec: lzo}", "{a: null}", "{a: {b: c}}", "[a]"])
+def test_a_property_with_a_value_that_nobody_can_use_is_refused(wrong: str) -> None:
+    """Spark would store it, and our writers would ignore it."""
+    with pytest.raises(ConfigError, match=r"target\.properties"):
+        parsed(f"target/properties={wrong}")
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("raw/{database}/{table}", "/data/lake/raw/shop/orders"),
+        ("{database}.db/{table}/", "/data/lake/shop.db/orders"),
+        ("file:///elsewhere/{table}/of {database}", "/elsewhere/orders/of shop"),
+        ("s3://bucket/{database}/{table}", "s3://bucket/shop/orders"),
+    ],
+)
+def test_a_folder_is_below_the_warehouse_or_elsewhere(location: str, folder: str) -> None:
+    """A slash at its end means nothing."""
+    assert located(location.rstrip("/"), Place("/data/lake"), ORDERS) == Place(folder)
+
+
+def test_names_that_are_unsafe_in_a_uri_have_folders_of_their_own() -> None:
+    """Also where they are alike without those letters."""
+    names = ["a b", "a_b", "a/b", "a%b", "ä", "a.b"]
+    found = {located("{database}/{table}", Place("s3://b/w"), TableId("x", name)).uri for name in names}
+    assert len(found) == len(names)
+    assert all(uri.isascii() and uri.count("/") == 5 and "%" not in uri for uri in found)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("target/location='{table}'", "target.location: Value error, it needs {database} and {table}"),
+        ("target/location='{database}/{table}/{day}'", "other fields than {database} and {table}"),
+        ("target/location='../{database}/{table}'", "neither a folder below the warehouse nor a URI"),
+        ("target/location='s3://bucket/{database}/{table}'", "the same kind of store as target.warehouse"),
+        ("tables/options={'shop.*': {location: x}}", "options.shop.*.location: it needs {database} and {table}"),
+        ("tables/options={'re:shop.orders': {location: x}}", "it needs {database} and {table}"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_refused(override: str, message: str) -> None:
+    """Two tables in one folder would remove each other's files."""
+    with pytest.raises(ConfigError) as raised:
+        parsed(override)
+    assert message in str(raised.value)
+
+
+def test_a_table_may_have_a_folder_without_a_pattern() -> None:
+    """Where the pattern of its options names one table only."""
+    config = parsed("tables/options={shop.orders: {location: archive/x}}")
+    assert config.tables.of(ORDERS).location == "archive/x"
+
+
+@pytest.mark.parametrize("key", ["properties={a: b}", "location='{database}/{table}'"])
+@pytest.mark.parametrize("where", ["target", "tables/options/shop.orders"])
+def test_hudi_has_neither_yet(where: str, key: str) -> None:
+    """Refused, never ignored."""
+    with pytest.raises(NotBuiltYet, match=key.partition("=")[0]):
+        parsed("target/format=hudi", f"{where}/{key}")
