@@ -5,6 +5,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import Target
 from lakeingest.core.schema import TableId
+from lakeingest.files import file as files
+from lakeingest.lake.hudi.folder import is_table
 
 
 def shown(spark: SparkSession, settings: Target, table: TableId) -> DataFrame:
@@ -24,4 +26,4 @@ def is_shown(spark: SparkSession, settings: Target, table: TableId) -> bool:
     """Whether there is such a table."""
     if settings.format == "iceberg":
         return spark.catalog.tableExists(settings.name(table))
-    return settings.folder(table).exists()
+    return is_table(files.at(settings.folder(table), settings.storage))

@@ -4,10 +4,13 @@ import shutil
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
+from pyspark.sql import SparkSession
 
+from lakeingest.config import Target
 from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
 from lakeingest.demo.s3 import LocalS3
@@ -44,6 +47,13 @@ def new_folder(request: pytest.FixtureRequest) -> File:
     folder: Path = request.getfixturevalue("tmp_path") / "folder"
     folder.mkdir()
     return folder
+
+
+def hadoop_reaches(spark: SparkSession, target: Target) -> None:
+    """Let the running session read and write the target's store, for tables that no FileIO opens."""
+    settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    for key, value in target.storage.hadoop().items():
+        settings.set(key, value)
 
 
 def forget_kept() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakeingest.config.catalogs import kind_of
-from lakeingest.config.storage import S3_JAR, STORES
+from lakeingest.config.storage import S3_JAR, S3A_JAR, STORES
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
 
@@ -25,7 +25,8 @@ class Format:
 
     `stores` are the object stores that tables can be in, by the scheme of the URI. `catalogs` and `cluster_catalogs`
     are the types of catalog, the default first, the second for a Spark on a cluster. `jar` is the Maven coordinates of
-    the format, `jars` those of all that a session needs. `settings` are those of a Spark session. `table_name` is the
+    the format, `jars` those of all that a session needs. `extension` is its extension of a session, `settings` are all
+    settings of one. `table_name` is the
     name that users query, or the folder that they load. `sample_queries` count the rows of a table, by the tool's
     name: SQL for Spark, Python for every other tool.
     """
@@ -34,6 +35,7 @@ class Format:
     catalogs: tuple[str, ...]
     cluster_catalogs: tuple[str, ...]
     jar: str
+    extension: str
     jars: Callable[["Target"], tuple[str, ...]]
     settings: Callable[["Target"], dict[str, str]]
     table_name: Callable[["Target", TableId], str]
@@ -46,7 +48,7 @@ def _iceberg_settings(target: "Target") -> dict[str, str]:
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{key}": value for key, value in (_storage(target) | kind_of(target).spark(target)).items()},
         f"{prefix}.cache-enabled": "false",  # PyIceberg's commits must be seen at once
-        EXTENSIONS: "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        EXTENSIONS: _ICEBERG_EXTENSION,
     }
 
 
@@ -83,9 +85,11 @@ def _iceberg_queries(target: "Target", table: TableId) -> Mapping[str, str]:
     }
 
 
-def _hudi_settings(_: "Target") -> dict[str, str]:
+def _hudi_settings(target: "Target") -> dict[str, str]:
+    hadoop = {} if target.warehouse.scheme is None else target.storage.hadoop()
     return {
-        EXTENSIONS: "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        **{f"spark.hadoop.{key}": value for key, value in hadoop.items()},
+        EXTENSIONS: _HUDI_EXTENSION,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
@@ -97,7 +101,7 @@ def _hudi_settings(_: "Target") -> dict[str, str]:
 
 
 def _hudi_name(target: "Target", table: TableId) -> str:
-    return str(target.folder(table))
+    return target.folder(table).hadoop
 
 
 def _hudi_queries(target: "Target", table: TableId) -> Mapping[str, str]:
@@ -106,6 +110,8 @@ def _hudi_queries(target: "Target", table: TableId) -> Mapping[str, str]:
 
 
 _ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0"
+_ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_HUDI_EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 _HUDI = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 FORMATS: Mapping[FormatName, Format] = {
     "iceberg": Format(
@@ -113,17 +119,19 @@ FORMATS: Mapping[FormatName, Format] = {
         catalogs=("sql", "rest", "glue", "hive"),
         cluster_catalogs=("glue",),  # SQLite is a file of one machine
         jar=_ICEBERG,
+        extension=_ICEBERG_EXTENSION,
         jars=_iceberg_jars,
         settings=_iceberg_settings,
         table_name=_iceberg_name,
         sample_queries=_iceberg_queries,
     ),
     "hudi": Format(
-        stores=(),
+        stores=STORES,
         catalogs=("path",),
         cluster_catalogs=("path",),
         jar=_HUDI,
-        jars=lambda _: (_HUDI,),
+        extension=_HUDI_EXTENSION,
+        jars=lambda target: (_HUDI, *(() if target.warehouse.scheme is None else (S3A_JAR,))),
         settings=_hudi_settings,
         table_name=_hudi_name,
         sample_queries=_hudi_queries,

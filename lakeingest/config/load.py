@@ -100,6 +100,11 @@ class Config(Frozen):
             )
         if not info.context:
             self._assert_reached()
+        if lake.catalogs == ("path",) and self.state.scheme is not None and self.target.warehouse.scheme is None:
+            raise ValueError(
+                f"state: {self.state}: what {self.target.format} has not published yet is there, and Spark reads it as"
+                " it reads the tables; put target.warehouse into the store, too"
+            )
         if self.target.warehouse.scheme is not None and lake.catalogs != ("path",) and self.target.catalog.is_embedded:
             raise ValueError(
                 f"target.warehouse: {self.target.warehouse}: the embedded catalog is a file of this machine; name"

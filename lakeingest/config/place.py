@@ -42,6 +42,14 @@ class Place:
         """The place as a URI."""
         return self.path.as_uri() if self.scheme is None else self.written
 
+    @property
+    def hadoop(self) -> str:
+        """The place as Spark's own readers and writers name it: a path, or a URI with the scheme of Hadoop's client."""
+        return re.sub(r"^s3:", "s3a:", self.written)
+
+    def __truediv__(self, name: str) -> Self:
+        return type(self)(str(self.path / name) if self.scheme is None else f"{self.written}/{name}")
+
     def below(self, folder: Path) -> Self:
         """The place; a relative path is relative to the folder."""
         return self if self.scheme is not None else type(self)(str((folder / self.path).resolve()))

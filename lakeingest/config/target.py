@@ -86,9 +86,10 @@ class Target(Frozen):
         found = re.fullmatch(pattern, f"{namespace}\0{name}", re.DOTALL)
         return None if found is None else TableId(found["database"], found["table"])
 
-    def folder(self, table: TableId) -> Path:
+    def folder(self, table: TableId) -> Place:
         """The folder of a table. A character that a file name must not have is percent-encoded."""
-        return self.warehouse.path.joinpath(*(encode(part, safe=" ") for part in self.identifier(table)))
+        namespace, name = (encode(part, safe=" ") for part in self.identifier(table))
+        return self.warehouse / namespace / name
 
     def name(self, table: TableId) -> str:
         """The name of a table that users query, or the folder that they load."""

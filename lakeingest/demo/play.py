@@ -23,7 +23,7 @@ from lakeingest.demo.s3 import local_s3
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.demo.shop import DATABASE, TABLES, Sizes, build
 from lakeingest.demo.workload import WRITERS, Workload
-from lakeingest.errors import OperatorNeeded, UsageError, VerificationFailed
+from lakeingest.errors import OperatorNeeded, VerificationFailed
 from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, WaveCommitted
 from lakeingest.pipeline.queries import queries
 
@@ -70,8 +70,6 @@ def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, p
 
     `target` is the format of the lake. In the place "s3" tables and state are in a local S3.
     """
-    if place == "s3" and target != "iceberg":
-        raise UsageError(f"--place s3: tables of {target} in S3 are not built yet; leave --target out")
     _clear(folder)
 
     def say(text: str) -> None:
@@ -80,7 +78,7 @@ def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, p
     with ExitStack() as stack:
         server = stack.enter_context(local_server(folder / "server", say=say))
         say(f"MySQL {server.version}, {server.how}, on {server.host}:{server.port}")
-        lake = _in_folder(target) if place == "local" else _on_s3(stack, folder, say)
+        lake = _in_folder(target) if place == "local" else _on_s3(stack, folder, target, say)
         with _connect(server) as connection:
             size = build(connection, rows, seed)
         out.print(
@@ -138,21 +136,19 @@ def _in_folder(target: FormatName) -> dict[str, Any]:
     return {"target": {"format": target, "warehouse": "./warehouse"}, "state": "./state"}
 
 
-def _on_s3(stack: ExitStack, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Start a local S3 and a REST catalog on it; where tables and state are, in the words of pipeline.yml."""
-    from lakeingest.demo.rest_catalog import local_rest_catalog
-
+def _on_s3(stack: ExitStack, folder: Path, target: FormatName, say: Callable[[str], None]) -> dict[str, Any]:
+    """Start a local S3, and for Iceberg a REST catalog on it; where tables and state are, as pipeline.yml says it."""
     store = stack.enter_context(local_s3(folder / "s3", say))
-    uri = stack.enter_context(local_rest_catalog(folder / "catalog", store=store, say=say))
-    say(f"S3 (versitygw) on {store.endpoint}, Iceberg's REST reference server on {uri}")
+    say(f"S3 (versitygw) on {store.endpoint}")
     os.environ.update(store.environment)  # where the run finds the keys, as in production
-    target = {
-        "format": "iceberg",
-        "catalog": {"type": "rest", "uri": uri},
-        "warehouse": f"s3://{store.bucket}/warehouse",
-        "storage": store.storage,
-    }
-    return {"target": target, "state": f"s3://{store.bucket}/state"}
+    lake = {"format": target, "warehouse": f"s3://{store.bucket}/warehouse", "storage": store.storage}
+    if target == "iceberg":
+        from lakeingest.demo.rest_catalog import local_rest_catalog
+
+        uri = stack.enter_context(local_rest_catalog(folder / "catalog", store=store, say=say))
+        say(f"Iceberg's REST reference server on {uri}")
+        lake["catalog"] = {"type": "rest", "uri": uri}
+    return {"target": lake, "state": f"s3://{store.bucket}/state"}
 
 
 def _config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: int) -> Config:

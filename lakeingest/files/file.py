@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from lakeingest.config import Config
+    from lakeingest.config.place import Place
+    from lakeingest.config.storage import Storage
 
 File: TypeAlias = Path | Stored
 
@@ -40,7 +42,12 @@ _kept: OrderedDict[Stored, bytes] = OrderedDict()  # of files that nobody replac
 
 def state_of(config: "Config") -> File:
     """The folder of a pipeline's state."""
-    return config.state.path if config.state.scheme is None else Stored.of(config.state, config.target.storage)
+    return at(config.state, config.target.storage)
+
+
+def at(place: "Place", storage: "Storage") -> File:
+    """The folder at a place."""
+    return place.path if place.scheme is None else Stored.of(place, storage)
 
 
 def create(file: File, doc: Mapping[str, Any]) -> bool:
@@ -143,9 +150,17 @@ def move(file: File, to: File) -> None:
     """Give a file another name, in the same place. In a store it has both names for a moment, and a new time."""
     if isinstance(file, Path):
         file.replace(str(to))
-    elif isinstance(to, Stored):
-        file.copy(to)
+    else:
+        copy(file, to)
         file.delete()
+
+
+def copy(file: File, to: File) -> None:
+    """Make a copy, in the same place; FileNotFoundError where the file is not there."""
+    if isinstance(file, Stored) and isinstance(to, Stored):
+        file.copy(to)
+    else:
+        shutil.copyfile(str(file), str(to))
 
 
 def exists(file: File) -> bool:

@@ -8,7 +8,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -64,6 +64,11 @@ class Bucket:
     def store(self) -> ObjectStore:
         """The client. Its threads do not live on in a process that is forked from one that has used it."""
         return _client(self.uri, self.options)
+
+    def delete(self, keys: list[str]) -> None:
+        """Remove those objects that are there, many with a request."""
+        with Stored(self, "")._errors(), suppress(FileNotFoundError):  # noqa: SLF001 - of the same module
+            obstore.delete(self.store, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +209,33 @@ class Stored:
     def listed(self, pattern: str) -> list[Self]:
         """The files of this folder whose names match; `*` is within one part of a name."""
         parts = pattern.split("/")
-        found = []
+        if len(parts) == 1:
+            with self._errors():
+                beside: Any = obstore.list_with_delimiter(self.bucket.store, self._prefix)["objects"]
+            return sorted(one for one in map(self._found, beside) if fnmatchcase(one.name, pattern))
+        return [
+            one
+            for one in self.tree()
+            if len(names := one.key[len(self.key) :].lstrip("/").split("/")) == len(parts)
+            and all(map(fnmatchcase, names, parts))
+        ]
+
+    def tree(self) -> list[Self]:
+        """The files at any depth below this folder."""
         with self._errors():
-            for page in obstore.list(self.bucket.store, f"{self.key}/" if self.key else None):
-                for meta in page:
-                    key = str(meta["path"])
-                    names = key[len(self.key) :].lstrip("/").split("/")
-                    if len(names) == len(parts) and all(map(fnmatchcase, names, parts)):
-                        found.append(replace(self, key=key, seen=Seen.of(meta)))
-        return sorted(found)
+            pages = obstore.list(self.bucket.store, self._prefix)
+            return sorted(self._found(meta) for page in pages for meta in page)
+
+    def subfolders(self) -> list[str]:
+        """The names of the folders in this folder."""
+        with self._errors():
+            found = obstore.list_with_delimiter(self.bucket.store, self._prefix)["common_prefixes"]
+        return sorted(str(one).rpartition("/")[2] for one in found)
+
+    def has_files(self) -> bool:
+        """Whether something is below this folder."""
+        with self._errors():
+            return any(True for page in obstore.list(self.bucket.store, self._prefix, chunk_size=1) for _ in page)
 
     def now(self) -> datetime:
         """The store's clock: when it has written a file of this folder that is removed again."""
@@ -222,6 +245,13 @@ class Stored:
             return probe.known().changed
         finally:
             probe.delete()
+
+    @property
+    def _prefix(self) -> str | None:
+        return f"{self.key}/" if self.key else None
+
+    def _found(self, meta: Any) -> Self:
+        return replace(self, key=str(meta["path"]), seen=Seen.of(meta))
 
     def _there(self) -> tuple[bytes, Seen] | None:
         try:

@@ -3,6 +3,8 @@
 import importlib
 
 from lakeingest.config import Config
+from lakeingest.errors import LakeIngestError
+from lakeingest.files.file import at, probe, state_of
 from lakeingest.lake.target import Target
 from lakeingest.lake.versions import Versions
 
@@ -13,7 +15,7 @@ def open_target(config: Config) -> Target:
     if config.target.format == "hudi":
         from lakeingest.lake.hudi.target import HudiTarget
 
-        return HudiTarget(config.target, config.state.path / "staging")
+        return HudiTarget(config.target, state_of(config) / "staging")
     from lakeingest.lake.iceberg.target import IcebergTarget
 
     return IcebergTarget(config.target, config.tables.of)
@@ -25,7 +27,7 @@ def open_versions(config: Config) -> Versions:
         from lakeingest.lake.hudi.target import HudiTarget
         from lakeingest.lake.hudi.versions import HudiVersions
 
-        return HudiVersions(HudiTarget(config.target, config.state.path / "staging"))
+        return HudiVersions(HudiTarget(config.target, state_of(config) / "staging"))
     from lakeingest.lake.iceberg.target import IcebergTarget
     from lakeingest.lake.iceberg.versions import IcebergVersions
 
@@ -34,6 +36,12 @@ def open_versions(config: Config) -> Versions:
 
 def unwritable(config: Config) -> str | None:
     """Why the warehouse, which is in an object store, cannot be written to; None when it can."""
+    if config.target.format == "hudi":
+        try:
+            probe(at(config.target.warehouse, config.target.storage))
+        except (LakeIngestError, OSError) as error:
+            return f"the warehouse {config.target.warehouse} cannot be written: {error}"
+        return None
     from lakeingest.lake.iceberg import store
 
     return store.unwritable(config.target)

@@ -128,7 +128,7 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
     others = [
         f"the extension of {other}, which damages tables of {config.target.format}"
         for other, lake in FORMATS.items()
-        if other != config.target.format and _has(session, EXTENSIONS, lake.settings(config.target)[EXTENSIONS])
+        if other != config.target.format and _has(session, EXTENSIONS, lake.extension)
     ]
     if not lacking and not others:
         return None

@@ -138,7 +138,7 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
             "target/warehouse=gs://bucket/lake",
             "target.warehouse: gs://bucket/lake is not built yet; this version has .* s3://",
         ),
-        ("target={format: hudi, warehouse: 's3://bucket/lake'}", "target.warehouse: s3://bucket/lake is not built"),
+        ("target={format: hudi, warehouse: 'gs://bucket/lake'}", "target.warehouse: gs://bucket/lake is not built"),
         ("state=gs://bucket/state", "state: gs://bucket/state is not built yet"),
         ("target/table=lake.orders", "target.table"),
         ("target/table='{database}.x.{table}'", "target.table"),
@@ -252,11 +252,14 @@ def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
         parsed(later, "source/hots=a")
 
 
-def test_the_state_may_be_in_a_store_for_iceberg_alone() -> None:
-    """Hudi's staging is in the state folder, which is on this machine."""
+def test_the_state_may_be_in_a_store() -> None:
+    """Of Hudi only where its tables are in a store, too: Spark reads its staging."""
     assert str(parsed("state=s3://bucket/state/").state) == "s3://bucket/state"
-    with pytest.raises(NotBuiltYet, match=r"state: s3://bucket/state is not built yet; .* folders of this machine$"):
-        parsed("state=s3://bucket/state", "target/format=hudi")
+    hudi = ("state=s3://bucket/state", "target/format=hudi")
+    with pytest.raises(ConfigError, match=r"state: s3://bucket/state: .* put target.warehouse into the store, too"):
+        parsed(*hudi)
+    assert str(parsed(*hudi, "target/warehouse=s3://bucket/lake").state) == "s3://bucket/state"
+    assert parsed("target={format: hudi, warehouse: 's3://bucket/lake'}").state.scheme is None
 
 
 def test_all_that_is_not_built_yet_is_reported_together() -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pymysql
 
 from lakeingest.config import Config, load_config
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
+from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
 from tests import lakes
@@ -117,9 +117,9 @@ class Job:
 
     def published(self, table: str) -> list[tuple[Any, ...]]:
         """The rows that a reader sees, sorted; read without Spark."""
-        if self.lake_format == "hudi":
-            return sorted(hudi_rows(self.config.target.folder(TableId(self.database, table))))
         target = self.config.target
+        if self.lake_format == "hudi":
+            return sorted(hudi_rows(files.at(target.folder(TableId(self.database, table)), target.storage)))
         with catalog_of(target) as catalog:
             rows: pa.Table = catalog.load_table(f"{self.database}.{table}").scan().to_arrow()
         return sorted(tuple(row.values()) for row in rows.to_pylist())
@@ -129,16 +129,17 @@ class Job:
         return sorted(self.sql(f"SELECT * FROM {self.database}.{table}"))
 
 
-def hudi_rows(folder: Path) -> Iterator[tuple[Any, ...]]:
+def hudi_rows(folder: File) -> Iterator[tuple[Any, ...]]:
     """The rows of a copy-on-write table: of each file group the file of the last completed commit."""
-    completed = {file.name.partition("_")[0] for file in (folder / ".hoodie" / "timeline").glob("*_*.commit")}
-    last: dict[str, Path] = {}
-    for file in sorted(folder.glob("*.parquet"), key=lambda path: path.stem.rpartition("_")[2]):
+    completed = {file.name.partition("_")[0] for file in files.listed(folder / ".hoodie" / "timeline", "*_*.commit")}
+    last: dict[str, File] = {}
+    for file in sorted(files.listed(folder, "*.parquet"), key=lambda file: file.stem.rpartition("_")[2]):
         group, _, instant = file.stem.split("_")
         if instant in completed:
             last[group] = file
     for file in last.values():
-        rows = pq.read_table(file)
+        with files.parquet(file) as opened:
+            rows = opened.read()
         for row in rows.select([name for name in rows.column_names if not name.startswith("_hoodie_")]).to_pylist():
             yield tuple(row.values())
 

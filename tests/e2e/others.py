@@ -49,7 +49,7 @@ def inserted(pipe: Pipe, name: str, row: tuple[object, ...]) -> Iterator[None]:
 
 
 def _folder(pipe: Pipe, name: str) -> Path:
-    return pipe.config.target.folder(TableId(pipe.database, name))
+    return pipe.config.target.folder(TableId(pipe.database, name)).path
 
 
 def _write(pipe: Pipe, name: str, row: tuple[object, ...]) -> None:

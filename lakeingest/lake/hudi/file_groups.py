@@ -1,20 +1,27 @@
 """The files that readers of a Hudi table read: the newest of each file group, as the timeline recorded them."""
 
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import metadata_of, writes
 
+_AT_ONCE = 16  # commits that are read at the same time
 
-def assert_whole(table: TableId, folder: Path) -> None:
+
+def assert_whole(table: TableId, folder: File) -> None:
     """StateUnreadable unless the newest file of each group exists with the length that its commit recorded.
 
     Only commits of the active timeline are looked at (Hudi's `HoodieWriteStat`: `fileId`, `path`, `fileSizeInBytes`).
     A file whose commit was archived is not checked: no later commit wrote its group.
     """
-    for file, size, begun in _newest(folder).values():
-        found = file.stat().st_size if file.is_file() else None
+    newest = _newest(folder)
+    there = {str(file): files.size(file) for file in files.listed(folder, "*.parquet")}
+    for file, size, begun in newest.values():
+        found = there.get(str(file))
         if found != size:
             damage = "is gone" if found is None else f"has {found} bytes instead of {size}"
             raise StateUnreadable(
@@ -23,16 +30,23 @@ def assert_whole(table: TableId, folder: Path) -> None:
             )
 
 
-def _newest(folder: Path) -> dict[str, tuple[Path, int, str]]:
+def _newest(folder: File) -> dict[str, tuple[File, int, str]]:
     """For each file group its newest file, the length in bytes, and the commit that wrote it."""
-    found: dict[str, tuple[Path, int, str]] = {}
-    for _, begun, commit in sorted(writes(folder), reverse=True):
-        try:
-            with metadata_of(commit) as metadata:
-                for stats in (metadata["partitionToWriteStats"] or {}).values():
-                    for stat in stats:
-                        if stat["path"]:  # empty where a write left the group without a file
-                            found.setdefault(stat["fileId"], (folder / stat["path"], stat["fileSizeInBytes"], begun))
-        except FileNotFoundError:  # another run archived it since its name was read
-            continue
+    found: dict[str, tuple[File, int, str]] = {}
+    commits = sorted(writes(folder), reverse=True)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        written = pool.map(_stats, [file for _, _, file in commits])
+    for (_, begun, _), stats in zip(commits, written, strict=True):
+        for stat in stats:
+            if stat["path"]:  # empty where a write left the group without a file
+                found.setdefault(stat["fileId"], (folder / stat["path"], stat["fileSizeInBytes"], begun))
     return found
+
+
+def _stats(commit: File) -> list[Any]:
+    """What a commit says of each file that it wrote; nothing where another run archived it since its name was read."""
+    try:
+        with metadata_of(commit) as metadata:
+            return [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
+    except FileNotFoundError:
+        return []

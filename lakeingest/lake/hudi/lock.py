@@ -1,4 +1,9 @@
-"""The lock of a Hudi table's publish: its commit cannot be asserted to stand on another one."""
+"""The lock of a Hudi table's publish: its commit cannot be asserted to stand on another one.
+
+It is a lock of a file, which a disk has and an object store has not. There the lease of the pipeline alone keeps runs
+apart. If a run loses it within a publish, Hudi decides: who writes next rolls back what is not completed, and what was
+rolled back cannot be completed. (Its own lock in a store, StorageBasedLockProvider, lacks its client in the bundle.)
+"""
 
 import time
 from collections.abc import Iterator
@@ -7,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakeingest.core.schema import TableId
+from lakeingest.files.file import File
 from lakeingest.lake.refusals import stale
 
 if TYPE_CHECKING:
@@ -16,11 +22,14 @@ LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
 
 
 @contextmanager
-def publishing(table: TableId, folder: Path, spark: "SparkSession") -> Iterator[None]:
+def publishing(table: TableId, folder: File, spark: "SparkSession") -> Iterator[None]:
     """Alone; StaleWriter where another JVM is at it for long. That of a run that was killed ends soon.
 
-    `folder` is the table's; the lock is a file beside it.
+    `folder` is the table's; the lock is a file beside it, if that is a disk.
     """
+    if not isinstance(folder, Path):
+        yield
+        return
     path = folder.with_name(folder.name + ".lakeingest.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs

@@ -1,17 +1,16 @@
 """Staging for a format without branches: a folder of files and of numbered commits, which name their files.
 
-A commit is one JSON file, which is complete when it exists. Only one writer can create it, so commits are serial. It
+The folder is on a disk or in an object store. A commit is one JSON file, which is complete when it exists. Only one
+writer can create it, so commits are serial. It
 carries the complete progress and names its base. The rows of a commit are those that readers see, or before the first
 publish those of all waves, with the changes of all later merges applied. A commit that `restarts` takes all rows out:
 the rows are those of the waves from there on, with the changes of later merges applied.
 """
 
-import json
-import os
-import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,9 +21,13 @@ import pyarrow.parquet as pq
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.disk import make_folder, sync
 from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files import folder as folders
+from lakeingest.files.file import File
 from lakeingest.lake.refusals import stale
+
+_AT_ONCE = 16  # files that are looked at at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,12 @@ class StagingFolder:
     """The commits of one table, oldest first by their numbers, and the files they refer to."""
 
     table: TableId
-    path: Path
+    path: File
 
     def commits(self, after: int | None = None) -> list[StagingCommit]:
         """All commits; or the commit of the version `after` and all later ones, none for an unknown version."""
-        found = [self._read(file) for file in sorted(self.path.glob("*.json"))]
+        listed = files.listed(self.path, "*.json")
+        found = [self._parsed(*one) for one in zip(listed, files.read_all(listed), strict=True)]
         if after is None:
             return found
         start = next((index for index, commit in enumerate(found) if commit.version == after), len(found))
@@ -83,17 +87,17 @@ class StagingFolder:
 
     def last(self) -> StagingCommit | None:
         """The last commit; the others are not read."""
-        file = max(self.path.glob("*.json"), default=None)
-        return None if file is None else self._read(file)
+        listed = files.listed(self.path, "*.json")
+        return self._parsed(listed[-1], files.read(listed[-1])) if listed else None
 
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> StagingCommit:
         """The first commit of a new table: one file with the columns and no rows."""
-        make_folder(self.path / "data")
+        files.make_folder(self.path / "data")
         return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
     def resume(self, progress: Progress, key: Sequence[str], version: int) -> StagingCommit:
         """The first commit of a folder without one: it stands for the version that readers see."""
-        make_folder(self.path / "data")
+        files.make_folder(self.path / "data")
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
     def append(
@@ -115,84 +119,92 @@ class StagingFolder:
     def write(self, rows: pa.Table) -> str:
         """Write rows to a new file, durably; it is part of the table when a commit names it."""
         name = self.new_file(".parquet")
-        pq.write_table(rows, self.path / name, compression="zstd")
-        sync(self.path / name)
-        sync(self.path / "data")
+        with files.written(self.path / name) as path:
+            pq.write_table(rows, path, compression="zstd")
+        files.sync(self.path / "data")
         return name
 
     def assert_whole(self, names: Iterable[str]) -> None:
         """StateUnreadable unless these files exist and have their footers, which a truncated file lacks."""
-        for name in names:
+
+        def look(name: str) -> None:
             try:
-                pq.read_metadata(self.path / name)
+                files.parquet_metadata(self.path / name)
             except (OSError, pa.ArrowException) as error:
                 raise StateUnreadable(
                     f"{self.table}: {self.path / name} is gone or damaged: {error}; it was not published: remove"
                     f" {self.path} and run again, which merges again what readers do not see yet"
                 ) from error
 
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(look, names))
+
     def new_file(self, suffix: str = "") -> str:
         """A new name in the folder."""
         return f"data/{uuid.uuid4().hex}{suffix}"
 
     def drop(self) -> None:
-        """Remove the commits and the files, at once for every reader of the folder."""
-        gone = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}.gone")
-        try:
-            self.path.rename(gone)
-        except FileNotFoundError as error:
-            raise stale(self.table) from error
-        shutil.rmtree(gone)
+        """Remove the commits and the files; without its first commit the folder counts as dropped."""
+        if isinstance(self.path, Path):
+            gone = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}.gone")
+            try:
+                self.path.rename(gone)
+            except FileNotFoundError as error:
+                raise stale(self.table) from error
+            folders.delete_all([gone])
+            return
+        there = folders.tree(self.path)
+        if not there:
+            raise stale(self.table)
+        for commit in files.listed(self.path, "*.json"):
+            files.delete(commit)
+        folders.delete_all(there)
 
     def sweep(self, version: int) -> None:
         """Remove the files that only commits up to `version` needed, which readers see now. Its commit itself stays."""
         later = self.commits(version)
         if not later:
             return
-        needed = {name for commit in later[1:] for name in (*commit.rows, *commit.changes)}
-        for file in self.path.glob("*.json"):
-            if int(file.stem) < later[0].number:
-                file.unlink(missing_ok=True)
-        for file in (self.path / "data").iterdir():
-            if f"data/{file.name}" not in needed:
-                _remove(file)
+        earlier = (file for file in files.listed(self.path, "*.json") if int(file.stem) < later[0].number)
+        folders.delete_all([*earlier, *(file for found in self._unneeded(later[1:]) for file in found)])
 
     def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
         """Delete what is older than `age` and no commit has; how many files, and how many bytes."""
-        needed = {name for commit in self.commits() for name in (*commit.rows, *commit.changes)}
-        dropped = self.path.parent.glob(f"{self.path.name}.*.gone")
-        unfinished = (file for file in self.path.glob("*.*.*") if file.is_file())
-        data = (file for file in self.path.glob("data/*") if f"data/{file.name}" not in needed)
+        groups = [*self._unneeded(self.commits()), *([file] for file in files.listed(self.path, "*.*.*"))]
+        groups += [[file] for file in files.listed(self.path, "*.new")]
+        if isinstance(self.path, Path):
+            groups += [[path, *path.rglob("*")] for path in self.path.parent.glob(f"{self.path.name}.*.gone")]
         oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
-        for path in [*dropped, *unfinished, *data]:
-            files = [file for file in (path, *path.rglob("*")) if file.is_file()]
-            if all(file.stat().st_mtime < oldest for file in (path, *files)):
-                removed, freed = removed + len(files), freed + sum(file.stat().st_size for file in files)
-                _remove(path)
+        for group in groups:
+            if all(files.changed(file) < oldest for file in group):
+                found = [file for file in group if not (isinstance(file, Path) and file.is_dir())]
+                removed, freed = removed + len(found), freed + files.total(found)
+                folders.delete_all(group)
         return removed, freed
 
+    def _unneeded(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
+        """The files that none of these commits names; those of one folder, which Spark has written, together."""
+        needed = {name for commit in commits for name in (*commit.rows, *commit.changes)}
+        data, groups = self.path / "data", dict[str, list[File]]()
+        if isinstance(data, Path):
+            groups = {path.name: [path, *path.rglob("*")] for path in data.glob("*")}
+        else:
+            for file in folders.tree(data):
+                groups.setdefault(str(file).removeprefix(f"{data}/").partition("/")[0], []).append(file)
+        yield from (group for name, group in groups.items() if f"data/{name}" not in needed)
+
     def _create(self, commit: StagingCommit) -> StagingCommit:
-        path = self.path / f"{commit.number:010d}.json"
-        new = path.with_suffix(f".{uuid.uuid4().hex}")
         try:
-            with new.open("w") as file:
-                json.dump(commit.to_json(), file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(new, path)
-            sync(self.path)
-        except FileExistsError as error:
-            if not path.samefile(new):  # a network file system may lose the answer of its request and send it again
-                raise stale(self.table) from error
+            made = files.create(self.path / f"{commit.number:010d}.json", commit.to_json())
         except FileNotFoundError as error:  # the folder was dropped by another run
             raise stale(self.table) from error
-        finally:
-            new.unlink(missing_ok=True)
+        if not made:
+            raise stale(self.table)
         return commit
 
-    def _read(self, file: Path) -> StagingCommit:
+    def _parsed(self, file: File, contents: bytes) -> StagingCommit:
         try:
-            return StagingCommit.from_json(int(file.stem), json.loads(file.read_text()))
+            return StagingCommit.from_json(int(file.stem), files.parsed(contents))
         except (ValueError, StateUnreadable) as error:
             raise StateUnreadable(
                 f"{self.table}: {file} is unreadable: {error}; drop the table to copy it again"
@@ -216,10 +228,3 @@ def is_started_over(commits: Iterable[StagingCommit]) -> bool:
 
 def _new_version() -> int:
     return uuid.uuid4().int >> 66  # fits a signed 64-bit integer; a sequence would repeat after the loss of a folder
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
+from lakeingest.files.file import File
+from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.target import Effects
 
 if TYPE_CHECKING:
@@ -69,10 +71,10 @@ def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -
     return Effects(row[0], row[1], row[2]) if row else Effects(0, 0, 0)
 
 
-def rows_at(folder: Path, instant: str, spark: "SparkSession") -> "DataFrame":
+def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
     """The rows of the Hudi table in a folder as of an instant."""
     read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
-    return read.load(str(folder)).drop(*(f"_hoodie_{name}" for name in _META))
+    return read.load(location(folder)).drop(*(f"_hoodie_{name}" for name in _META))
 
 
 def no_changes(rows: "DataFrame") -> "DataFrame":
@@ -92,13 +94,14 @@ def replacing(rows: "DataFrame", following: "DataFrame", key: Sequence[str]) -> 
 
 
 def merge_folder(
-    folder: Path, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", gone: str = DELETED
+    folder: File, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", gone: str = DELETED
 ) -> None:
     """Merge into the Hudi table in a folder. MERGE INTO needs the name of a table, so the folder has one meanwhile."""
+    uri = folder.as_uri() if isinstance(folder, Path) else location(folder)
     target = f"lakeingest_{folder.name.encode().hex()}"
     changes.createOrReplaceTempView("lakeingest_changes")
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
-    spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{folder.as_uri()}'")
+    spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{uri}'")
     try:
         names = changes.columns if gone in spark.table(target).columns else changes.drop(gone).columns
         spark.sql(merge_into(target, "lakeingest_changes", names, key, gone))
@@ -123,13 +126,13 @@ def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
 
 
 def last_changes(
-    folder: Path, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
+    folder: File, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
 ) -> "DataFrame | None":
     """The last change of each key in the files of these merges, which stand in the order of their commits."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    parts = [spark.read.parquet(*(str(folder / name) for name in names)) for names in merges]
+    parts = [spark.read.parquet(*(location(folder / name) for name in names)) for names in merges]
     if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
         return parts[0] if parts else None
     numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]

@@ -6,7 +6,6 @@ Properties of that commit (its metadata), always complete: `lakeingest.progress`
 Readers would see a rollback of a commit, so the gates run before it, on the rows that it will have.
 """
 
-import errno
 import json
 import re
 import time
@@ -14,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING
 from urllib.parse import quote as encode
 from urllib.parse import unquote as decode
@@ -24,9 +22,13 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.disk import sync, sync_tree
-from lakeingest.errors import NotOurTable, UnsupportedTable
+from lakeingest.errors import UnsupportedTable
+from lakeingest.files import file as files
+from lakeingest.files import folder as folders
+from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.file_groups import assert_whole
+from lakeingest.lake.hudi.folder import TableFolder, is_table, location
 from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.options import BUCKETS, KEY, OPTIONS, buckets_for
 from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over
@@ -41,7 +43,7 @@ from lakeingest.lake.hudi.statement import (
     replacing,
     rows_at,
 )
-from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, newest, retention, writes
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, retention, writes
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
@@ -59,26 +61,29 @@ _NAME = re.compile(r"[\w$][\w$ -]*")
 class HudiTarget:
     """`lake.target.Target` on Hudi tables that are found by their folders; `staging` is a folder of ours."""
 
-    def __init__(self, settings: config.Target, staging: Path) -> None:
+    def __init__(self, settings: config.Target, staging: File) -> None:
         self.settings, self._folder = settings, staging
+        self._warehouse = files.at(settings.warehouse, settings.storage)
 
     def exists(self) -> bool:
         """Whether the warehouse or staging exists."""
-        return self.settings.warehouse.path.exists() or self._folder.exists()
+        return folders.is_there(self._warehouse) or folders.is_there(self._folder)
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
         """The folders of all Hudi tables, and of staging."""
-        published = {path.parent for path in self.settings.warehouse.path.glob("*/*/.hoodie")}
-        staged = (TableId.parse(decode(path.name)) for path in self._folder.glob("*"))
+        namespaces = folders.subfolders(self._warehouse)
+        found = ((one, name) for one in namespaces for name in folders.subfolders(self._warehouse / one))
+        published = (one for one in found if is_table(self._warehouse / one[0] / one[1]))
+        staged = (TableId.parse(decode(name)) for name in folders.subfolders(self._folder))
         return {
-            *((decode(path.parent.name), decode(path.name.removesuffix(BUILDING))) for path in published),
+            *((decode(namespace), decode(name.removesuffix(BUILDING))) for namespace, name in published),
             *map(self.settings.identifier, staged),
         }
 
     def storage_errors(self) -> AbstractContextManager[None]:
         """Names a failure of the warehouse."""
-        return storage_errors(self.settings.warehouse.path)
+        return storage_errors(str(self.settings.warehouse))
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
@@ -88,10 +93,10 @@ class HudiTarget:
         """
         published, staging = self._published(table), self._staging(table)
         staged = self._resume_point(table, published)
-        if published is not None and not self.settings.folder(table).exists():
-            self._give_name(table)
+        if published is not None:
+            self._folder_of(table).finish()
         if staged is None or not staging.commits(staged.version):
-            if staging.path.exists():
+            if folders.is_there(staging.path):
                 staging.drop()
             if staged is not None and published is not None:
                 staging.resume(staged.progress, json.loads(published.properties[KEY]), staged.version)
@@ -164,7 +169,7 @@ class HudiTarget:
         effects = Effects(0, 0, 0)
         if names:
             spark = open_spark()
-            changes = spark.read.parquet(*(str(staging.path / name) for name in names))
+            changes = spark.read.parquet(*(location(staging.path / name) for name in names))
             effects = effects_of(changes, self.read(table, staged.version, spark), last.key)
         return self._commit(staged, after(effects), changes=names), effects
 
@@ -200,7 +205,7 @@ class HudiTarget:
         if published is not None and not is_started_over(commits):
             rows = self._visible(table, published, spark)
         else:
-            rows = spark.read.parquet(*(str(self._staging(table).path / name) for name in names))
+            rows = spark.read.parquet(*(location(self._staging(table).path / name) for name in names))
         changes = last_changes(self._staging(table).path, merges, commits[-1].key, spark)
         return rows if changes is None else changed(rows, changes, commits[-1].key)
 
@@ -221,28 +226,36 @@ class HudiTarget:
         The JVM that commits holds a lock meanwhile, which is released when the JVM ends.
         """
         table, spark = staged.progress.table, open_spark()
-        with publishing(table, self.settings.folder(table), spark):
-            published = self._published(table)
+        folder = self._folder_of(table)
+        with publishing(table, folder.final, spark):
+            published = folder.published()
             if staged.published != (None if published is None else published.version):
                 raise published_by_another(table)
             if published is not None:
-                assert_whole(table, self._place(table))
+                assert_whole(table, folder.place)
             commits = self._since(table, published, staged.version)
             names, merges = files_of(commits)
             self._staging(table).assert_whole([*names, *(name for merge in merges for name in merge)])
             began = time.time()
+            if published is None or folder.place == folder.final:
+                folder.clear_building(spark)  # left by an interrupted first publish
             try:
                 self._write(table, published, commits, spark, properties)
-            except Exception:
-                if not self._is_published(table, staged.version):  # otherwise only the answer was lost
+            except Exception as error:
+                now = folder.published()
+                if now != published and not self._is_published(table, staged.version):
+                    raise published_by_another(table) from error
+                if now == published:  # otherwise only the answer was lost
                     raise
             if not self._is_published(table, staged.version):
                 raise stale(table)
             if published is None:
                 self._give_name(table)
+                folder.clear_building(spark)
             # readers see it before it is durable; until then staging and the spool stay
-            sync_tree(self.settings.folder(table), began - CLOCK_SECONDS)
-            sync(self.settings.folder(table).parent)
+            if isinstance(folder.final, Path):
+                sync_tree(folder.final, began - CLOCK_SECONDS)
+                sync(folder.final.parent)
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -259,8 +272,8 @@ class HudiTarget:
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
         """All data files of the table's folder: those of older commits are among them until they are cleaned."""
-        place = self._place(table)
-        sizes = [file.stat().st_size for file in place.glob("*.parquet")]
+        place = self._folder_of(table).place
+        sizes = [files.size(file) for file in files.listed(place, "*.parquet")]
         return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))
 
     @names_storage_errors
@@ -293,7 +306,7 @@ class HudiTarget:
             if not commits or commits[0].base is not None:  # it built on a table that was dropped
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
-        assert_whole(table, self._place(table))
+        assert_whole(table, self._folder_of(table).place)
         commits = staging.commits(published.version)
         if commits:
             return Staged(commits[-1].progress, commits[-1].version, published.version)
@@ -301,10 +314,7 @@ class HudiTarget:
 
     def _published(self, table: TableId) -> Instant | None:
         """The commit that readers see, or will when the first publish is finished."""
-        published = newest(table, self.settings.folder(table))
-        if published is None and (self._building(table) / ".hoodie").is_dir():
-            return newest(table, self._building(table), building=True)
-        return published
+        return self._folder_of(table).published()
 
     def _is_published(self, table: TableId, version: int) -> bool:
         published = self._published(table)
@@ -331,7 +341,7 @@ class HudiTarget:
         return Staged(progress, commit.version, staged.published)
 
     def _visible(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
-        return rows_at(self._place(table), published.time, spark)
+        return rows_at(self._folder_of(table).place, published.time, spark)
 
     def _write(
         self,
@@ -344,7 +354,7 @@ class HudiTarget:
         last, staging = commits[-1], self._staging(table)
         names, merges = files_of(commits)
         if published is None:
-            buckets = buckets_for(sum((staging.path / name).stat().st_size for name in names))
+            buckets = buckets_for(files.total(staging.path / name for name in names))
         else:
             buckets = published.properties[BUCKETS]
         marks = {
@@ -355,15 +365,14 @@ class HudiTarget:
             BUCKETS: buckets,
             **properties,
         }
-        options = OPTIONS | retention(self._place(table), self.settings.history)
+        options = OPTIONS | retention(self._folder_of(table).place, self.settings.history)
         options |= {"hoodie.bucket.index.num.buckets": buckets} | {PREFIX + name: one for name, one in marks.items()}
         if published is None:
-            rmtree(self._building(table), ignore_errors=True)  # left by an interrupted first publish
             options["hoodie.table.name"] = table.name
             options["hoodie.datasource.write.recordkey.field"] = ",".join(last.key)
             options["hoodie.datasource.write.operation"] = "bulk_insert"
             rows = self.read(table, last.version, spark)
-            rows.write.format("hudi").options(**options).mode("append").save(str(self._building(table)))
+            rows.write.format("hudi").options(**options).mode("append").save(location(self._folder_of(table).building))
             return
         gone, changes = DELETED, last_changes(staging.path, merges, last.key, spark)
         if is_started_over(commits):
@@ -372,28 +381,14 @@ class HudiTarget:
         elif changes is None:  # the commit is only for its progress
             changes = no_changes(self._visible(table, published, spark))
         with configured(spark, options):
-            merge_folder(self._place(table), changes, last.key, spark, gone)
+            merge_folder(self._folder_of(table).place, changes, last.key, spark, gone)
 
     def _give_name(self, table: TableId) -> None:
-        """Give a table its final name, unless another run did."""
-        try:
-            self._building(table).rename(self.settings.folder(table))
-        except FileNotFoundError:
-            if self._published(table) is None:
-                raise stale(table) from None
-        except OSError as error:
-            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
-                raise
-            raise NotOurTable(f"{self.settings.folder(table)} was made by someone else; rename it") from error
+        """Give a table its final name."""
+        self._folder_of(table).give_name()
 
     def _staging(self, table: TableId) -> StagingFolder:
         return StagingFolder(table, self._folder / encode(str(table), safe=" "))
 
-    def _building(self, table: TableId) -> Path:
-        final = self.settings.folder(table)
-        return final.with_name(final.name + BUILDING)
-
-    def _place(self, table: TableId) -> Path:
-        """The folder of the table."""
-        final = self.settings.folder(table)
-        return final if final.exists() else self._building(table)
+    def _folder_of(self, table: TableId) -> TableFolder:
+        return TableFolder(table, files.at(self.settings.folder(table), self.settings.storage))

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -18,6 +17,8 @@ from lakeingest.config import History
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.lake.marks import OWNER, PROGRESS, parse_progress
 from lakeingest.lake.refusals import foreign_write, not_ours
 
@@ -43,16 +44,12 @@ class Instant:
         return parse_progress(table, f"commit {self.time}", self.properties[PROGRESS])
 
 
-def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant | None:
-    """The commit of ours whose rows readers of the folder see; None when the table does not exist.
+def newest(table: TableId, folder: File, *, building: bool = False) -> Instant | None:
+    """The commit of ours whose rows readers of the table in the folder see.
 
     NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it since, or emptied
     it. While we are `building` it, a folder has no commit: it is no table yet.
     """
-    if not (folder / ".hoodie").is_dir():
-        if folder.exists():
-            raise not_ours(str(folder), table)
-        return None
     above: Instant | None = None
     for instant in _completed(folder):
         if OWNER not in instant.properties:
@@ -78,7 +75,7 @@ def newest(table: TableId, folder: Path, *, building: bool = False) -> Instant |
     return None
 
 
-def retention(folder: Path, history: History) -> dict[str, str]:
+def retention(folder: File, history: History) -> dict[str, str]:
     """The settings of the next write for the history, which Hudi limits by a number of commits.
 
     A publish rewrites the files that it touches, so `keep` applies only if the user set it.
@@ -97,10 +94,10 @@ def retention(folder: Path, history: History) -> dict[str, str]:
     }
 
 
-def writes(folder: Path) -> list[tuple[str, str, Path]]:
+def writes(folder: File) -> list[tuple[str, str, File]]:
     """When each write of the timeline was completed and begun, in UTC, and its file: `<begun>_<completed>.<kind>`."""
     found = []
-    for file in (folder / ".hoodie" / "timeline").glob("*_*.*"):
+    for file in timeline(folder, "*_*.*"):
         times, _, kind = file.name.partition(".")
         if kind in _WRITES:
             begun, _, completed = times.partition("_")
@@ -108,10 +105,15 @@ def writes(folder: Path) -> list[tuple[str, str, Path]]:
     return found
 
 
+def timeline(folder: File, pattern: str) -> list[File]:
+    """The files of the timeline whose names match, sorted."""
+    return files.listed(folder / ".hoodie" / "timeline", pattern)
+
+
 @contextmanager
-def metadata_of(file: Path) -> Iterator[dict[str, Any]]:
+def metadata_of(file: File) -> Iterator[dict[str, Any]]:
     """The contents of a commit's file (Hudi's `HoodieCommitMetadata`, in Avro); StateUnreadable where it is damaged."""
-    contents = BytesIO(file.read_bytes())  # errors of the disk are named elsewhere
+    contents = BytesIO(files.read(file))  # errors of the disk are named elsewhere
     try:
         metadata: Any = next(iter(fastavro.reader(contents)))
         yield metadata
@@ -119,23 +121,22 @@ def metadata_of(file: Path) -> Iterator[dict[str, Any]]:
         raise StateUnreadable(f"{file} is no commit of a Hudi table: {type(error).__name__}: {error}") from error
 
 
-def _completed(folder: Path) -> Iterator[Instant]:
+def _completed(folder: File) -> Iterator[Instant]:
     """The completed writes, the last first."""
     for _, begun, file in sorted(writes(folder), reverse=True):
         yield _read(begun, file)
 
 
-def _planned_clustering(folder: Path) -> Path | None:
+def _planned_clustering(folder: File) -> File | None:
     """The file of a clustering that is scheduled but not completed; until then Hudi refuses to change its rows."""
-    timeline = folder / ".hoodie" / "timeline"
-    done = {file.name.partition("_")[0] for file in timeline.glob("*_*.replacecommit")}
-    planned = (
-        file for kind in ("clustering", "replacecommit") for file in sorted(timeline.glob(f"*.{kind}.requested"))
-    )
+    found = timeline(folder, "*.*")
+    done = {file.name.partition("_")[0] for file in found if file.name.endswith(".replacecommit")}
+    kinds = (".clustering.requested", ".replacecommit.requested")
+    planned = (file for file in found if file.name.endswith(kinds))
     return next((file for file in planned if file.name.partition(".")[0] not in done), None)
 
 
-def _read(begun: str, file: Path) -> Instant:
+def _read(begun: str, file: File) -> Instant:
     with metadata_of(file) as metadata:
         given = metadata["extraMetadata"] or {}
         properties = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}

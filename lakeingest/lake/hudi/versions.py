@@ -5,18 +5,18 @@ says which is the earliest commit whose files it has left.
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.lake.errors import parsed, unreadable
 from lakeingest.lake.hudi.staging import files_of, is_started_over
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, writes
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, timeline, writes
 from lakeingest.lake.marks import OWNER, POSITION
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Published
@@ -33,7 +33,7 @@ class HudiVersions:
 
     def published(self, table: TableId, before: int | None = None) -> list[Published]:
         """The commits of ours in the active timeline whose files no cleaning has removed."""
-        folder = self._target._place(table)  # noqa: SLF001 - of the same package
+        folder = self._target._folder_of(table).place  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             found = [one for one, _ in _readable(folder, table)]
         last = max((number for number, one in enumerate(found) if one.version == before), default=-1)
@@ -46,7 +46,7 @@ class HudiVersions:
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
         """Those of a published commit; else of staging: its own rows, or what readers see, under its changes."""
         table = schema.table
-        folder = self._target._place(table)  # noqa: SLF001 - of the same package
+        folder = self._target._folder_of(table).place  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             found = {one.version: instant for one, instant in _readable(folder, table)}
             if version in found:
@@ -55,7 +55,7 @@ class HudiVersions:
                 yield from self._staged(folder, found, schema, version)
 
     def _staged(
-        self, folder: Path, published: Mapping[int, str], schema: TableSchema, version: int
+        self, folder: File, published: Mapping[int, str], schema: TableSchema, version: int
     ) -> Iterator[pa.RecordBatch]:
         staging = self._target._staging(schema.table)  # noqa: SLF001 - of the same package
         commits = staging.commits()
@@ -65,7 +65,7 @@ class HudiVersions:
         commits = commits[: numbers.index(version) + 1]
         base = commits[0].base
         names, merges = files_of(commits)
-        changes = [pq.read_table(staging.path / name) for merge in merges for name in merge]
+        changes = [_table(staging.path / name) for merge in merges for name in merge]
         key = commits[-1].key
         if base is not None and base not in published:
             raise unreadable(str(schema.table), f"commit {base} is no longer held")
@@ -75,7 +75,7 @@ class HudiVersions:
         yield from laid_over(rows, changes, key, schema)
 
 
-def _readable(folder: Path, table: TableId) -> list[tuple[Published, str]]:
+def _readable(folder: File, table: TableId) -> list[tuple[Published, str]]:
     """The published commits, oldest first, each with its instant."""
     earliest, found = _earliest(folder), []
     for _, begun, file in sorted(writes(folder)):
@@ -90,10 +90,10 @@ def _readable(folder: Path, table: TableId) -> list[tuple[Published, str]]:
     return found
 
 
-def _earliest(folder: Path) -> str:
+def _earliest(folder: File) -> str:
     """The first instant whose files every cleaning has left."""
     instants = [""]
-    for file in (folder / ".hoodie" / "timeline").glob("*_*.clean"):
+    for file in timeline(folder, "*_*.clean"):
         try:
             with metadata_of(file) as metadata:
                 instants.append(str(metadata.get("earliestCommitToRetain") or ""))
@@ -102,30 +102,34 @@ def _earliest(folder: Path) -> str:
     return max(instants)
 
 
-def _visible(folder: Path, instant: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def _visible(folder: File, instant: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     """The rows as of a commit.
 
     A file's name says its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. One of a write that
     did not complete is passed over: its instant is in the active timeline, and not completed.
     """
-    timeline = folder / ".hoodie" / "timeline"
     completed = {begun for _, begun, _ in writes(folder)}
-    first = min((file.name.partition("_")[0].partition(".")[0] for file in timeline.glob("*.*")), default="")
-    newest: dict[str, tuple[str, Path]] = {}
-    for file in folder.glob("*.parquet"):
+    first = min((file.name.partition("_")[0].partition(".")[0] for file in timeline(folder, "*.*")), default="")
+    newest: dict[str, tuple[str, File]] = {}
+    for file in files.listed(folder, "*.parquet"):
         group, _, begun = file.stem.split("_")
         is_there = begun in completed or begun < first
         if is_there and begun <= instant and begun > newest.get(group, ("",))[0]:
             newest[group] = begun, file
-    for _, file in sorted(newest.values()):
+    for _, file in sorted(newest.values(), key=str):
         yield from _batches(file, schema)
 
 
-def _batches(file: Path, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     wanted = source_names(schema)
-    with parsed(str(file)), pq.ParquetFile(file) as opened:
+    with parsed(str(file)), files.parquet(file) as opened:
         lacking = set(wanted) - set(opened.schema_arrow.names)
         if lacking:
             raise StateUnreadable(f"{file} lacks the columns {', '.join(sorted(lacking))}")
         for batch in opened.iter_batches(BATCH_ROWS, columns=list(wanted)):
             yield from source_rows(pa.Table.from_batches([batch]), schema).to_batches()
+
+
+def _table(file: File) -> pa.Table:
+    with files.parquet(file) as opened:
+        return opened.read()

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import ge, le
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakeingest.core.keys import quote
+from lakeingest.files import file as files
+from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
+from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.target import Bounds
 
@@ -26,7 +27,7 @@ class HudiWriter:
 
     def write(self, rows: pa.Table) -> bytes:
         """The file's name. Every call writes a new file, so retried and speculative tasks are harmless."""
-        with storage_errors(self.folder.path):
+        with storage_errors(str(self.folder.path)):
             return self.folder.write(rows).encode()
 
 
@@ -45,19 +46,24 @@ class HudiMerger(HudiWriter):
 class HudiRows:
     """`lake.target.RowReader` of rows that Spark has written to the files of a folder."""
 
-    path: Path
+    path: File
 
     @classmethod
-    def written(cls, rows: "DataFrame", names: Sequence[str], bounds: Sequence[Bounds | None], path: Path) -> Self:
+    def written(cls, rows: "DataFrame", names: Sequence[str], bounds: Sequence[Bounds | None], path: File) -> Self:
         """Have Spark write these columns of the rows that are within the bounds, and of those between them."""
         first, known = rows[quote(names[0])], [one or (None, None) for one in bounds]
         for is_within, outermost, ends in zip((ge, le), (min, max), zip(*known, strict=True), strict=True):
             if None not in ends:
                 rows = rows.where(is_within(first, outermost(ends)))
-        rows.select(*map(quote, names)).write.parquet(str(path))
+        rows.select(*map(quote, names)).write.parquet(location(path))
         return cls(path)
 
     def read(self) -> pa.Table:
         """All of them."""
-        with storage_errors(self.path):
-            return pq.read_table(self.path)
+        with storage_errors(str(self.path)):
+            return pa.concat_tables(map(_rows, files.listed(self.path, "*.parquet")))
+
+
+def _rows(file: File) -> pa.Table:
+    with files.parquet(file) as opened:
+        return opened.read()

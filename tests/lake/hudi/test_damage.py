@@ -11,6 +11,7 @@ import pytest
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
+from lakeingest.files.file import File
 from lakeingest.lake.hudi import timeline
 from lakeingest.lake.hudi.statement import configured
 from tests.lake.steps import Lake
@@ -26,7 +27,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 def folder(lake: Lake) -> Path:
     """Where readers find the table."""
-    return lake.settings.folder(lake.table)
+    return lake.settings.folder(lake.table).path
 
 
 def commits(lake: Lake) -> list[Path]:
@@ -151,7 +152,7 @@ def test_a_commit_that_is_archived_while_the_table_is_looked_at_is_no_damage(
     lake.publish(lake.merge(lake.loaded(), (1, "b", False), pos=30))
     first = commits(lake)[0]
 
-    def archiving(path: Path) -> list[tuple[str, str, Path]]:
+    def archiving(path: File) -> list[tuple[str, str, File]]:
         names = timeline.writes(path)
         first.unlink()
         return names

@@ -26,6 +26,7 @@ from lakeingest.lake.hudi.timeline import newest
 from lakeingest.lake.marks import BUILDING
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Crash, Lake
+from tests.stores import on_disk
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
 
@@ -40,14 +41,14 @@ sys.stdin.read()
 
 def folder(lake: Lake) -> Path:
     """Where readers find the table."""
-    return lake.settings.folder(lake.table)
+    return lake.settings.folder(lake.table).path
 
 
 def staging(lake: Lake) -> Path:
     """The folder of ours."""
     target = lake.open()
     assert isinstance(target, HudiTarget)
-    return target._folder / str(lake.table)  # noqa: SLF001 - what is in it is under test
+    return on_disk(target._folder) / str(lake.table)  # noqa: SLF001 - what is in it is under test
 
 
 def write(lake: Lake, spark: SparkSession, row: tuple[Any, ...], **options: str) -> None:

@@ -1,0 +1,44 @@
+"""Folders as a whole, in a file system or in an object store: what is below them, and how all of it goes away.
+
+A program that thinks in folders puts an empty object into a store for each. A listing has them as files of no bytes.
+"""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from lakeingest.files.file import File
+from lakeingest.files.stored import Stored
+
+
+def is_there(folder: File) -> bool:
+    """Whether a folder exists; in a store, whether it has a file."""
+    return folder.exists() if isinstance(folder, Path) else folder.has_files()
+
+
+def subfolders(folder: File) -> list[str]:
+    """The names of the folders in a folder; none where there is no such folder."""
+    if isinstance(folder, Stored):
+        return folder.subfolders()
+    return sorted(path.name for path in folder.glob("*") if path.is_dir())
+
+
+def tree(folder: File) -> list[File]:
+    """The files at any depth below a folder, sorted; none where there is no such folder."""
+    if isinstance(folder, Stored):
+        return list[File](folder.tree())
+    return list[File](sorted(path for path in folder.rglob("*") if path.is_file()))
+
+
+def delete_all(files: Iterable[File]) -> None:
+    """Remove files, and folders with all that is in them; those that are not there are passed over."""
+    stored = []
+    for file in files:
+        if isinstance(file, Stored):
+            stored.append(file)
+        elif file.is_dir():
+            shutil.rmtree(file, ignore_errors=True)
+        else:
+            file.unlink(missing_ok=True)
+    for bucket in {file.bucket for file in stored}:
+        bucket.delete([file.key for file in stored if file.bucket == bucket])

@@ -1,0 +1,138 @@
+"""Where a Hudi table is: in the folder of its name, and until its first publish in one beside it.
+
+On a disk the first publish ends with a rename. An object store has none: the files are copied there, and last the one
+without which the folder is no table. So readers find the whole table, or none.
+"""
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakeingest.config.place import Place
+from lakeingest.core.schema import TableId
+from lakeingest.errors import NotOurTable
+from lakeingest.files import file as files
+from lakeingest.files import folder as folders
+from lakeingest.files.file import File
+from lakeingest.files.stored import Stored
+from lakeingest.lake.hudi.timeline import Instant, newest
+from lakeingest.lake.marks import BUILDING
+from lakeingest.lake.refusals import not_ours, stale
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROPERTIES = ".hoodie/hoodie.properties"
+_AT_ONCE = 16  # files that are copied at the same time
+
+
+def location(file: File) -> str:
+    """A file or folder as Spark names it."""
+    return Place.of(str(file)).hadoop
+
+
+def is_table(folder: File) -> bool:
+    """Whether Hudi takes a folder for a table."""
+    return (folder / ".hoodie").is_dir() if isinstance(folder, Path) else files.exists(folder / PROPERTIES)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """The folder of a table."""
+
+    table: TableId
+    final: File
+
+    @property
+    def building(self) -> File:
+        """The folder until the first publish."""
+        return self.final.parent / (self.final.name + BUILDING)
+
+    @property
+    def place(self) -> File:
+        """The folder where the table is now."""
+        return self.final if self._is_named() else self.building
+
+    def published(self) -> Instant | None:
+        """The commit that readers see, or will when the first publish is finished; None when there is none.
+
+        NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it since.
+        """
+        if is_table(self.final):
+            return newest(self.table, self.final)
+        published = newest(self.table, self.building, building=True) if is_table(self.building) else None
+        if self._is_taken(published):
+            raise not_ours(str(self.final), self.table)
+        return published
+
+    def give_name(self) -> None:
+        """Give the table its final name; NotOurTable when something else has it."""
+        if isinstance(self.final, Path):
+            self._rename(self.final)
+        else:
+            self._copy(self.final)
+            self._forget_building()
+
+    def finish(self) -> None:
+        """Finish what an interrupted first publish has begun."""
+        if not self._is_named():
+            self.give_name()
+        elif isinstance(self.final, Stored):
+            self._forget_building()
+
+    def clear_building(self, spark: "SparkSession") -> None:
+        """Remove the folder of the first publish, which must not be where the table is."""
+        if isinstance(self.building, Path):
+            folders.delete_all([self.building])
+        elif folders.is_there(self.building):  # Hadoop also knows the objects that stand for folders
+            context: Any = spark.sparkContext
+            path = context._jvm.org.apache.hadoop.fs.Path(location(self.building))  # noqa: SLF001 - no public way
+            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001
+
+    def _is_named(self) -> bool:
+        return self.final.exists() if isinstance(self.final, Path) else is_table(self.final)
+
+    def _forget_building(self) -> None:
+        """Let the copy be the only table: it would be found in the other folder again if someone dropped it."""
+        files.delete(self.building / PROPERTIES)
+
+    def _is_taken(self, published: Instant | None) -> bool:
+        """Whether something else is in the way of the table's name; a part of its own copy is not."""
+        if isinstance(self.final, Path):
+            return self.final.exists()
+        there = {_below(file, self.final) for file in folders.tree(self.final) if files.size(file)}
+        ours = set() if published is None else {_below(file, self.building) for file in folders.tree(self.building)}
+        return not there <= ours
+
+    def _copy(self, final: Stored) -> None:
+        """Let all files be in the final folder; to repeat it does no harm."""
+
+        def copy(file: File) -> None:
+            try:
+                files.copy(file, final / _below(file, self.building))
+            except FileNotFoundError:
+                if files.size(file):  # otherwise an object that stands for a folder
+                    raise stale(self.table) from None
+
+        last = self.building / PROPERTIES
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(copy, (file for file in folders.tree(self.building) if file != last)))
+        copy(last)
+
+    def _rename(self, final: Path) -> None:
+        try:
+            Path(str(self.building)).rename(final)
+        except FileNotFoundError:
+            if self.published() is None:
+                raise stale(self.table) from None
+        except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
+                raise
+            raise NotOurTable(f"{final} was made by someone else; rename it") from error
+
+
+def _below(file: File, folder: File) -> str:
+    """The name of a file from a folder on."""
+    return str(file).removeprefix(f"{folder}/")

@@ -1,0 +1,315 @@
+"""Hudi's tables and their staging in S3: the contract of `lake.target.Target`, and what is special about a store."""
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote as encode
+
+import pytest
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+from lakeingest.config import Config
+from lakeingest.config.place import Place
+from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.demo.s3 import LocalS3
+from lakeingest.errors import (
+    ForeignWrite,
+    NotOurTable,
+    StaleWriter,
+    StateUnreadable,
+    StorageAway,
+    StorageFailed,
+)
+from lakeingest.files import file as files
+from lakeingest.files import folder as folders
+from lakeingest.files.file import File
+from lakeingest.files.stored import Stored
+from lakeingest.lake.formats import open_target, unwritable
+from lakeingest.lake.hudi.folder import PROPERTIES, location
+from lakeingest.lake.hudi.target import HudiTarget
+from lakeingest.lake.marks import BUILDING
+from tests.lake.conftest import BOUNDARIES
+from tests.lake.steps import PLAIN, Crash, Lake
+from tests.lake.test_target import *  # noqa: F403 - the same contract
+from tests.stores import hadoop_reaches, storage_of
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.formats("hudi"),
+    pytest.mark.long("Hudi's contract again, on a store"),
+]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def config(lake_config: Config, spark: SparkSession, s3: LocalS3) -> Config:
+    """A pipeline with warehouse and state in S3; the running session reaches the store."""
+    target = lake_config.target.model_copy(
+        update={"warehouse": Place.of(f"s3://{s3.bucket}/warehouse"), "storage": storage_of(s3)}
+    )
+    hadoop_reaches(spark, target)
+    return lake_config.model_copy(update={"target": target, "state": Place.of(f"s3://{s3.bucket}/state")})
+
+
+@pytest.fixture
+def lake_of(config: Config, spark: SparkSession) -> Callable[..., Lake]:
+    """A function that makes a table with these columns and this key, under a new name."""
+
+    def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",), name: str | None = None) -> Lake:
+        schema = TableSchema(TableId("contract", name or f"t{next(_numbers)}"), columns, key)
+        return Lake(config.target, lambda: open_target(config), spark, schema, BOUNDARIES)
+
+    return make
+
+
+@pytest.fixture
+def lake(lake_of: Callable[..., Lake]) -> Lake:
+    """A table with an integer key and a text."""
+    return lake_of()
+
+
+def folder(lake: Lake) -> Stored:
+    """Where readers find the table."""
+    found = files.at(lake.settings.folder(lake.table), lake.settings.storage)
+    assert isinstance(found, Stored)
+    return found
+
+
+def building(lake: Lake) -> Stored:
+    """Where it is until its first publish."""
+    return folder(lake).parent / (folder(lake).name + BUILDING)
+
+
+def staging(lake: Lake) -> File:
+    """The folder of ours."""
+    target = lake.open()
+    assert isinstance(target, HudiTarget)
+    return target._folder / encode(str(lake.table), safe=" ")  # noqa: SLF001 - what is in it is under test
+
+
+def remove(place: File) -> None:
+    """What someone does who drops a table, or loses a folder."""
+    folders.delete_all(folders.tree(place))
+
+
+def ready(lake: Lake) -> Any:
+    """A copy that only has to be published."""
+    return lake.open().mark(lake.copied((1, "a")), lake.leveled(lake.loaded(), 20))
+
+
+@pytest.mark.parametrize("copied", ["nothing", "a part", "all but its properties"])
+def test_an_interrupted_first_publish_is_finished(lake: Lake, copied: str) -> None:
+    """The copy has its name when all its files are there; until then no reader finds a table."""
+    staged = ready(lake)
+    with pytest.raises(Crash):
+        lake.publish(staged, target=lake.dying_before("rename"))
+    every = [
+        file for file in folders.tree(building(lake)) if isinstance(file, Stored) and file.name != "hoodie.properties"
+    ]
+    for file in {"nothing": [], "a part": every[::2]}.get(copied, every):
+        if files.size(file):
+            file.copy(folder(lake) / file.key.removeprefix(f"{building(lake).key}/"))
+    with pytest.raises(Exception, match="hoodie.properties|does not exist|PATH_NOT_FOUND"):
+        lake.seen()
+    assert lake.open().inspect(lake.table) == replace(staged, published=staged.version)
+    assert lake.loaded() == replace(staged, published=staged.version)
+    assert lake.seen() == [(1, "a")]
+    lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+    assert folders.tree(building(lake)) == []
+
+
+def test_a_table_that_was_dropped_is_copied_again(lake: Lake) -> None:
+    """Also if the run that gave it its name had no time to remove the folder before."""
+    lake.published((1, "old"))
+    other = replace(lake, schema=replace(lake.schema, table=TableId("contract", f"{lake.table.name}x")))
+    with pytest.raises(Crash):
+        other.publish(ready(other), target=other.dying_before("rename"))
+    assert other.loaded().visible
+    for one in (lake, other):
+        remove(folder(one))
+        assert one.open().inspect(one.table) is None
+        assert one.open().recover(one.table) is None
+        one.publish(one.open().mark(one.copied((1, "new")), one.leveled(one.loaded(), 40)))
+        assert one.seen() == [(1, "new")]
+
+
+def test_nothing_is_left_of_a_first_publish_and_of_staging(lake: Lake) -> None:
+    """Each object is the table's own, or a commit of staging; those that stand for folders go, too."""
+    lake.publish(lake.merge(lake.published((1, "a")), (2, "b", False), pos=30))
+    assert folders.tree(building(lake)) == []
+    assert len(folders.tree(staging(lake))) == 1
+
+
+def test_files_that_were_read_back_are_swept(lake: Lake) -> None:
+    """Spark writes them as a folder; readers of them find the rows, and the next publish removes them."""
+    staged = lake.merge(lake.published((1, "a"), (2, "b")), (2, "c", False), pos=30)
+    [readers] = lake.open().readers(staged, lambda: lake.spark, ("id", "v"), [None])
+    found = [row for reader in readers for row in reader.read().to_pylist()]
+    assert sorted(row["v"] for row in found) == ["a", "c"]
+    assert lake.open().remove_leftovers(lake.table, timedelta(days=1)) == (0, 0)
+    count, size = lake.open().remove_leftovers(lake.table, timedelta(seconds=-5))
+    assert count > 0
+    assert size > 0
+    lake.publish(staged)
+    assert len(folders.tree(staging(lake))) == 1
+    assert lake.seen() == [(1, "a"), (2, "c")]
+
+
+def test_the_loss_of_the_staging_folder_changes_nothing_visible(lake: Lake) -> None:
+    """The table itself is the checkpoint: its progress is in its commit."""
+    published = lake.published((1, "a"))
+    lake.merge(lake.loaded(), (2, "staged, then lost", False), pos=30)
+    remove(staging(lake))
+    found = lake.loaded()
+    assert (found.version, found.published, found.visible) == (published.version, published.version, True)
+    lake.publish(lake.merge(found, (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+
+
+def test_staging_whose_removal_was_interrupted_counts_as_dropped(lake: Lake) -> None:
+    """Its first commits are gone, others and their files are there: they belong to no table, and go away."""
+    lake.copied((1, "a"))
+    files.delete(files.listed(staging(lake), "*.json")[0])
+    assert lake.open().inspect(lake.table) is None
+    assert lake.open().recover(lake.table) is None
+    assert folders.tree(staging(lake)) == []
+
+
+def test_a_commit_that_was_not_completed_is_repeated(lake: Lake) -> None:
+    """Readers see the commit before it; the next write clears away what it left."""
+    lake.published((1, "a"), (2, "b"))
+    lake.publish(lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30))
+    files.delete(files.listed(folder(lake) / ".hoodie" / "timeline", "*_*.commit")[-1])
+    before = {str(file) for file in files.listed(folder(lake), "*.parquet")}
+    remove(staging(lake))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+    lake.publish(lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "B"), (3, "c")]
+    after = {str(file) for file in files.listed(folder(lake), "*.parquet")}
+    assert before - after  # what the interrupted write had written
+
+
+def test_a_superseded_publish_fails_by_name(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run has published since, and so Hudi has rolled back what this one was writing."""
+    lake.published((1, "a"))
+    staged = lake.merge(lake.loaded(), (1, "zombie", False), pos=30)
+
+    def overtaken(*_: object) -> None:
+        monkeypatch.undo()
+        remove(staging(lake))
+        lake.publish(lake.merge(lake.loaded(), (1, "theirs", False), pos=40))
+        raise RuntimeError("the inflight file does not exist")
+
+    monkeypatch.setattr(HudiTarget, "_write", overtaken)
+    with pytest.raises(StaleWriter, match="another writer published"):
+        lake.publish(staged)
+    assert lake.seen() == [(1, "theirs")]
+
+
+def test_someone_elses_table_or_rows_are_refused(lake: Lake, lake_of: Callable[..., Lake]) -> None:
+    """Objects under the name, a table of theirs, a write of theirs, and a table without commits."""
+    stranger = folder(lake) / "their.parquet"
+    files.write(stranger, b"theirs")
+    for step in (lake.open().recover, lake.open().inspect):
+        with pytest.raises(NotOurTable, match=f"is no copy of {lake.table}"):
+            step(lake.table)
+    files.delete(stranger)
+    lake.published((1, "a"))
+    rows = lake.spark.createDataFrame([(2, "theirs")], "id int, v string")
+    given = {"hoodie.table.name": lake.table.name, "hoodie.datasource.write.recordkey.field": "id"}
+    rows.write.format("hudi").options(**given).mode("append").save(location(folder(lake)))
+    with pytest.raises(ForeignWrite, match=f"{lake.table}: someone else wrote commit"):
+        lake.open().recover(lake.table)
+    theirs = lake_of()
+    rows.write.format("hudi").options(**given).mode("append").save(location(folder(theirs)))
+    with pytest.raises(NotOurTable, match=f"is no copy of {theirs.table}"):
+        theirs.open().recover(theirs.table)
+    emptied = lake_of()
+    emptied.published((1, "a"))
+    remove(folder(emptied) / ".hoodie" / "timeline")
+    with pytest.raises(ForeignWrite, match="has no commit"):
+        emptied.open().recover(emptied.table)
+
+
+def test_a_damaged_file_stops_the_table(lake: Lake) -> None:
+    """It is named, and nothing is published on it."""
+    staged = lake.merge(lake.published((1, "a"), (2, "b")), (1, "A", False), pos=30)
+    file = max(files.listed(folder(lake), "*.parquet"), key=files.size)
+    whole = files.read(file)
+    for left in (None, whole[:-1]):
+        files.delete(file)
+        if left is not None:
+            files.write(file, left)
+        with pytest.raises(StateUnreadable, match=f"{file} (is gone|has [0-9]+ bytes)"):
+            lake.publish(staged)
+    files.write(file, whole)
+    lake.publish(staged)
+    assert lake.seen() == [(1, "A"), (2, "b")]
+
+
+def test_the_lake_names_its_tables(lake: Lake) -> None:
+    """Published ones, and those that only staging has."""
+    assert (lake.table.database, lake.table.name) not in lake.open().names()
+    lake.copied((1, "a"))
+    assert (lake.table.database, lake.table.name) in lake.open().names()
+    lake.publish(lake.open().mark(lake.loaded(), lake.leveled(lake.loaded(), 20)))
+    remove(staging(lake))
+    assert (lake.table.database, lake.table.name) in lake.open().names()
+
+
+def test_a_name_may_have_what_a_folder_has_not(lake_of: Callable[..., Lake]) -> None:
+    """Such characters are percent-encoded, by us alone."""
+    lake = lake_of(name="größe $1 x")
+    lake.publish(lake.merge(lake.published((1, "a")), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+    assert (lake.table.database, lake.table.name) in lake.open().names()
+
+
+def test_check_says_why_the_warehouse_cannot_be_written(config: Config) -> None:
+    """A small object is written and deleted."""
+    assert unwritable(config) is None
+    wrong = {**config.target.storage.properties, "s3.secret-access-key": SecretStr("wrong")}
+    storage = config.target.storage.model_copy(update={"properties": wrong})
+    found = unwritable(config.model_copy(update={"target": config.target.model_copy(update={"storage": storage})}))
+    assert found is not None
+    assert "correct target.storage" in found
+
+
+def test_failures_of_the_store_are_named(lake: Lake, config: Config, spark: SparkSession) -> None:
+    """By our client and by Hadoop's: 75 if it does not answer, 3 if it refuses."""
+    staged = lake.copied((1, "a"))
+    lake.rows(staged)
+    wrong_key = {**config.target.storage.properties, "s3.secret-access-key": SecretStr("no")}
+    changes: list[tuple[str, dict[str, Any], type[Exception]]] = [
+        ("away", {"endpoint": "http://127.0.0.1:1"}, StorageAway),
+        ("refused", {"properties": wrong_key}, StorageFailed),
+    ]
+    for bucket, changed, expected in changes:
+        storage = config.target.storage.model_copy(update=changed)
+        target = config.target.model_copy(
+            update={"warehouse": Place.of(f"s3://{bucket}/warehouse"), "storage": storage}
+        )
+        conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        for key, value in storage.hadoop().items():
+            conf.set(key.replace("fs.s3a.", f"fs.s3a.bucket.{bucket}."), value)
+        wrong = open_target(config.model_copy(update={"target": target, "state": Place.of(f"s3://{bucket}/state")}))
+        with pytest.raises(expected, match="s3://"):
+            wrong.recover(lake.table)
+        with pytest.raises(expected), wrong.storage_errors():
+            spark.read.parquet(f"s3a://{bucket}/any.parquet").count()
+
+
+def test_a_publish_has_its_marks(lake: Lake) -> None:
+    """The position and the complete progress are in Hudi's own commit."""
+    first = lake.published((1, "a"), pos=20)
+    properties = lake.open().properties(lake.table)
+    assert properties["lakeingest.version"] == str(first.version)
+    assert json.loads(properties["lakeingest.progress"])["position"]["at"] == "binlog.000001:20"
+    assert lake.open().inventory(lake.table).files >= 1
+    assert files.exists(folder(lake) / PROPERTIES)
