@@ -186,7 +186,7 @@ class Pipeline:
 
     def spark_settings(self) -> dict[str, str]:
         """The settings that your own session must be started with: `SparkSession.builder.config(map=…)`."""
-        from lakeingest.spark.session import settings
+        from lakeingest.spark.settings import settings
 
         return settings(self.config)
 

@@ -5,19 +5,29 @@ within the read view of the first chunk, and the workers share their memory.
 """
 
 import gc
+import os
+import sys
 
 from pyspark.daemon import manager
 
 from lakeingest.lake.formats import import_writers
 from lakeingest.mysql.wire import cache, kernels
 from lakeingest.pipeline import bootstrap, merge
+from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.scatter import read_archives_once
 
 __all__ = ["bootstrap", "merge"]
 
+PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
+
 
 def main() -> None:
-    """Load the kernels if all of them are in the cache, then serve workers; a missing kernel is compiled on demand."""
+    """Load the kernels if all of them are in the cache, then serve workers; a missing kernel is compiled on demand.
+
+    It ends at once where the driver has other sources: their tasks would not be what the driver thinks.
+    """
+    if os.environ.get(DIGEST, digest()) != digest():
+        sys.exit(f"lakeingest: {PACKAGE} has other sources than the driver's lakeingest")
     import_writers()
     if cache.is_complete():
         kernels.compile_kernels()

@@ -2,8 +2,9 @@
 
 from lakeingest.config.catalogs import CATALOG, Catalog
 from lakeingest.config.formats import FORMATS
-from lakeingest.config.load import SUITES, Config, Quality, Spark, load_config, parse_config
+from lakeingest.config.load import SUITES, Config, Quality, load_config, parse_config
 from lakeingest.config.source import Source, Tls
+from lakeingest.config.spark import Spark
 from lakeingest.config.target import History, Target
 
 __all__ = [

@@ -7,7 +7,7 @@ import difflib
 import fnmatch
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -26,6 +26,7 @@ from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
 from lakeingest.config.source import Source, Tls
+from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.storage import Storage
 from lakeingest.config.submit import EmrServerless, Submit
 from lakeingest.config.tables import TableOptions, Tables
@@ -46,13 +47,6 @@ _NOT_BUILT = (
     "submit.dataproc",
     "submit.dataproc-serverless",
 )
-
-
-class Spark(Frozen):
-    """Spark: its jars, and settings that override those of lakeingest."""
-
-    jars: Literal["auto", "provided"] | tuple[str, ...] = "auto"
-    conf: dict[str, str] = Field(default={})
 
 
 class Quality(Frozen):
@@ -100,6 +94,7 @@ class Config(Frozen):
             )
         if not info.context:
             self._assert_reached()
+            self._assert_reached_by_executors()
         if lake.catalogs == ("path",) and self.state.scheme is not None and self.target.warehouse.scheme is None:
             raise ValueError(
                 f"state: {self.state}: what {self.target.format} has not published yet is there, and Spark reads it as"
@@ -145,6 +140,18 @@ class Config(Frozen):
         if refused:
             raise NotBuiltYet("; ".join(refused))
 
+    def _assert_reached_by_executors(self) -> None:
+        """ValueError when Spark's tasks run on other machines, and a place is on this one."""
+        master = self.spark.master
+        if master is not None and not is_on_this_machine(master) and (here := self.on_this_machine):
+            raise ValueError(f"spark.conf: with {MASTER} {master} {only_here(here)}")
+
+    @property
+    def on_this_machine(self) -> tuple[str, ...]:
+        """The places that only this machine has, each with its key."""
+        places = {"state": self.state, "target.warehouse": self.target.warehouse}
+        return tuple(f"{key} ({place})" for key, place in places.items() if place.scheme is None)
+
     def below(self, folder: Path) -> Self:
         """The same configuration, with relative paths taken from `folder`."""
         target = self.target.model_copy(update={"warehouse": self.target.warehouse.below(folder)})
@@ -162,6 +169,15 @@ class Config(Frozen):
         )
         changed = {"source": source, "target": target, "state": state, "quality": quality, "spark": spark}
         return self.model_copy(update=changed)
+
+
+def only_here(places: Sequence[str]) -> str:
+    """Why executors on other machines cannot work with places of this machine."""
+    verb = "is" if len(places) == 1 else "are"
+    return (
+        f"tasks run on other machines, and {' and '.join(places)} {verb} on this one; use URIs such as"
+        " s3://bucket/folder, with a target.catalog that is a server"
+    )
 
 
 def load_config(

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 
 from lakeingest.config.frozen import Frozen
 from lakeingest.errors import NotBuiltYet
@@ -22,11 +22,32 @@ def _secret(secret: SecretStr) -> SecretStr:
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
 
 
+def _certificates(file: Path) -> str:
+    text = file.read_text("ascii", errors="ignore")  # a comment may have other characters
+    if "-----BEGIN" not in text:
+        raise OSError("it has no certificate")
+    return text
+
+
 class Tls(Frozen):
     """How the connection to the source is protected; `mode` None: preferred on loopback, else required."""
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
     ca: Path | None = None
+    _read: str | None = PrivateAttr(default=None)
+
+    def authority(self) -> str | None:
+        """The certificates of `ca`, None without it; OSError if it cannot be read.
+
+        They are pickled with this value: a task on another machine has what the driver has read.
+        """
+        if self.ca is not None:
+            try:
+                self._read = _certificates(self.ca)
+            except OSError:
+                if self._read is None:
+                    raise
+        return self._read
 
 
 class Source(Frozen):

@@ -6,7 +6,6 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -233,15 +232,15 @@ class _Connection(pymysql.Connection):
 
 def _tls(source: Source) -> dict[str, Any]:
     """PyMySQL's arguments for the TLS mode."""
-    mode, ca = source.tls_mode, source.tls.ca
+    mode, tls = source.tls_mode, source.tls
     if mode == "disabled":
         return {"ssl_disabled": True}
     if mode == "preferred":
         return {}
     try:
-        return {"ssl": _shared_context(mode) if ca is None else _context(mode, ca)}
+        return {"ssl": _shared_context(mode) if tls.ca is None else _context(mode, tls.authority())}
     except OSError as error:
-        raise OperatorNeeded(f"source.tls.ca {ca} cannot be read: {error.strerror or error}") from error
+        raise OperatorNeeded(f"source.tls.ca {tls.ca} cannot be read: {error.strerror or error}") from error
 
 
 @functools.cache
@@ -250,9 +249,10 @@ def _shared_context(mode: str) -> ssl.SSLContext:
     return _context(mode, None)
 
 
-def _context(mode: str, ca: Path | None) -> ssl.SSLContext:
+def _context(mode: str, authority: str | None) -> ssl.SSLContext:
     verifies = mode in {"verify_ca", "verify_identity"}
-    context = ssl.create_default_context(cafile=ca) if verifies or ca else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    given = verifies or authority is not None
+    context = ssl.create_default_context(cadata=authority) if given else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = mode == "verify_identity"
     if not verifies:
         context.verify_mode = ssl.CERT_NONE

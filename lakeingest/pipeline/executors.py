@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakeingest.config import Config, Source
 from lakeingest.spark.background_job import BackgroundJob
-from lakeingest.spark.session import local_slots, open_session
+from lakeingest.spark.session import open_session
+from lakeingest.spark.settings import local_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,12 +1,16 @@
-"""Spark can end during a run: its JVM, or a Python worker, is killed or runs out of memory."""
+"""Spark can end during a run: its JVM, a Python worker or its executors are killed, cut off or run out of memory.
 
+And executors may have a Python that cannot do the driver's work.
+"""
+
+import re
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lakeingest.errors import Retryable, SparkLost
+from lakeingest.errors import OperatorNeeded, Retryable, SparkLost
 
 _CONNECT_SECONDS = 1.0
 # Texts of Spark's errors when one of its processes ended while the JVM still runs, or is about to end.
@@ -15,17 +19,29 @@ _ENDED = (
     "stopped SparkContext",
     "Python worker exited unexpectedly",
     "java.lang.OutOfMemoryError",
+    "ExecutorLostFailure",
+    "Master removed our application",
+    "All masters are unresponsive",
 )
+# Texts of Spark's errors when Python on the executors does not start, or is another one than the driver's.
+_UNFIT = re.compile(r"Error from python worker:|PYTHON_VERSION_MISMATCH|Cannot run program")
+_REASON = re.compile(r"^\s*(\w*Error\b.*|lakeingest: .*|.*Cannot run program.*|.*No module named .*)$", re.MULTILINE)
 
 
 @contextmanager
 def named_loss() -> Iterator[None]:
-    """SparkLost for every error that is raised because Spark's JVM or a worker ended within the block."""
+    """SparkLost for every error that is raised because Spark's JVM or a worker ended within the block.
+
+    OperatorNeeded where the executors' Python cannot work for this driver.
+    """
     try:
         yield
     except Retryable:
         raise
     except Exception as error:
+        unfit = _unfit(error)
+        if unfit is not None:
+            raise OperatorNeeded(unfit) from error
         reason = _reason(error)
         if reason is None:
             raise
@@ -62,6 +78,20 @@ def abandon() -> None:
     forgotten._gateway = forgotten._jvm = None  # noqa: SLF001
     session_class: Any = SparkSession
     session_class._instantiatedSession = session_class._activeSession = None  # noqa: SLF001
+
+
+def _unfit(error: BaseException) -> str | None:
+    """What the executors' Python lacks, in a line; None if the error has another reason."""
+    found = next((text for text in map(str, _chain(error)) if _UNFIT.search(text)), None)
+    if found is None or "pyspark" not in sys.modules:
+        return None
+    reasons = _REASON.findall(found.partition("Driver stacktrace")[0])
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (
+        f"the executors' Python cannot do this driver's work: {reasons[-1].strip() if reasons else 'it does not start'};"
+        f" they need Python {version}, which spark.pyspark.python names, and this lakeingest with its dependencies,"
+        " installed there or by spark.archives"
+    )
 
 
 def _reason(error: BaseException) -> str | None:

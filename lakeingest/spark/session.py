@@ -5,9 +5,9 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,34 +18,25 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.formats import EXTENSIONS
+from lakeingest.config.load import only_here
+from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.errors import OperatorNeeded, StorageFailed
 from lakeingest.spark.loss import abandon, is_gone
+from lakeingest.spark.settings import SUBMITTED, executors_python, ivy_folder, runs_here, settings, work_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = "17"
-_SUBMITTED = (
-    "PYSPARK_GATEWAY_PORT"  # set by spark-submit for its program, which fails unless the program starts a session
-)
-
-# Ten times the defaults: in a run of a minute or two the optimising compiler costs more than it gains.
-_JAVA_OPTIONS = " ".join(
-    f"-XX:Tier4{name}Threshold={calls}"
-    for name, calls in {
-        "Invocation": 50_000,
-        "MinInvocation": 6_000,
-        "Compile": 150_000,
-        "BackEdge": 400_000,
-    }.items()
-)
+_MASTER_SECONDS = 5.0
 
 
 def open_session(config: Config) -> "SparkSession":
     """The running session, else a new one, with the settings that the target's catalog needs.
 
-    OperatorNeeded when the running session lacks a setting that only a new session can have, without a Java 17, and
-    when Spark does not start. The output of the JVM and the workers goes to `spark.log` in the `work_folder`.
+    OperatorNeeded when the running session lacks a setting that only a new session can have, without a Java 17, when
+    Spark does not start, and when its tasks run on other machines and a place is on this one. The output of the JVM
+    and the workers goes to `spark.log` in the `work_folder`.
     """
     return fitted(active() or _started(config), config)
 
@@ -55,13 +46,8 @@ def is_due(config: Config) -> bool:
 
     Our own session on this machine starts only when work is worth it, or never.
     """
-    ours = {"spark.master", "spark.default.parallelism"}.isdisjoint(config.spark.conf)
-    return active() is not None or not ours or _SUBMITTED in os.environ
-
-
-def local_slots() -> int:
-    """The number of parallel tasks on this machine, unless pipeline.yml sets it."""
-    return os.cpu_count() or 1
+    ours = {MASTER, "spark.default.parallelism"}.isdisjoint(config.spark.conf)
+    return active() is not None or not ours or SUBMITTED in os.environ
 
 
 def active() -> "SparkSession | None":
@@ -89,7 +75,7 @@ def fitted(session: "SparkSession", config: Config) -> "SparkSession":
     """Set everything that can still be set on the session; OperatorNeeded if it lacks another setting."""
     if misfit := _misfit(session, config):
         raise OperatorNeeded(misfit)
-    for key, value in settings(config).items():
+    for key, value in settings(config, session.sparkContext.master).items():
         if not _is_fixed(session, key):
             session.conf.set(key, value)
     return session
@@ -104,8 +90,11 @@ def _started(config: Config) -> "SparkSession":
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # only spark-submit reads `spark.pyspark.python`
+    if runs_here(config):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    elif config.spark.master is not None:
+        _assert_answers(config.spark.master)
+    os.environ["PYSPARK_PYTHON"] = executors_python(config)  # only spark-submit reads `spark.pyspark.python`
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     for key, value in settings(config).items():
         builder = builder.config(key, value)
@@ -119,9 +108,28 @@ def _started(config: Config) -> "SparkSession":
     return session
 
 
+def _assert_answers(master: str) -> None:
+    """OperatorNeeded if no master of a standalone cluster answers: Spark would say so in many lines, a minute later."""
+    if not master.startswith("spark://"):
+        return
+    reasons = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _MASTER_SECONDS).close()
+        except (OSError, ValueError) as error:
+            reasons.append(f"{address}: {error}")
+        else:
+            return
+    raise OperatorNeeded(f"{MASTER} {master} does not answer ({'; '.join(reasons)}); start it, or correct spark.conf")
+
+
 def _misfit(session: "SparkSession", config: Config) -> str | None:
     """Why a session cannot be used: the settings that it was started without, or with; None if it can."""
-    ours = settings(config)
+    master = session.sparkContext.master
+    if not is_on_this_machine(master) and config.on_this_machine:
+        return f"the running Spark session has the master {master}: {only_here(config.on_this_machine)}"
+    ours = settings(config, master)
     wanted = {key: ours[key] for key in config.target.spark_properties()}
     lacking = [key for key, value in wanted.items() if _is_fixed(session, key) and not _has(session, key, value)]
     lacking += [f"a jar with {name}" for name in _classes(wanted) if not _loads(session, name)]
@@ -170,31 +178,6 @@ def _loads(session: "SparkSession", name: str) -> bool:
     return True
 
 
-def settings(config: Config) -> dict[str, str]:
-    """All settings of the session; pipeline.yml overrides ours."""
-    cores = local_slots()
-    ours = {
-        "spark.master": f"local[{cores}]",
-        "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
-        "spark.ui.enabled": "false",
-        "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key|credential",  # the last is of Iceberg's REST
-        "spark.ui.showConsoleProgress": "false",
-        "spark.python.daemon.module": "lakeingest.workers",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(2 * cores),
-        "spark.sql.warehouse.dir": (work_folder(config) / "spark-warehouse").as_uri(),
-    }
-    if config.spark.jars == "auto":
-        ours["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
-        ours["spark.jars.ivy"] = str(_ivy_folder(work_folder(config)))
-    elif config.spark.jars != "provided":
-        ours["spark.jars"] = ",".join(config.spark.jars)
-    return ours | config.target.spark_properties() | config.spark.conf
-
-
 def lacking(config: Config, session: "SparkSession | None" = None) -> str | None:
     """Why Spark, or the given session, cannot be used here, with the way out; None if it can."""
     if session is not None:
@@ -235,40 +218,12 @@ def _version(java: Path) -> str | None:
     return found[1] if found else None
 
 
-def work_folder(config: Config) -> Path:
-    """The folder of what Spark needs on this machine: the state folder, or one of a cache if the state is in a store.
-
-    Nothing is lost with it but Spark's log.
-    """
-    if config.state.scheme is None:
-        return config.state.path
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    if not _is_creatable(cache):
-        cache = Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}"
-    return cache / "lakeingest" / config.name
-
-
-def _is_creatable(folder: Path) -> bool:
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    return os.access(nearest, os.W_OK)
-
-
-def _ivy_folder(folder: Path) -> Path:
-    """The folder of Spark's jars: in the user's home, or in the given one if the home is not writable."""
-    shared = Path("~/.ivy2").expanduser()
-    try:
-        shared.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return folder / "cache" / "ivy"
-    return shared if os.access(shared, os.W_OK) else folder / "cache" / "ivy"
-
-
 @contextmanager
 def _fetching(config: Config) -> Iterator[None]:
     """Let one process at a time fetch jars: Spark would use a jar that another process is still writing."""
     with ExitStack() as stack:
         if config.spark.jars == "auto":
-            folder = _ivy_folder(work_folder(config))
+            folder = ivy_folder(work_folder(config))
             if not all(_is_whole(folder, jar) for jar in FORMATS[config.target.format].jars(config.target)):
                 folder.mkdir(parents=True, exist_ok=True)
                 fcntl.flock(stack.enter_context((folder / "lakeingest.lock").open("ab")), fcntl.LOCK_EX)

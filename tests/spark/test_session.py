@@ -21,8 +21,8 @@ from lakeingest.spark.session import (
     java_home,
     lacking,
     open_session,
-    settings,
 )
+from lakeingest.spark.settings import settings
 
 Java = Callable[[str, str], Path]
 

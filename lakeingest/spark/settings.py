@@ -1,0 +1,116 @@
+"""The settings of a Spark session: what every session needs, and what fits a Spark on this machine alone."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from lakeingest.config import FORMATS, Config
+from lakeingest.config.spark import MASTER, is_on_this_machine
+from lakeingest.spark.package import DIGEST, digest
+
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for its program, which fails unless it starts a session
+PYTHON = "spark.pyspark.python"
+_ARCHIVES, _EXECUTOR = "spark.archives", "spark.executorEnv."
+# Ten times the defaults: in a run of a minute or two the optimising compiler costs more than it gains.
+_JAVA_OPTIONS = " ".join(
+    f"-XX:Tier4{name}Threshold={calls}"
+    for name, calls in {
+        "Invocation": 50_000,
+        "MinInvocation": 6_000,
+        "Compile": 150_000,
+        "BackEdge": 400_000,
+    }.items()
+)
+
+
+def settings(config: Config, master: str | None = None) -> dict[str, str]:
+    """All settings of the session; pipeline.yml overrides ours.
+
+    `master` is that of a session that is there. None: the one that `config` names, or that a job was submitted to.
+    """
+    ours = {
+        "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key|credential",  # the last is of Iceberg's REST
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "lakeingest.workers",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    ours |= _of_this_machine(config) if runs_here(config, master) else _of_executors(config)
+    if config.spark.jars == "auto":
+        ours["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
+        ours["spark.jars.ivy"] = str(ivy_folder(work_folder(config)))
+    elif config.spark.jars != "provided":
+        ours["spark.jars"] = ",".join(config.spark.jars)
+    return ours | config.target.spark_properties() | config.spark.conf
+
+
+def runs_here(config: Config, master: str | None = None) -> bool:
+    """Whether the tasks of the session run on this machine; a submitted job's run where its service lets them."""
+    named = master or config.spark.master
+    return is_on_this_machine(named) if named is not None else SUBMITTED not in os.environ
+
+
+def local_slots() -> int:
+    """The number of parallel tasks on this machine, unless pipeline.yml sets it."""
+    return os.cpu_count() or 1
+
+
+def _of_this_machine(config: Config) -> dict[str, str]:
+    """On a cluster each of these is the cluster's decision, or Spark's."""
+    cores = local_slots()
+    return {
+        MASTER: f"local[{cores}]",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.sql.warehouse.dir": (work_folder(config) / "spark-warehouse").as_uri(),
+    }
+
+
+def _of_executors(config: Config) -> dict[str, str]:
+    """What Python on other machines is told: which lakeingest the driver has, and where archives are unpacked."""
+    folders = [archive.partition("#")[2] for archive in config.spark.conf.get(_ARCHIVES, "").split(",")]
+    unpacked = ":".join(f"./{folder}" for folder in folders if folder)
+    return {
+        f"{_EXECUTOR}{DIGEST}": digest(),
+        f"{_EXECUTOR}NUMBA_CPU_NAME": "generic",  # the kernels that are shipped run on every processor
+        **({f"{_EXECUTOR}PYTHONPATH": unpacked} if unpacked else {}),
+    }
+
+
+def executors_python(config: Config) -> str:
+    """The Python of the tasks: pipeline.yml's, the environment's, that of the driver, or one of the same version."""
+    given = config.spark.conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return given or (sys.executable if runs_here(config) else version)
+
+
+def work_folder(config: Config) -> Path:
+    """The folder of what Spark needs on this machine: the state folder, or one of a cache if the state is in a store.
+
+    Nothing is lost with it but Spark's log.
+    """
+    if config.state.scheme is None:
+        return config.state.path
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    if not _is_creatable(cache):
+        cache = Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}"
+    return cache / "lakeingest" / config.name
+
+
+def ivy_folder(folder: Path) -> Path:
+    """The folder of Spark's jars: in the user's home, or in the given one if the home is not writable."""
+    shared = Path("~/.ivy2").expanduser()
+    try:
+        shared.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return folder / "cache" / "ivy"
+    return shared if os.access(shared, os.W_OK) else folder / "cache" / "ivy"
+
+
+def _is_creatable(folder: Path) -> bool:
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    return os.access(nearest, os.W_OK)
