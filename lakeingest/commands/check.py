@@ -29,7 +29,7 @@ from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.key_space import estimated_bytes
-from lakeingest.mysql.preflight.server import retention
+from lakeingest.mysql.preflight.server import retention, service
 from lakeingest.mysql.preflight.tables import missing_cascades
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
@@ -112,6 +112,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         _included(config, existing, list_views(connection)),
         *checked,
         missing_cascades(preflight.server),
+        service(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         _unchanged(changed),
         suites_of(config, tables),

@@ -11,6 +11,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import binary_log_status, query, query_dicts
 from lakeingest.mysql.dialect import MARIADB, Dialect, dialect, version_of
+from lakeingest.mysql.preflight.service import AURORA, Service, service_of
 
 DAY_SECONDS = 86_400
 
@@ -54,13 +55,23 @@ class Server:
         return dialect(self.connection)
 
     @property
+    def service(self) -> Service:
+        """How the server is configured."""
+        return service_of(self.variables)
+
+    @property
     def retention_seconds(self) -> int | None:
         """The age at which the server purges binlog files; None where it never does so by itself."""
+        if self.service.by_procedure:
+            shown = query_dicts(self.connection, "CALL mysql.rds_show_configuration")
+            kept = {str(row["name"]): row["value"] for row in shown}
+            return round(float(kept.get("binlog retention hours") or 0) * 3600)
         if not self.is_on("binlog_expire_logs_auto_purge", "ON"):
             return None
         seconds = int(self.variables.get("binlog_expire_logs_seconds", "0"))
         days = float(self.variables.get("expire_logs_days", "0"))  # before 8.4
-        return seconds or round(days * DAY_SECONDS) or None
+        kept_seconds = seconds or round(days * DAY_SECONDS)
+        return None if kept_seconds == 0 and self.service.zero_keeps else kept_seconds
 
     def is_on(self, name: str, default: str = "OFF") -> bool:
         """Whether a boolean variable is on; `default` where the server does not have it."""
@@ -92,16 +103,21 @@ def version(server: Server) -> Finding:
 
 
 def galera(server: Server) -> Finding:
-    """The server is not a node of Galera: each node has its own binlog, with its own order of commits."""
-    if not server.is_on("wsrep_on"):
+    """The server is not a node of Galera: commits get lost there, and each node has its own binlog."""
+    provider = server.variables.get("wsrep_provider", "none")  # Percona's servers do not show wsrep_on globally
+    if not server.is_on("wsrep_on") and provider in {"", "none"}:
         return None
-    return "wsrep_on is ON: Galera is not built yet; copy from an asynchronous replica of the cluster"
+    shown = "wsrep_on is ON" if server.is_on("wsrep_on") else f"wsrep_provider is {provider}"
+    return (
+        f"{shown}: it is a node of Galera, which may lose transactions after their commit, and whose nodes have binlogs"
+        " of their own; copy from an asynchronous replica of the cluster"
+    )
 
 
 def binlog(server: Server) -> Finding:
     """The server writes a binlog of all databases."""
     if not server.is_on("log_bin"):
-        return "log_bin is OFF; start the server with it"
+        return f"log_bin is OFF; {server.service.log}"
     status = binary_log_status(server.connection)
     left_out = [name for name in ("binlog_do_db", "binlog_ignore_db") if status.get(name)]
     return f"{' and '.join(left_out)} leave changes out of the binlog; remove them" if left_out else None
@@ -112,7 +128,7 @@ def setting(name: str, wanted: str) -> Condition:
 
     def has_it(server: Server) -> Finding:
         found = server.variables.get(name, wanted).upper()
-        return None if found == wanted else f"{name} is '{found}'; SET GLOBAL {name} = '{wanted}'"
+        return None if found == wanted else f"{name} is '{found}'; {server.service.fix(name, wanted)}"
 
     return has_it
 
@@ -121,7 +137,7 @@ def commit_order(server: Server) -> Finding:
     """Transactions become visible in binlog order."""
     if server.is_on("binlog_order_commits", "ON"):
         return None
-    return "binlog_order_commits is OFF; SET GLOBAL binlog_order_commits = ON"
+    return f"binlog_order_commits is OFF; {server.service.fix('binlog_order_commits', 'ON')}"
 
 
 def gtids(server: Server) -> Finding:
@@ -132,7 +148,7 @@ def gtids(server: Server) -> Finding:
             return None
         way = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
         reason = "sync_binlog is not 1, and without GTIDs a crash may lose transactions unnoticed"
-        return f"{reason}; SET GLOBAL sync_binlog = 1{way}"
+        return f"{reason}; {server.service.fix('sync_binlog', '1')}{way}"
     return None if mode == "ON" else f"gtid_mode is {mode}; finish the change to ON or OFF"
 
 
@@ -159,21 +175,42 @@ def prepared_xa(server: Server) -> Finding:
     return f"{len(pending)} XA transactions are prepared; XA is not built yet: end them first" if pending else None
 
 
+def aurora_writer(server: Server) -> Finding:
+    """The server is not a reader of an Aurora cluster: those have no binlog."""
+    if server.service is not AURORA or not server.is_on("innodb_read_only"):
+        return None
+    return "innodb_read_only is ON: it is a reader of the Aurora cluster, without a binlog; use the cluster's endpoint"
+
+
 def retention(server: Server, copy_seconds: float) -> Finding:
     """After an interrupted copy, or with a run that is a day late, the binlog still has all changes."""
-    retained, wanted = server.retention_seconds, max(DAY_SECONDS, round(copy_seconds))
+    try:
+        retained = server.retention_seconds
+    except pymysql.err.Error as error:
+        return (
+            f"{server.service.name} does not show how long it keeps binlog files: {error.args[-1]}; GRANT EXECUTE ON"
+            " PROCEDURE mysql.rds_show_configuration to the user, or have an administrator call it: 24 hours or more"
+        )
+    wanted = max(DAY_SECONDS, round(copy_seconds))
     if retained is None or retained >= wanted:
         return None
+    after = f"after {retained / 3600:,.1f} hours" if retained else "as soon as it can"
     return (
-        f"the server purges binlog files after {retained / 3600:,.1f} hours, the copy may take"
-        f" {copy_seconds / 3600:,.1f} and a run may"
-        f" be a day late; SET GLOBAL binlog_expire_logs_seconds = {wanted}"
+        f"the server purges binlog files {after}, the copy may take"
+        f" {copy_seconds / 3600:,.1f} hours and a run may"
+        f" be a day late; {server.service.keep(wanted)}"
     )
+
+
+def service(server: Server) -> Checked:
+    """A warning where a copy from the source's service is not proven to be exact."""
+    return Checked("service of the source", server.service.unproven, fatal=False)
 
 
 CONDITIONS: dict[str, Condition] = {
     "server version": version,
     "no Galera": galera,
+    "no Aurora reader": aurora_writer,
     "binary log": binlog,
     "binlog_format": setting("binlog_format", "ROW"),
     "binlog_row_image": setting("binlog_row_image", "FULL"),

@@ -337,12 +337,6 @@ def test_every_table_that_cannot_be_copied_is_named(db: Db) -> None:
         assert named in str(checked.finding)
 
 
-def test_galera_is_refused(db: Db) -> None:
-    """Such servers are not available here: the variables are those that they would report."""
-    assert "wsrep_on is ON" in str(preflight.galera(Server(db.connection, {"wsrep_on": "ON"}, ())))
-    assert preflight.galera(Server(db.connection, {"wsrep_on": "OFF"}, ())) is None
-
-
 def test_a_retention_that_is_too_short_is_refused(spoilt_db: Db) -> None:
     """The binlog must outlive the copy, and a day between two runs; the fix sets this."""
     for kept, copy_seconds, wanted in (("3600", 60.0, 86_400), ("86400", 200_000.4, 200_000)):
