@@ -30,6 +30,7 @@ from lakeingest.spool.changelog import Held, StoredChangelog
 from lakeingest.spool.changes import Changes
 from lakeingest.spool.readers import Reader, reading
 from lakeingest.state.definition import Definition, definition
+from lakeingest.state.quiet import read_quiet
 
 POLL_SECONDS = 0.5
 _TRIES = 5  # of the rows of a table that is not published yet, beside a run that goes on
@@ -191,8 +192,15 @@ class Changelog:
         return any(one < read_to.place or (one == read_to.place and read_to.ordinal is None) for one in at)
 
     def _published(self) -> Sequence[Published]:
-        """The published versions, without those from before the copy was started over."""
-        return self._versions.published(self.table, self._definition().before)
+        """The published versions, without those from before the copy was started over.
+
+        The last one stands there twice if it is also the table at a later position.
+        """
+        published = self._versions.published(self.table, self._definition().before)
+        quiet = read_quiet(self._state).get(self.table)
+        if not published or quiet is None or quiet.version != published[-1].version:
+            return published
+        return [*published, replace(published[-1], place=max(published[-1].place, quiet.position.place))]
 
     def _end(self, changes: Changes, read_to: ReadTo) -> ReadTo:
         """All that the changes held was read."""

@@ -15,7 +15,6 @@ from lakeingest.config import Config
 from lakeingest.core.position import FIRST_EPOCH
 from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
-from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
@@ -27,6 +26,7 @@ from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
+from lakeingest.pipeline.quiet_tables import open_target
 
 
 @dataclass(frozen=True, slots=True)

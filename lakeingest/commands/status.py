@@ -12,7 +12,6 @@ from lakeingest.core.position import FilePosition, Position, bytes_between, is_i
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
-from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql.connection import connect, file_sizes, written_position
@@ -20,6 +19,7 @@ from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.preflight.tables import cascading
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.publish import GATE
+from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.quality.reports import has_reports
 from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, read_stopped

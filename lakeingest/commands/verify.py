@@ -16,7 +16,6 @@ from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import Retryable, SourceMoved
-from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.connection import connect, free_server_id, written_position
@@ -25,6 +24,7 @@ from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.comparison import Sides, compare
 from lakeingest.pipeline.live_rows import live
 from lakeingest.pipeline.opening import assert_unchanged
+from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.spark.session import open_session
 
 if TYPE_CHECKING:

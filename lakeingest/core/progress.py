@@ -1,23 +1,11 @@
-"""A table's progress as a state machine: a value, and one table of what may follow what.
+"""A table's progress: a value with all that its next step depends on. Which step may follow is in `phases`."""
 
-    NEW -created-> COPYING -wave-> COPYING -last wave-> COPIED -merge-> LEVEL -gates-> AUDITED -publish-> PUBLISHED
-                                     ^ partial merge |  ^ partial |     ^ merge |    ^-------- merge --------|
-
-COPYING: some chunks are read. COPIED: all are, splits stand at different marks or a patch waits. LEVEL: all stand at
-one stop, so the staged rows are the source's table there. Only an AUDITED table may be visible to readers.
-
-Two steps lead back to COPIED from every later phase: a range is replaced, a patch waits. Each merge levels the table
-again, so it may be published before the re-snapshot has come to its end. Rows that were read again and are the same
-leave a table LEVEL. One leads back to COPYING: the copy is started
-over, and nothing is published before all of it is read again.
-"""
-
-import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from lakeingest.core.keys import Key
+from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import Place, Position
 from lakeingest.core.rereads import Patch, Reread, united
 from lakeingest.core.schema import TableId
@@ -27,60 +15,6 @@ from lakeingest.errors import SpoolGap, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer one
 REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only the first would lose its parts
-
-
-class Phase(enum.StrEnum):
-    """Where a table stands."""
-
-    NEW = "new"
-    COPYING = "copying"
-    COPIED = "copied"
-    LEVEL = "level"
-    AUDITED = "audited"
-    PUBLISHED = "published"
-
-
-class Step(enum.StrEnum):
-    """What was just committed."""
-
-    CREATED = "created"
-    WAVE = "wave"
-    LAST_WAVE = "last wave"
-    PARTIAL_MERGE = "partial merge"  # splits are missing, or a wave was committed after the merge was planned
-    MERGE = "merge"
-    GATES = "gates"
-    PUBLISH = "publish"
-    RANGE = "range replaced"
-    PATCH = "patch"
-    SAME = "read again, and the same"
-    RESTART = "started over"
-
-
-TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
-    (Phase.NEW, Step.CREATED): Phase.COPYING,
-    (Phase.COPYING, Step.WAVE): Phase.COPYING,
-    (Phase.COPYING, Step.LAST_WAVE): Phase.COPIED,
-    (Phase.COPYING, Step.PARTIAL_MERGE): Phase.COPYING,
-    (Phase.COPIED, Step.PARTIAL_MERGE): Phase.COPIED,
-    (Phase.COPIED, Step.MERGE): Phase.LEVEL,
-    (Phase.LEVEL, Step.MERGE): Phase.LEVEL,
-    (Phase.LEVEL, Step.GATES): Phase.AUDITED,
-    (Phase.AUDITED, Step.MERGE): Phase.LEVEL,
-    (Phase.AUDITED, Step.PUBLISH): Phase.PUBLISHED,
-    (Phase.PUBLISHED, Step.MERGE): Phase.LEVEL,
-    **{
-        (phase, step): Phase.COPIED
-        for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)
-        for step in (Step.RANGE, Step.PATCH)
-    },
-    (Phase.COPIED, Step.SAME): Phase.COPIED,
-    **{(phase, Step.SAME): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
-    **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},
-}
-
-
-class IllegalStep(ValueError):
-    """A step that the table's phase does not allow; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +243,19 @@ class Progress:
             patches=patches,
             reread_since=None if step is Step.MERGE else self.reread_since,
         )
+
+    def unchanged(self, position: Position) -> Self:
+        """The table had no change up to this later position, so its rows are the source's there, too.
+
+        No commit has this progress before the next one. ValueError for a position that is not later, or of another
+        server.
+        """
+        quiet, before = self._after(Step.QUIET), self.position
+        if before is None or (position.server_uuid, position.epoch) != (before.server_uuid, before.epoch):
+            raise ValueError(f"{self.table}: {position.at} and {before and before.at} are of two servers")
+        if position.place <= before.place:
+            raise ValueError(f"{self.table}: {position.place} does not come after {before.place}")
+        return replace(quiet, splits=self.splits.lift(self.splits, position.place), position=position)
 
     def audited(self, rows: int | None = None) -> Self:
         """Every gate passed on the staged rows, of which a gate counted `rows`; to be counted where `uncounted`."""

@@ -43,7 +43,11 @@ def merge_and_publish(edges: Edges, spool: Spool, table: TableRun) -> None:
 
 
 def trim_spool(run: OpenRun) -> None:
-    """Remove from the spool what no watched table needs any more; stopped tables and unrequested tables count too."""
+    """Remove from the spool what no watched table needs any more; stopped tables and unrequested tables count too.
+
+    Before that the positions of quiet tables become durable: their commits alone would need more of the spool.
+    """
+    run.edges.quiet.keep(run.edges.lease)
     watched = (table for table in run.tables.values() if table.watch is Watch.WATCHED)
     needed = [table.needed_from for table in watched]
     known = [place for place in needed if place is not None]

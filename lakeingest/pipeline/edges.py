@@ -9,6 +9,7 @@ from lakeingest.lake.target import Target
 from lakeingest.pipeline.events import Observer
 from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.profile import Profile
+from lakeingest.pipeline.quiet_tables import QuietTables
 from lakeingest.state.lease import Lease
 
 
@@ -22,6 +23,7 @@ class Edges:
     config: Config
     connection: pymysql.Connection
     target: Target
+    quiet: QuietTables
     lease: Lease
     executors: Executors
     observe: Observer

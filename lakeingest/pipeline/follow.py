@@ -1,8 +1,8 @@
 """Following: what the source writes is spooled, merged and published as it comes.
 
 A round reads the written position and, when it moved, spools the binlog up to it, which is the end of a transaction.
-Tables with change rows are merged and published. The position of a quiet table advances every few minutes; otherwise
-its lag, and the spool, would grow for ever. A table that failed its gate, or that another writer interfered with, is
+Tables with change rows are merged and published. The positions of quiet tables advance every few minutes; otherwise
+their lag, and the spool, would grow for ever. A table that failed its gate, or that another writer interfered with, is
 tried again every few minutes. A table that needs a person waits for the next run. Tables that appear in the source join
 the run, and are copied beside the rounds. Signals are served between rounds.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lakeingest.core.progress import Phase
+from lakeingest.core.phases import Phase
 from lakeingest.core.schema import TableId
 from lakeingest.errors import CatalogAway, GateFailed, NotOurTable, Retryable, SourceAway, SparkLost, StorageAway
 from lakeingest.mysql.connection import reopen, written_position
@@ -33,7 +33,7 @@ from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun
 
 POLL_SECONDS = 0.5
-QUIET_SECONDS = 180.0  # a table without changes lags this much, and half a second more for each other such table
+QUIET_SECONDS = 180.0  # a table without changes lags this much
 RETRY_SECONDS = 300.0  # between tries of a table that stopped with an error that may pass by itself
 _AWAY = SourceAway, SparkLost, CatalogAway, StorageAway  # what a run waits for
 PAUSES_SECONDS = (0.5, 1, 2, 4, 8, 15, 30)  # between tries to reach a source that is away
@@ -202,9 +202,9 @@ def _begin_again(edges: Edges, table: TableRun) -> bool:
 
 
 def _due(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
-    """The tables that nobody sees yet as they were copied, or with change rows that are not merged, and a quiet table.
+    """The tables that nobody sees yet as they were copied, or with change rows that are not merged, and quiet tables.
 
-    That is the quiet table that has waited longest for its position. Tables with missing chunks are not due.
+    Of the quiet tables that need a commit only the one that has waited longest. Tables with missing chunks are not due.
     """
     spool, late = run.binlog.spool, time.monotonic() - QUIET_SECONDS
     copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
@@ -213,7 +213,10 @@ def _due(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
     busy = [table for table in behind if spool.backlog(table.id, table.progress.needed_from)]
     waiting = {table.id: worked_at.get(table.id, 0.0) for table in behind if table not in busy}
     quiet = [table for table in behind if waiting.get(table.id, late) < late]
-    return unseen + busy + sorted(quiet, key=lambda table: waiting[table.id])[:1]
+    known, connection = run.edges.quiet, run.edges.connection
+    dear = [table for table in quiet if known.needs_commit(table.id, table.staged, connection)]
+    cheap = [table for table in quiet if table not in dear]
+    return unseen + busy + cheap + sorted(dear, key=lambda table: waiting[table.id])[:1]
 
 
 def _wait(seconds: float, stopping: Callable[[], bool]) -> None:

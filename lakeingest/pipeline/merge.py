@@ -118,7 +118,10 @@ class WriteRows:
 
 
 def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
-    """Bring every finished split of the table to the spool's stop, in one commit on staging."""
+    """Bring every finished split of the table to the spool's stop, in one commit on staging.
+
+    What readers see of a quiet table takes no commit; only its position advances.
+    """
     began = time.monotonic()
     staged, progress, stop = table.staged, table.progress, spool.position
     if progress.position is not None and progress.stop == stop.place:
@@ -128,6 +131,9 @@ def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
     patches = PatchFolder.of(state_of(edges.config), table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
+    if not files and staged.visible and not edges.quiet.needs_commit(table.id, staged, edges.connection):
+        table.advance(edges.quiet.state_unchanged(table.id, staged, stop))
+        return
     if not files:
         edges.lease.assert_held()
         table.advance(edges.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)

@@ -24,7 +24,6 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.files.file import state_of
-from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, written_position
@@ -40,6 +39,7 @@ from lakeingest.pipeline.events import Observer, Opened, WentBack
 from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
+from lakeingest.pipeline.quiet_tables import QuietTables, open_target
 from lakeingest.pipeline.resume import asked_anew, owner, resumption
 from lakeingest.pipeline.signal_run import SignalRun
 from lakeingest.pipeline.stopping import stop
@@ -72,7 +72,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         ours = owner(config, connection, schemas)
         with held(state_of(config)) as lease:
             claim(state_of(config), ours)
-            target = open_target(config)
+            quiet = QuietTables.of(state_of(config))
+            target = open_target(config, quiet)
             loaded, failed = _loaded(target, schemas)
             for table, staged in loaded.items():
                 if staged and staged.lost:
@@ -82,7 +83,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due(config) else None)
             executors = Executors(config, session, borrowed=spark is not None)
-            edges = Edges(config, connection, target, lease, executors, observe)
+            edges = Edges(config, connection, target, quiet, lease, executors, observe)
             runs = _table_runs(config, requested, schemas, loaded, failed, again)
             signals = SignalRun(SignalFolder(state_of(config)))
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)

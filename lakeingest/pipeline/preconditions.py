@@ -11,13 +11,13 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
 from lakeingest.files.file import File, state_of
-from lakeingest.lake.formats import open_target
 from lakeingest.lake.formats import unwritable as unwritable_store
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
+from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
 from lakeingest.state.folder import lacks_room, unwritable

@@ -4,7 +4,6 @@ Damage is what a re-snapshot is asked for: rows of the target that are not the s
 that covers it, it is not looked at; at the end all of it must be gone.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +12,9 @@ from datetime import UTC, datetime
 from lakeingest.core.change import ChangeRow, RowKind
 from lakeingest.core.chunks import chunks_between
 from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place
-from lakeingest.core.progress import Phase, Progress, needed_by
+from lakeingest.core.progress import Progress, needed_by
 from lakeingest.core.rereads import Patch
 from lakeingest.core.signals import Action, Agenda, Event, Request, Scope, Signal, State, agenda
 from lakeingest.core.splits import Split
@@ -65,7 +65,7 @@ class Rereading(World):
 
     def possible(self) -> list[str]:
         """The steps that can be taken now."""
-        steps = [step for step in super().possible() if step not in {"commit_wave", "forget"}]
+        steps = [step for step in super().possible() if step not in {"commit_wave", "forget", "set_back"}]
         if not (self.progress and self.spool and self.lake.doc is not None):
             return steps
         read = bool(self.reads) and all(read.high for read in self.reads)
@@ -301,12 +301,6 @@ class Rereading(World):
         self.lake.commit(rows, progress)
 
     # Readers.
-
-    @property
-    def visible(self) -> Progress:
-        """The progress that readers see."""
-        assert self.lake.main is not None
-        return Progress.from_json(json.loads(self.lake.main[1]))
 
     def forget(self) -> None:
         """The spool drops what neither staging, nor readers, nor a running read needs."""

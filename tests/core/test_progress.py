@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from lakeingest.core.history import History
 from lakeingest.core.keys import KeyRange
+from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.progress import FORMAT, REREAD_FORMAT, TRANSITIONS, IllegalStep, Phase, Progress, Step, needed_by
+from lakeingest.core.progress import FORMAT, REREAD_FORMAT, Progress, needed_by
 from lakeingest.core.rereads import Patch, Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
@@ -74,6 +75,7 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.RANGE: lambda progress: replaced(progress, RANGE),
     Step.PATCH: lambda progress: progress.reread_rows([PATCH], COVERED, signals=[4]),
     Step.SAME: lambda progress: progress.reread_rows([], COVERED, signals=[4]),
+    Step.QUIET: lambda progress: progress.unchanged(position(99)),
     Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3], rows=progress.rows),
 }
 MERGES = {Step.MERGE, Step.PARTIAL_MERGE}

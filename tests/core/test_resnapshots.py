@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from lakeingest.core.keys import KeyRange
+from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place, Position
-from lakeingest.core.progress import Phase, Progress, needed_by
+from lakeingest.core.progress import Progress, needed_by
 from lakeingest.core.rereads import Patch
 from lakeingest.core.signals import Agenda, Request, Scope, agenda
 from lakeingest.core.splits import Split, Splits
@@ -35,7 +36,7 @@ def walked(kind: type[Rereading], seed: int) -> Rereading:
         "ask": lambda: [chance.randrange(4), chance.choice(KEYS)],
         "damage": lambda: [chance.randrange(3), chance.choice(KEYS), chance.randrange(3)],
     }
-    names = {*world.CALM, "transaction", "forget"}
+    names = {*world.CALM, "transaction", "forget", "quiet"}
     weight: dict[str, float] = {step: chance.choice([2, 6, 16]) for step in sorted(names)}
     weight |= {"crash": 1, "compact": 1, "restart": 0.2, "ask": 0.1, "damage": 8.0}
     for _ in range(180):

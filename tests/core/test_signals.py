@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from lakeingest.core.keys import KeyRange
+from lakeingest.core.phases import Phase
 from lakeingest.core.position import FilePosition, Place, Position
-from lakeingest.core.progress import Phase, Progress
+from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import (

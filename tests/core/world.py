@@ -12,8 +12,9 @@ from lakeingest.core.change import ChangeRow, RowKind
 from lakeingest.core.chunks import chunks_between, even_boundaries
 from lakeingest.core.collapse import collapse
 from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.phases import Phase
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Low, Place, Position
-from lakeingest.core.progress import Phase, Progress
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split
 from lakeingest.core.wave import MergePlan, plan_merge
@@ -23,7 +24,7 @@ ORDERS, SERVER = TableId("shop", "orders"), "3e11fa47-71ca-11e1-9e33-c80aa942956
 CHUNK_KEYS, WAVE_CHUNKS = 2, 2
 SEGMENT_TRANSACTIONS = 3
 STEPS_MAX = 500  # in which a job comes to its end
-TRANSACTIONS_MAX, CRASHES_MAX, COMPACTIONS_MAX = 25, 3, 3
+TRANSACTIONS_MAX, CRASHES_MAX, COMPACTIONS_MAX, SET_BACKS_MAX = 25, 3, 3, 1
 CALM = (  # the order in which a job ends when nothing else happens
     *("engine_commit", "gtid_add", "open_spool", "forward", "mark", "merge"),
     *("commit_wave", "read", "plan_wave", "plan_merge", "audit", "publish"),
@@ -114,6 +115,8 @@ class Lake:
     doc: str | None = ""  # None: a commit without our properties
     marked: tuple[tuple[Row, ...], str] = ((), "")
     main: tuple[tuple[Row, ...], str] | None = None  # what readers see, and the progress that it was published with
+    earlier: tuple[tuple[Row, ...], str] | None = None  # what they saw before that
+    version: int = 0  # of main
     compacted: bool = False  # main was rewritten by someone else, so that staging does not descend from it any more
 
     def commit(self, rows: tuple[Row, ...], progress: Progress) -> None:
@@ -141,7 +144,8 @@ class World:
     def __init__(self, rows: Table, *, gtids: bool) -> None:
         self.source, self.lake = Source(rows, gtids=gtids), Lake()
         self.spool: tuple[int, int] | None = None  # the transactions after the first, through the second
-        self.crashes = self.publishes = self.compactions = 0
+        self.crashes = self.publishes = self.compactions = self.set_backs = self.quiets = 0
+        self.stated: tuple[int, Position] | None = None  # a version is the table as of a position; no crash loses it
         self.begin()
 
     def begin(self) -> None:
@@ -154,6 +158,9 @@ class World:
             self.lake.marked, self.lake.compacted = self.lake.main, False
         self.lake.rows, self.lake.doc = self.lake.marked
         self.progress = Progress.from_json(json.loads(self.lake.doc)) if self.lake.doc else None
+        if self.lake.marked == self.lake.main:
+            self.progress = self.visible
+        self.reopen_spool()
         self.reads, self.merged = list[Read](), (0, 0)
         self.plan: MergePlan | None = None
 
@@ -167,6 +174,7 @@ class World:
             "open_spool": self.progress is None,
             "crash": self.crashes < CRASHES_MAX,
             "compact": self.lake.main is not None and self.compactions < COMPACTIONS_MAX,
+            "set_back": self.lake.earlier is not None and self.set_backs < SET_BACKS_MAX,
         }
         if self.progress and self.spool:
             splits, phase = self.progress.splits, self.progress.phase
@@ -182,6 +190,7 @@ class World:
                 "audit": marked and phase is Phase.LEVEL,
                 "publish": marked and phase is Phase.AUDITED,
                 "forget": marked and phase is Phase.PUBLISHED,
+                "quiet": not merging and phase is Phase.PUBLISHED and self.is_shown() and self.is_quiet(),
             }
         return [step for step, now in steps.items() if now]
 
@@ -219,6 +228,12 @@ class World:
         """The spool takes up to some more transactions, none that is not executed."""
         begin, end = self.spooled
         self.spool = begin, min(end + 1 + some, self.source.executed)
+
+    def reopen_spool(self) -> None:
+        """Readers may see an older version than a position was stated of: the binlog is read again from there on."""
+        if self.progress and self.spool and self.progress.splits.stop and (self.stated or self.set_backs):
+            (begin, end), needed = self.spool, self.source.places.index(self.progress.needed_from)
+            self.spool = min(begin, needed), end
 
     def forget(self) -> None:
         """The spool drops what is merged; what readers see is all there is, so nobody needs it again."""
@@ -331,11 +346,47 @@ class World:
     def mark(self) -> None:
         """The empty commit that says what the merge was."""
         plan, source = self.planned, self.source
-        count = source.places.index(plan.stop)
-        gtids = source.gtid_set(count) if source.gtids else None
-        position = Position(SERVER, 0, source.ends[count], gtids)
+        position = self.position(source.places.index(plan.stop))
         self.plan = None
         self.store(self.lake.rows, self.state.merged(self.lifted(plan), position, *self.merged))
+
+    def position(self, count: int) -> Position:
+        """The position after so many transactions."""
+        gtids = self.source.gtid_set(count) if self.source.gtids else None
+        return Position(SERVER, 0, self.source.ends[count], gtids)
+
+    # A quiet table.
+
+    def is_shown(self) -> bool:
+        """Whether readers see what is staged."""
+        return self.lake.main == self.lake.marked and not self.lake.compacted
+
+    def is_quiet(self) -> bool:
+        """Whether the spool has transactions after the table's position, and none of them changes the table."""
+        after = self.source.log[self.source.places.index(self.place) : self.spooled[1]]
+        return bool(after) and not any(transaction.changes for transaction in after)
+
+    @property
+    def visible(self) -> Progress:
+        """The progress that readers see."""
+        assert self.lake.main is not None
+        shown = Progress.from_json(json.loads(self.lake.main[1]))
+        return shown.unchanged(self.stated[1]) if self.stated and self.is_of_main(self.stated[0]) else shown
+
+    def quiet_to(self) -> int:
+        """Up to how many transactions a quiet table is known."""
+        return self.spooled[1]
+
+    def quiet(self) -> None:
+        """The table has no changes up to the end of the spool: its position advances without a commit."""
+        self.quiets += 1
+        self.stated = self.lake.version, self.position(self.quiet_to())
+        self.progress = self.state.unchanged(self.stated[1])
+        self.compare(self.source.tables[self.quiet_to()])
+
+    def is_of_main(self, version: int) -> bool:
+        """Whether what was stated of a version is about what readers see."""
+        return version == self.lake.version
 
     # Readers.
 
@@ -354,7 +405,8 @@ class World:
         self.compare(self.source.tables[self.source.places.index(place)])
         self.publishes += 1
         self.store(self.lake.rows, progress.published())
-        self.lake.main = self.lake.marked
+        self.lake.earlier, self.lake.main = self.lake.main, self.lake.marked
+        self.lake.version = self.publishes
 
     def compare(self, expected: Table) -> None:
         """What readers are about to see is the source's table."""
@@ -364,6 +416,13 @@ class World:
         """Someone rewrites the files that readers see."""
         self.lake.compacted = True
         self.compactions += 1
+        self.lake.version = -self.compactions
+
+    def set_back(self) -> None:
+        """Someone rolls the table back to what readers saw before, and removes staging."""
+        self.lake.main, self.lake.earlier = self.lake.earlier, None
+        self.lake.version, self.lake.compacted = 0, True
+        self.set_backs += 1
 
     # The job.
 

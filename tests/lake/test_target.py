@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.core.keys import KeyRange
-from lakeingest.core.progress import Phase
+from lakeingest.core.phases import Phase
 from lakeingest.core.schema import Column, Kind
 from lakeingest.core.splits import Split
 from lakeingest.errors import StaleWriter

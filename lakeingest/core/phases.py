@@ -1,0 +1,72 @@
+"""The phases of a table as a state machine: one table of what may follow what.
+
+    NEW -created-> COPYING -wave-> COPYING -last wave-> COPIED -merge-> LEVEL -gates-> AUDITED -publish-> PUBLISHED
+                                     ^ partial merge |  ^ partial |     ^ merge |    ^-------- merge --------|
+
+COPYING: some chunks are read. COPIED: all are, splits stand at different marks or a patch waits. LEVEL: all stand at
+one stop, so the staged rows are the source's table there. Only an AUDITED table may be visible to readers.
+
+Two steps lead back to COPIED from every later phase: a range is replaced, a patch waits. Each merge levels the table
+again, so it may be published before the re-snapshot has come to its end. Rows that were read again and are the same
+leave a table LEVEL. One leads back to COPYING: the copy is started over, and nothing is published before all of it is
+read again. A quiet table stays in its phase: it has no change up to a later position.
+"""
+
+import enum
+from collections.abc import Mapping
+
+
+class Phase(enum.StrEnum):
+    """Where a table stands."""
+
+    NEW = "new"
+    COPYING = "copying"
+    COPIED = "copied"
+    LEVEL = "level"
+    AUDITED = "audited"
+    PUBLISHED = "published"
+
+
+class Step(enum.StrEnum):
+    """What was just committed."""
+
+    CREATED = "created"
+    WAVE = "wave"
+    LAST_WAVE = "last wave"
+    PARTIAL_MERGE = "partial merge"  # splits are missing, or a wave was committed after the merge was planned
+    MERGE = "merge"
+    GATES = "gates"
+    PUBLISH = "publish"
+    RANGE = "range replaced"
+    PATCH = "patch"
+    SAME = "read again, and the same"
+    QUIET = "no change"
+    RESTART = "started over"
+
+
+TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
+    (Phase.NEW, Step.CREATED): Phase.COPYING,
+    (Phase.COPYING, Step.WAVE): Phase.COPYING,
+    (Phase.COPYING, Step.LAST_WAVE): Phase.COPIED,
+    (Phase.COPYING, Step.PARTIAL_MERGE): Phase.COPYING,
+    (Phase.COPIED, Step.PARTIAL_MERGE): Phase.COPIED,
+    (Phase.COPIED, Step.MERGE): Phase.LEVEL,
+    (Phase.LEVEL, Step.MERGE): Phase.LEVEL,
+    (Phase.LEVEL, Step.GATES): Phase.AUDITED,
+    (Phase.AUDITED, Step.MERGE): Phase.LEVEL,
+    (Phase.AUDITED, Step.PUBLISH): Phase.PUBLISHED,
+    (Phase.PUBLISHED, Step.MERGE): Phase.LEVEL,
+    **{
+        (phase, step): Phase.COPIED
+        for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)
+        for step in (Step.RANGE, Step.PATCH)
+    },
+    (Phase.COPIED, Step.SAME): Phase.COPIED,
+    **{(phase, Step.SAME): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
+    **{(phase, Step.QUIET): phase for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
+    **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},
+}
+
+
+class IllegalStep(ValueError):
+    """A step that the table's phase does not allow; nothing has changed."""

@@ -1,0 +1,96 @@
+"""Quiet tables of a pipeline: their position advances in its state, without a commit.
+
+It is stated of the commit that readers see, and counts only while they see it: whoever rolls the table back, compacts
+it or restores an older state has the position of the commit again. What was stated is durable before the spool forgets.
+"""
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.core.position import Position
+from lakeingest.core.quiet import Quiet
+from lakeingest.core.schema import TableId
+from lakeingest.files.file import File, state_of
+from lakeingest.lake import formats
+from lakeingest.lake.target import Staged, Target
+from lakeingest.mysql.preflight.server import Server
+from lakeingest.state.lease import Lease
+from lakeingest.state.quiet import read_quiet, store_quiet
+
+
+@dataclass(slots=True)
+class QuietTables:
+    """What is known of the quiet tables; a run states more."""
+
+    state: File
+    _known: dict[TableId, Quiet]
+    _retention: int | None = None  # of the source's binlog, in seconds; asked once
+    _is_asked: bool = field(default=False, init=False)
+    _is_stored: bool = field(default=True, init=False)
+
+    @classmethod
+    def of(cls, state: File) -> "QuietTables":
+        """What is stored."""
+        return cls(state, read_quiet(state))
+
+    def advanced(self, table: TableId, staged: Staged) -> Staged:
+        """The state of a table that readers see as it is staged, as of the position that it is known to have."""
+        quiet, position = self._known.get(table), staged.progress.position
+        if quiet is None or not staged.visible or quiet.version != staged.version or position is None:
+            return staged
+        is_later = (quiet.position.server_uuid, quiet.position.epoch) == (position.server_uuid, position.epoch)
+        if not is_later or quiet.position.place <= position.place:
+            return staged
+        return replace(staged, progress=staged.progress.unchanged(quiet.position))
+
+    def state_unchanged(self, table: TableId, staged: Staged, position: Position) -> Staged:
+        """What readers see has no change up to the position; not durable before `keep`."""
+        before = self._known.get(table)
+        since = before.since if before is not None and before.version == staged.version else int(time.time())
+        self._known[table] = Quiet(staged.version, position, since)
+        self._is_stored = False
+        return replace(staged, progress=staged.progress.unchanged(position))
+
+    def needs_commit(self, table: TableId, staged: Staged, connection: pymysql.Connection) -> bool:
+        """Whether a quiet table is to be committed all the same, before the source drops what came after its commit."""
+        quiet = self._known.get(table)
+        if quiet is None or quiet.version != staged.version:
+            return False
+        if not self._is_asked:
+            self._retention, self._is_asked = Server.of(connection).retention_seconds, True
+        return quiet.needs_commit(table, int(time.time()), self._retention)
+
+    def keep(self, lease: Lease) -> None:
+        """Make durable what was stated, if anything was."""
+        if not self._is_stored:
+            lease.assert_held()
+            store_quiet(self.state, self._known)
+            self._is_stored = True
+
+
+class _Advanced:
+    """A target whose `recover` and `inspect` know the positions of quiet tables."""
+
+    def __init__(self, target: Target, quiet: QuietTables) -> None:
+        self._target, self._quiet = target, quiet
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def recover(self, table: TableId) -> Staged | None:
+        staged = self._target.recover(table)
+        return staged and self._quiet.advanced(table, staged)
+
+    def inspect(self, table: TableId) -> Staged | None:
+        staged = self._target.inspect(table)
+        return staged and self._quiet.advanced(table, staged)
+
+
+def open_target(config: Config, quiet: QuietTables | None = None) -> Target:
+    """The target of the configured format, which also knows the positions of quiet tables."""
+    known = quiet or QuietTables.of(state_of(config))
+    return cast("Target", _Advanced(formats.open_target(config), known))

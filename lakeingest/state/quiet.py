@@ -1,0 +1,44 @@
+"""Tables without changes: up to which position what readers see of them is known to be the source's table.
+
+quiet.json   the positions, each with its tables: the version that readers see, and since when it is said of it
+
+One file has all tables, so that one write moves all of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from lakeingest.core.position import Position
+from lakeingest.core.quiet import Quiet
+from lakeingest.core.schema import TableId
+from lakeingest.errors import StateUnreadable
+from lakeingest.files.file import File
+from lakeingest.state import store
+
+NAME = "quiet.json"
+
+
+def read_quiet(state: File) -> dict[TableId, Quiet]:
+    """What is known of each table. Nothing where the file is lost or damaged: then the commits tell all."""
+    try:
+        return dict(pair for group in store.read(state / NAME)["positions"] for pair in _tables(group))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable):
+        return {}
+
+
+def store_quiet(state: File, known: Mapping[TableId, Quiet]) -> None:
+    """Replace what is known. StorageFailed when it cannot be written."""
+    groups: defaultdict[Position, dict[str, list[int]]] = defaultdict(dict)
+    for table, quiet in known.items():
+        groups[quiet.position][str(table)] = [quiet.version, quiet.since]
+    positions = [{"position": at.to_json(), "tables": tables} for at, tables in groups.items()]
+    store.replace(state / NAME, {"positions": positions})
+
+
+def _tables(group: Mapping[str, Any]) -> list[tuple[TableId, Quiet]]:
+    position = Position.from_json(group["position"])
+    return [
+        (TableId.parse(table), Quiet(int(version), position, int(since)))
+        for table, (version, since) in group["tables"].items()
+    ]
