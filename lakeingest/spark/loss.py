@@ -88,8 +88,8 @@ def _unfit(error: BaseException) -> str | None:
     reasons = _REASON.findall(found.partition("Driver stacktrace")[0])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
-        f"the executors' Python cannot do this driver's work: {reasons[-1].strip() if reasons else 'it does not start'};"
-        f" they need Python {version}, which spark.pyspark.python names, and this lakeingest with its dependencies,"
+        f"the executors' Python cannot do this driver's work: {reasons[-1].strip() if reasons else 'it does not start'}"
+        f"; they need Python {version}, which spark.pyspark.python names, and this lakeingest with its dependencies,"
         " installed there or by spark.archives"
     )
 

@@ -126,7 +126,7 @@ def _assert_answers(master: str) -> None:
 
 def _misfit(session: "SparkSession", config: Config) -> str | None:
     """Why a session cannot be used: the settings that it was started without, or with; None if it can."""
-    master = session.sparkContext.master
+    master = str(session.sparkContext.master)
     if not is_on_this_machine(master) and config.on_this_machine:
         return f"the running Spark session has the master {master}: {only_here(config.on_this_machine)}"
     ours = settings(config, master)

@@ -131,7 +131,6 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("tables/startup=latest", "tables.startup: latest"),
         ("tables/startup=adopt", "tables.startup: adopt"),
         ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
-        ("target/catalog={type: hive}", "target.catalog.type: hive"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
         (
@@ -553,7 +552,7 @@ def test_a_sample_query_opens_the_embedded_catalog_by_its_name() -> None:
     assert queries["Spark"].endswith("FROM mine.shop.orders")
 
 
-@pytest.mark.parametrize("catalog", ["sql", "hive", "path", "null"])
+@pytest.mark.parametrize("catalog", ["sql", "path", "null"])
 def test_a_cluster_needs_a_catalog_that_it_can_reach(catalog: str) -> None:
     """The embedded SQLite is a file of one machine, and the others are not built."""
     with pytest.raises(NotBuiltYet, match=r"target\.catalog\.type: \w+ is not built yet on a cluster; .* has glue"):

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -127,8 +126,7 @@ def test_the_changelog_of_a_quiet_table_begins_with_a_copy(two: Pipe) -> None:
     two.config = two.config.model_copy(update={"changelog": changelog})
     changed(two)
     changed(two)
-    with closing(Changelog(two.config, f"{two.database}.still").read()) as parts:
-        copied = [part for part in parts if isinstance(part, Copied)]
+    copied = [part for part in Changelog(two.config, f"{two.database}.still").read() if isinstance(part, Copied)]
     assert sum(part.rows.num_rows for part in copied) == 3
 
 

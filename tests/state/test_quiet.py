@@ -28,6 +28,7 @@ def test_what_is_stored_is_read_back(any_folder: File) -> None:
 
 def test_a_damaged_file_says_nothing(any_folder: File) -> None:
     """The positions of the commits count then."""
-    for damaged in ({}, {"positions": [{"tables": {}}]}, {"positions": [{"position": {"at": 3}, "tables": {"t": 1}}]}):
+    groups: list[object] = [{"tables": {}}, {"position": {"at": 3}, "tables": {"t": 1}}, {"position": {}}, 3]
+    for damaged in ({}, *({"positions": [group]} for group in groups)):
         files.replace(any_folder / "quiet.json", damaged)
         assert read_quiet(any_folder) == {}

@@ -114,7 +114,7 @@ def test_an_interrupted_first_publish_is_finished(lake: Lake, copied: str) -> No
     for file in {"nothing": [], "a part": every[::2]}.get(copied, every):
         if files.size(file):
             file.copy(folder(lake) / file.key.removeprefix(f"{building(lake).key}/"))
-    with pytest.raises(Exception, match="hoodie.properties|does not exist|PATH_NOT_FOUND"):
+    with pytest.raises(Exception, match=r"hoodie\.properties|does not exist|PATH_NOT_FOUND"):
         lake.seen()
     assert lake.open().inspect(lake.table) == replace(staged, published=staged.version)
     assert lake.loaded() == replace(staged, published=staged.version)
