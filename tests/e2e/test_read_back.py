@@ -57,11 +57,13 @@ def published_often(pipe: Pipe) -> None:
         f"CREATE TABLE one (id INT PRIMARY KEY, {COLUMNS}) COMMENT 'all types'",
         f"CREATE TABLE two (a INT, b {second}, {COLUMNS}, PRIMARY KEY (a, b))",
     )
-    for n in range(ROWS):
-        pipe.sql(f"INSERT INTO one VALUES ({n}, {value(n)})", f"INSERT INTO two VALUES ({n % 7}, '{n}', {value(n)})")
+    for name, key in (("one", "{0}"), ("two", "{0} % 7, '{0}'")):
+        rows = ", ".join(f"({key.format(n)}, {value(n)})" for n in range(ROWS))
+        pipe.sql(f"INSERT INTO {name} VALUES {rows}")
     pipe.run()
     for publish in range(PUBLISHES - 1):
         base = ROWS + publish * CHANGES
+        pipe.sql("BEGIN")
         for n in chance.sample(range(ROWS), CHANGES):
             pipe.sql(
                 chance.choice(
@@ -81,6 +83,7 @@ def published_often(pipe: Pipe) -> None:
                     )
                 ),
             )
+        pipe.sql("COMMIT")
         pipe.run()
     pipe.assert_equal()
 
