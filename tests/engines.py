@@ -76,6 +76,7 @@ class Engine:
             done = subprocess.run(
                 [sys.executable, "-c", _START + self.program, json.dumps(asked)],
                 env={**os.environ, "PYTHONPATH": paths},
+                cwd="/",  # ClickHouse reads files only below its folder
                 capture_output=True,
                 text=True,
                 timeout=SECONDS,
