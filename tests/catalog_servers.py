@@ -25,6 +25,7 @@ from lakeingest.demo.s3 import LocalS3, local_s3
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
 from tests.hive_server import hive_server
+from tests.proxy import proxied
 
 SECONDS, START_SECONDS = 900, 60.0
 Server = TypeVar("Server")
@@ -123,6 +124,14 @@ def rest(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
+def rest_without_names(folder: Path) -> Iterator[dict[str, Any]]:
+    """A REST catalog that neither renames nor registers tables, and makes none in two steps."""
+    with rest_server(folder) as upstream, proxied(upstream) as (proxy, uri):
+        proxy.without = ("rename", "register", "stage-create")
+        yield {"catalog": {"type": "rest", "uri": uri}, "warehouse": str(folder / "warehouse")}
+
+
+@contextmanager
 def sql(folder: Path) -> Iterator[dict[str, Any]]:
     """PostgreSQL, for tables in a folder."""
     with postgresql(folder) as uri:
@@ -144,6 +153,7 @@ TARGETS: Mapping[str, Callable[[Path], AbstractContextManager[dict[str, Any]]]] 
     "rest": rest,
     "sql": sql,
     "hive": hive,
+    "rest without names": rest_without_names,
 }
 
 

@@ -23,7 +23,16 @@ def catalog_of(settings: Target) -> Catalog:
 
 
 def is_shown(spark: SparkSession, settings: Target, table: TableId) -> bool:
-    """Whether there is such a table."""
+    """Whether there is such a table, and it does not say that it is still being built."""
     if settings.format == "iceberg":
-        return spark.catalog.tableExists(settings.name(table))
+        name = settings.name(table)
+        return spark.catalog.tableExists(name) and not _is_bootstrapping(spark, name)
     return is_table(files.at(settings.folder(table), settings.storage))
+
+
+def _is_bootstrapping(spark: SparkSession, name: str) -> bool:
+    found = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+    if found.get("lakeingest.state") != "bootstrapping":
+        return False
+    assert spark.table(name).count() == 0
+    return True

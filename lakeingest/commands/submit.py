@@ -11,6 +11,7 @@ from typing import Any
 from lakeingest.cluster import archive
 from lakeingest.cluster.emr_serverless import DRIVER, job_request
 from lakeingest.config import FORMATS, Config, load_config
+from lakeingest.config.catalogs import SECRETS
 from lakeingest.errors import ConfigError, OperatorNeeded
 
 
@@ -132,6 +133,6 @@ def _settings(config: Config) -> dict[str, str]:
     ours = {
         "spark.sql.session.timeZone": "UTC",
         # secrets are values of the driver's environment: Spark's pages must not print them
-        "spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{re.escape(DRIVER)}",
+        "spark.redaction.regex": f"(?i){SECRETS}|{re.escape(DRIVER)}",
     }
     return ours | config.target.spark_properties() | config.spark.conf

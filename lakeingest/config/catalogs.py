@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from lakeingest.config.target import Target
 
 CatalogType = Literal["sql", "rest", "glue", "hive", "path"]
+FirstPublishName = Literal["rename", "register", "own_name"]
 CATALOG = "lake"  # the default name of a catalog in Spark and PyIceberg, and so in users' queries
+# names of settings whose values Spark must not list: those of catalogs, stores and signed requests
+SECRETS = (
+    r"secret|password|token|access[.-]?key|account[.-]key|shared-key|api-?key|(en|de)cryption-key|connection-string"
+    r"|credential|authorization|\.header\."
+)
 POSTGRESQL = "postgresql"
 POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
 
@@ -28,12 +34,14 @@ class Catalog(Frozen):
     """Where tables are found by name; `type` None: the default of the format.
 
     `name` is the catalog's name in Spark. `properties` are handed to Spark and to PyIceberg as they are.
+    `first_publish` is how readers come to see a new table: for a server of REST that does not say what it offers.
     """
 
     type: CatalogType | None = None
     name: str = Field(default=CATALOG, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     uri: SecretStr | None = None
     properties: dict[str, SecretStr] = Field(default={})
+    first_publish: FirstPublishName | Literal["auto"] = "auto"
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> "Self":
@@ -44,6 +52,8 @@ class Catalog(Frozen):
             raise ValueError("a catalog of type hive needs its uri: thrift://host:9083")
         if self.type in {"sql", None} and self.uri is not None and scheme != POSTGRESQL:
             raise ValueError(f"a catalog of type sql has no uri, or {POSTGRESQL}://user:password@host/database")
+        if self.type != "rest" and self.first_publish != "auto":
+            raise ValueError("first_publish is for a catalog of type rest")
         if self.is_embedded and self.properties:
             raise ValueError("the embedded catalog has no properties")
         return self
@@ -63,6 +73,11 @@ class Catalog(Frozen):
     def is_embedded(self) -> bool:
         """Whether it is a SQLite file under the warehouse, of no use to another machine."""
         return self.type in {"sql", None} and self.uri is None
+
+    @property
+    def gives_places(self) -> bool:
+        """Whether the catalog itself chooses the place of a table, as S3 Tables does."""
+        return self.given.get("rest.signing-name") == "s3tables"
 
     @property
     def given(self) -> dict[str, str]:
@@ -112,7 +127,10 @@ def _hive(target: "Target") -> dict[str, str]:
 
 
 def _rest(target: "Target") -> dict[str, str]:
-    return {"type": "rest", "uri": target.catalog.address, **target.catalog.given}
+    given = target.catalog.given
+    # the protocol's default, of which PyIceberg's own loses a slash and Java's warns
+    tokens = {"oauth2-server-uri": f"{target.catalog.address.rstrip('/')}/v1/oauth/tokens"}
+    return {"type": "rest", "uri": target.catalog.address, **(tokens if "credential" in given else {}), **given}
 
 
 _EMBEDDED = CatalogKind(

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from lakeingest.config import FORMATS, Config
+from lakeingest.config.catalogs import SECRETS
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.spark.package import DIGEST, digest
 
@@ -30,7 +31,7 @@ def settings(config: Config, master: str | None = None) -> dict[str, str]:
     `master` is that of a session that is there. None: the one that `config` names, or that a job was submitted to.
     """
     ours = {
-        "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key|credential",  # the last is of Iceberg's REST
+        "spark.redaction.regex": f"(?i){SECRETS}",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": "lakeingest.workers",
         "spark.sql.session.timeZone": "UTC",

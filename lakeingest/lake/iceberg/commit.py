@@ -124,7 +124,7 @@ class _Request:
         branches = {one.ref_name: one.snapshot_id for one in updates if isinstance(one, SetSnapshotRefUpdate)}
         creates = isinstance(transaction, CreateTableTransaction)
         added = frozenset(one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate))
-        if not added and branches.keys() != {MAIN_BRANCH}:
+        if not added and MAIN_BRANCH not in branches:
             raise ValueError("a commit must add a snapshot or move main, to be recognised")
         touched = branches.keys() | {one.ref_name for one in updates if isinstance(one, RemoveSnapshotRefUpdate)}
         asserted: tuple[TableRequirement, ...] = (AssertCreate(),)

@@ -1,15 +1,22 @@
-"""The creation of a table: prepared with its columns, place and properties, and not committed yet."""
+"""The creation of a table: prepared with its columns, place and properties, and its first commit."""
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import CreateTableTransaction
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import config
-from lakeingest.core.schema import TableSchema
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import NotOurTable
 from lakeingest.lake.iceberg.commit import until_known
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.expiry import limits
+from lakeingest.lake.iceberg.history import BOOTSTRAPPING, MAIN, STAGING, STATE, assert_staged
 from lakeingest.lake.iceberg.location import assert_free, new_location
+from lakeingest.lake.iceberg.marks import mark
+from lakeingest.lake.iceberg.naming import Name
 from lakeingest.lake.iceberg.properties import PROPERTIES
+from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import stale
@@ -17,18 +24,18 @@ from lakeingest.lake.refusals import stale
 
 def prepared(
     catalog: Catalog,
-    name: tuple[str, str],
+    name: Name,
     schema: TableSchema,
     form: Form,
     settings: config.Target,
     chosen: str | None,
-) -> CreateTableTransaction:
+) -> Transaction:
     """The transaction that creates the table under this name, in the `chosen` folder or in a new one.
 
     StaleWriter where the name is taken, NotOurTable where the folder is. A REST catalog is asked, and changes nothing
     yet: after an error it is asked again.
     """
-    table, made = schema.table, list[CreateTableTransaction]()
+    table, made = schema.table, list[Transaction]()
     fields, location = iceberg_schema(schema, form.comments), chosen or new_location(settings, table)
     properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table)}
 
@@ -44,3 +51,70 @@ def prepared(
     if chosen is not None:
         assert_free(made[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
     return made[-1]
+
+
+def made_at_once(
+    catalog: Catalog, name: Name, schema: TableSchema, form: Form, settings: config.Target, chosen: str | None
+) -> Table:
+    """The table under its own name, without a snapshot; it is made, unless a run has made it and was killed.
+
+    Two runs may get the same table: the first commit of only one of them takes effect.
+    """
+    table, fields = schema.table, iceberg_schema(schema, form.comments)
+    location = chosen or (None if settings.catalog.gives_places else new_location(settings, table))
+    properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table), STATE: BOOTSTRAPPING}
+    if not catalog.table_exists(name):
+        until_known(
+            table,
+            lambda: catalog.create_table(name, fields, location=location, properties=properties),
+            lambda: catalog.table_exists(name),
+        )
+    loaded = catalog.load_table(name)
+    if chosen is not None and not loaded.metadata.snapshots:
+        assert_free(loaded.io, table, chosen)
+    return loaded
+
+
+def assert_begun_for(schema: TableSchema, loaded: Table) -> None:
+    """NotOurTable if the table, which has no progress, has other columns than the source has now."""
+    wanted, found = (
+        [(field.name, str(field.field_type), field.required) for field in fields]
+        for fields in (iceberg_schema(schema, {}).fields, loaded.schema().fields)
+    )
+    if wanted != found:
+        name = ".".join(loaded.name())
+        raise NotOurTable(f"{name} was begun with other columns than {schema.table} has now, and is empty; drop it")
+
+
+def begin(transaction: Transaction, progress: Progress) -> None:
+    """An empty main, where there is none yet, and the first progress on the branch."""
+    main = transaction.table_metadata.refs.get(MAIN)
+    base = None if main is None else main.snapshot_id
+    if base is None:
+        with transaction.update_snapshot().fast_append() as empty:
+            pass
+        base = empty.snapshot_id
+    ManageSnapshots(transaction=transaction).create_branch(base, STAGING).commit()
+    mark(transaction, progress, base)
+
+
+def without_progress(loaded: Table) -> Transaction:
+    """Take the progress out of a table that was never published: its branch begins at main again."""
+    transaction = OneTransaction(loaded)
+    ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
+    with transaction.update_snapshot(branch=STAGING).fast_append():
+        pass
+    return transaction
+
+
+def show(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
+    """Let readers take a table under its own name for a copy, with the commit that moves main to this version.
+
+    The branch is set to where it is. So it is asserted, and of a publish and a discard only the first takes effect.
+    """
+    assert_staged(table, loaded, version)
+    transaction.remove_properties(STATE)
+    branch = loaded.metadata.refs[STAGING]
+    ManageSnapshots(transaction=transaction).create_branch(
+        branch.snapshot_id, STAGING, branch.max_ref_age_ms, branch.max_snapshot_age_ms, branch.min_snapshots_to_keep
+    ).commit()

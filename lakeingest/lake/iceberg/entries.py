@@ -2,7 +2,7 @@
 
 A table that is being built has an entry of its own, whose name has a random part. So a run that was superseded can
 neither drop nor change what a later run builds: it knows another name. Only the entry is ever dropped, never its files,
-because a published table may have the same ones.
+because a published table may have the same ones. Where a table has its own name from the start, nothing is dropped.
 """
 
 import time
@@ -15,18 +15,22 @@ from pyiceberg.exceptions import (
     NoSuchPropertyException,
     NoSuchTableError,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 
 from lakeingest import config
-from lakeingest.core.schema import TableId
-from lakeingest.lake.iceberg.commit import until_known
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.iceberg.commit import commit, until_known
+from lakeingest.lake.iceberg.creation import assert_begun_for, begin, made_at_once, prepared, without_progress
+from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.first_publish import first_publish
-from lakeingest.lake.iceberg.history import is_building, published_snapshot
+from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_building, published_snapshot
 from lakeingest.lake.iceberg.metadata import with_shared_history
 from lakeingest.lake.iceberg.naming import Name, is_built, own_name
 from lakeingest.lake.iceberg.properties import usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.shape import assert_ours
+from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import not_ours, stale
 
@@ -41,7 +45,7 @@ class Entries:
 
     def __init__(self, settings: config.Target, catalog: Catalog) -> None:
         self._settings, self._catalog = settings, catalog
-        self._first_publish = first_publish(settings.catalog.type)
+        self._first_publish = first_publish(settings.catalog, catalog)
         self._building: dict[TableId, Name] = {}
         self._listed: dict[str, tuple[float, list[str]]] = {}  # by namespace: when, and the names of tables being built
 
@@ -76,7 +80,7 @@ class Entries:
         loaded = self.load(table, self._settings.identifier(table))
         if loaded is None and table in self._building:
             loaded = self.load(table, self._building[table])
-        elif loaded is None:
+        elif loaded is None and self._first_publish.give_name is not None:
             built = [one for name in self._others(table) if (one := self.load(table, name)) is not None]
             loaded = max(built, key=_advance, default=None)
         if loaded is None:
@@ -89,13 +93,36 @@ class Entries:
         return loaded
 
     def existing(self, table: TableId) -> Table:
-        """As `find`; StaleWriter where there is none."""
+        """As `find`; StaleWriter where there is none, or one under its own name that another run has discarded."""
         loaded = self.find(table)
-        if loaded is None:
+        if loaded is None or (STATE in loaded.properties and not has_progress(loaded)):
             raise stale(table)
         return loaded
 
-    def yield_to_others(self, table: TableId, name: Name) -> None:
+    def create(self, schema: TableSchema, progress: Progress, form: Form, chosen: str | None) -> int:
+        """A new table in the `chosen` folder or in a new one, with its first progress; the snapshot that has it.
+
+        StaleWriter if another run has made the table before.
+        """
+        table, own = schema.table, self._settings.identifier(schema.table)
+        name = self._first_publish.begun_as(own)
+        self._catalog.create_namespace_if_not_exists(name[0])
+        if name == own:
+            loaded = made_at_once(self._catalog, name, schema, form, self._settings, chosen)
+            assert_ours(table, loaded)
+            if not is_building(loaded) or has_progress(loaded):
+                raise stale(table)
+            assert_begun_for(schema, loaded)
+            transaction: Transaction = OneTransaction(loaded)
+        else:
+            transaction = prepared(self._catalog, name, schema, form, self._settings, chosen)
+        begin(transaction, progress)
+        version = commit(table, transaction, lambda: self.load(table, name))[STAGING]
+        if name != own:
+            self._yield_to_others(table, name)
+        return version
+
+    def _yield_to_others(self, table: TableId, name: Name) -> None:
         """StaleWriter if another run has published or begun the table before; the entry just made is dropped.
 
         It is made first, then the others are looked for. So of two runs at least one sees the other.
@@ -108,11 +135,18 @@ class Entries:
         self._building[table] = name
 
     def discard(self, table: TableId) -> None:
-        """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
+        """Let a table that was never published begin again; StaleWriter if another run has published or dropped it.
+
+        Its entry is dropped. Under its own name it stays, without progress: a drop would not be refused if someone
+        published it in between.
+        """
         loaded = self.existing(table)
         if published_snapshot(loaded) is not None:
             raise stale(table)
         name = self._name_of(table, loaded)
+        if name == self._settings.identifier(table):
+            commit(table, without_progress(loaded), lambda: self.find(table))
+            return
 
         def is_gone() -> bool:
             if self.load(table, self._settings.identifier(table)) is not None:
@@ -120,28 +154,37 @@ class Entries:
             return self.load(table, name) is None
 
         until_known(table, lambda: self._catalog.drop_table(name), is_gone)
-        del self._building[table]
+        self._building.pop(table, None)
+
+    def drop_unused(self, table: TableId, loaded: Table) -> bool:
+        """Drop a table that has neither been published nor any progress; False under its own name, where it is used."""
+        if self._name_of(table, loaded) == self._settings.identifier(table):
+            return False
+        self.discard(table)
+        return True
 
     def finish_naming(self, table: TableId, loaded: Table, *, is_published: bool) -> bool:
         """Finish an interrupted first publish; whether the table has got its name by that."""
         if not is_building(loaded):
             self._drop_others(table)
-        elif is_published:
-            self.give_name(table, loaded)
-            return True
-        return False
+        return is_published and self.give_name(table, loaded)
 
-    def give_name(self, table: TableId, building: Table) -> None:
-        """Give a published table its own name; StaleWriter if another one has it."""
-        own, other = self._settings.identifier(table), self._name_of(table, building)
+    def give_name(self, table: TableId, published: Table) -> bool:
+        """Give a published table its own name, unless it has it; StaleWriter if another table has it."""
+        own, other, give = self._settings.identifier(table), self._name_of(table, published), self._first_publish
+        if own == other:
+            return False
+        assert give.give_name is not None, f"{other} was built for a catalog that can name it"  # noqa: S101
+        give_name = give.give_name
 
         def is_named() -> bool:
             found = self.existing(table)
-            if found.metadata.table_uuid != building.metadata.table_uuid:
+            if found.metadata.table_uuid != published.metadata.table_uuid:
                 raise stale(table)
             return not is_building(found)
 
-        until_known(table, lambda: self._first_publish(self._catalog, other, own), is_named)
+        until_known(table, lambda: give_name(self._catalog, other, own), is_named)
+        return True
 
     def _drop_others(self, table: TableId) -> None:
         """Drop what killed runs have left beside the published table."""

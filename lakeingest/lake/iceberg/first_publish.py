@@ -1,24 +1,46 @@
-"""The first publish: how a table that was built under another name gets its own, in each catalog.
+"""The first publish: how readers come to see a new table, in each catalog.
 
-SQL and REST rename it in one step. The clients of Glue and Hive cannot: their rename creates and drops, and a lost
-answer loses the table. There its metadata is registered under the final name, then the other entry is dropped, without
-its files. Each step may be repeated, and between them both names lead to the same table.
+SQL, and REST where the server offers it, rename a table that was built under another name, in one step. The clients of
+Glue and Hive cannot: their rename creates and drops, and a lost answer loses the table. There its metadata is
+registered under the final name, then the other entry is dropped, without its files. Each step may be repeated, and
+between them both names lead to the same table.
+
+A server that offers neither has the table under its own name from the start. Its main is empty, and it has the property
+`lakeingest.state` until the commit that moves main for the first time, which removes it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 
-from lakeingest.config.catalogs import CatalogType
-from lakeingest.lake.iceberg.naming import Name
+from lakeingest import config
+from lakeingest.config.catalogs import FirstPublishName
+from lakeingest.lake.iceberg.naming import Name, name_to_build
 
-FirstPublish = Callable[[Catalog, Name, Name], None]  # the name so far, and the table's own
+
+@dataclass(frozen=True, slots=True)
+class FirstPublish:
+    """A way to the first publish.
+
+    `begun_as` is the name under which a table is built. `give_name` takes that and the table's own name; None if a
+    table has its own name from the start.
+    """
+
+    begun_as: Callable[[Name], Name]
+    give_name: Callable[[Catalog, Name, Name], None] | None
 
 
-def first_publish(kind: CatalogType | None) -> FirstPublish:
-    """The way that a catalog of this type has."""
-    return _register if kind in _REGISTERING else _rename
+def first_publish(settings: config.Catalog, catalog: Catalog) -> FirstPublish:
+    """The way that pipeline.yml names, or else the best one that the catalog has."""
+    if settings.first_publish != "auto":
+        return _WAYS[settings.first_publish]
+    if settings.type == "rest":
+        from lakeingest.lake.iceberg.rest import best_way
+
+        return _WAYS[best_way(catalog)]
+    return _WAYS["register" if settings.type in {"glue", "hive"} else "rename"]
 
 
 def _rename(catalog: Catalog, building: Name, final: Name) -> None:
@@ -36,4 +58,8 @@ def _register(catalog: Catalog, building: Name, final: Name) -> None:
     catalog.drop_table(building)
 
 
-_REGISTERING = {"glue", "hive"}
+_WAYS: Mapping[FirstPublishName, FirstPublish] = {
+    "rename": FirstPublish(name_to_build, _rename),
+    "register": FirstPublish(name_to_build, _register),
+    "own_name": FirstPublish(lambda own: own, None),
+}

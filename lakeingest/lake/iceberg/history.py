@@ -16,11 +16,12 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved, StaleWriter, StateUnreadable
 from lakeingest.lake.iceberg.naming import is_built
 from lakeingest.lake.marks import PROGRESS, parse_progress
-from lakeingest.lake.refusals import foreign_write, published_by_another
+from lakeingest.lake.refusals import foreign_write, published_by_another, stale
 from lakeingest.lake.target import Staged
 
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
+STATE, BOOTSTRAPPING = f"{STAGING}.state", "bootstrapping"  # the property of an unpublished table under its own name
 
 
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
@@ -29,11 +30,11 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     It is the newest marked commit of staging if its history contains what readers see. Otherwise staging was built on
     another commit, or someone removed the branch: then it is what readers see, with the progress of our commit below.
     """
-    main, published = tip(loaded, MAIN).snapshot_id, published_snapshot(loaded)
-    branch = loaded.metadata.snapshot_by_name(STAGING)
-    if branch is None and published is None:
-        return None
+    published, branch = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
     newest = next((one for one in ancestors_of(branch, loaded.metadata) if is_marked(one)), None)
+    if newest is None and published is None:
+        return None
+    main = tip(loaded, MAIN).snapshot_id
     behind = {one.snapshot_id for one in ancestors_of(newest, loaded.metadata)}
     if newest is not None and (main in behind or published is None):
         return Staged(progress_of(table, newest), newest.snapshot_id, published)
@@ -85,12 +86,29 @@ def _older(loaded: Table) -> Iterator[TableMetadata]:
 
 
 def is_building(loaded: Table) -> bool:
-    """Whether the table has its name until the first publish. A namespace with a dot is several parts of a name."""
-    return is_built(loaded.name()[-1])
+    """Whether it was never published, by its name or its property.
+
+    A namespace with a dot is several parts of a name.
+    """
+    return is_built(loaded.name()[-1]) or loaded.properties.get(STATE) == BOOTSTRAPPING
+
+
+def has_progress(loaded: Table) -> bool:
+    """Whether staging has a commit of ours; not so in a table under its own name that no run has begun."""
+    branch = loaded.metadata.snapshot_by_name(STAGING)
+    return any(is_marked(one) for one in ancestors_of(branch, loaded.metadata))
+
+
+def assert_staged(table: TableId, loaded: Table, version: int) -> None:
+    """StaleWriter if the commit is no longer in the history of staging."""
+    if not any(one.snapshot_id == version for one in ancestors_of(tip(loaded, STAGING), loaded.metadata)):
+        raise stale(table)
 
 
 def published_snapshot(loaded: Table) -> int | None:
-    """The snapshot that readers see, whoever made it; None for the empty first snapshot of an unpublished table."""
+    """The snapshot that readers see, whoever made it; None for an unpublished table, whose first one is empty."""
+    if is_building(loaded) and MAIN not in loaded.metadata.refs:
+        return None
     main = tip(loaded, MAIN)
     first = is_building(loaded) and main.parent_snapshot_id is None and not is_marked(main)
     return None if first else main.snapshot_id

@@ -2,14 +2,18 @@
 
 import functools
 
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import Capability, RestCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableUpdate, ValidatableTableRequirement
 from requests import Session
 
+from lakeingest.config.catalogs import FirstPublishName
 from lakeingest.lake.iceberg.expiry import AssertUnreferenced
 
 _SECONDS = (10.0, 60.0)  # to connect, and between two bytes of an answer
+# Amazon's services, by their names in signatures: they neither rename nor register a table
+_WITHOUT_NAMES = {"glue", "s3tables"}
 
 
 class TimedRestCatalog(RestCatalog):
@@ -33,3 +37,14 @@ class TimedRestCatalog(RestCatalog):
         session = super()._create_session()
         session.request = functools.partial(session.request, timeout=_SECONDS)  # type: ignore[method-assign]
         return session
+
+
+def best_way(catalog: Catalog) -> FirstPublishName:
+    """The best way to the first publish among the requests that the server says it answers."""
+    assert isinstance(catalog, RestCatalog)  # noqa: S101 - its type in pipeline.yml
+    if catalog.properties.get("rest.signing-name") in _WITHOUT_NAMES:
+        return "own_name"
+    offered = catalog._supported_endpoints  # noqa: SLF001 - PyIceberg has no public way
+    if Capability.V1_RENAME_TABLE in offered:
+        return "rename"
+    return "register" if Capability.V1_REGISTER_TABLE in offered else "own_name"

@@ -32,15 +32,15 @@ from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.compaction import compacted, files_of, with_compaction
-from lakeingest.lake.iceberg.creation import prepared
+from lakeingest.lake.iceberg.creation import show
 from lakeingest.lake.iceberg.entries import Entries
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
     STAGING,
+    STATE,
     assert_unmoved,
-    is_building,
     is_marked,
     resume_point,
     tip,
@@ -49,7 +49,7 @@ from lakeingest.lake.iceberg.location import chosen_location
 from lakeingest.lake.iceberg.marks import mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.naming import name_to_build, refusal
+from lakeingest.lake.iceberg.naming import refusal
 from lakeingest.lake.iceberg.properties import wanted
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
@@ -101,7 +101,7 @@ class IcebergTarget:
         """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
 
         If someone compacted main or removed the branch, staging is branched again from main, with the same progress. An
-        unpublished table that lost its branch is dropped, to be copied again.
+        unpublished table that lost its branch is copied again.
         """
         try:
             loaded = self._entries.found(table)
@@ -115,8 +115,7 @@ class IcebergTarget:
             return None
         staged = resume_point(table, loaded)
         if staged is None:
-            self.discard(table)
-            return self.recover(table)
+            return self.recover(table) if self._entries.drop_unused(table, loaded) else None
         assert_whole(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
@@ -147,18 +146,9 @@ class IcebergTarget:
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Build the table under another name in one commit: an empty main, and the first progress on the branch."""
-        table, name = schema.table, name_to_build(self.settings.identifier(schema.table))
-        self._catalog.create_namespace_if_not_exists(name[0])
-        chosen = chosen_location(self.settings, self._options(table), table)
-        transaction = prepared(self._catalog, name, schema, self._form(schema), self.settings, chosen)
-        with transaction.update_snapshot().fast_append() as empty:
-            pass
-        ManageSnapshots(transaction=transaction).create_branch(empty.snapshot_id, STAGING).commit()
-        mark(transaction, progress, empty.snapshot_id)
-        version = commit(table, transaction, lambda: self._entries.load(table, name))[STAGING]
-        self._entries.yield_to_others(table, name)
-        return Staged(progress, version, None)
+        """An empty main, and the first progress on the branch, in one commit."""
+        chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
+        return Staged(progress, self._entries.create(schema, progress, self._form(schema), chosen), None)
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
@@ -256,6 +246,8 @@ class IcebergTarget:
             transaction = OneTransaction(found)
             transaction.set_properties({**limits(found.properties), POSITION: copy, **properties})
             evolve(transaction, self._form(schema))
+            if STATE in found.properties:
+                show(transaction, table, found, staged.version)
             ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
             return transaction
 
@@ -265,8 +257,7 @@ class IcebergTarget:
             assert_unmoved(self._table(table), staged)
             raise
         trim(loaded)
-        if is_building(loaded):
-            self._entries.give_name(table, loaded)
+        self._entries.give_name(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
 
     @names_storage_errors

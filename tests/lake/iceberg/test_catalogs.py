@@ -22,9 +22,10 @@ from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 from tests.lake.test_target import *  # noqa: F403 - the same contract
 
+OTHERS = ("glue on s3", "rest", "sql", "hive", "rest without names")
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.long("what runs on REST and S3 together", only=("glue on s3", "rest", "sql", "hive")),
+    pytest.mark.long("what runs on REST and S3 together", only=OTHERS),
 ]
 
 _numbers = itertools.count(1)

@@ -1,12 +1,7 @@
 """A catalog behind a proxy that loses and falsifies answers: every step takes effect once, or is refused."""
 
-import http.client
 import itertools
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,133 +12,24 @@ from lakeingest.config import Config, Target
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg import rest
+from lakeingest.lake.iceberg.catalogs import open_catalog
 from tests.catalog_servers import TARGETS, add_catalog, rest_server
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
+from tests.proxy import SILENCE_SECONDS, Proxy, proxied
+from tests.tcp_proxy import FAULTS, tcp_proxied
 
 pytestmark = [pytest.mark.spark]
 
 _numbers = itertools.count(1)
-SILENCE_SECONDS, LATE_SECONDS = 3.0, 0.6
 AFTER = [f"{code} after it" for code in (401, 500, 502, 503, 504)]
 BEFORE = [f"{code} before it" for code in (500, 502, 503, 504)]
 QUICK = ["closed after it", "twice"]
 LONG = ["closed before it", "late", "silence after it", *AFTER, *BEFORE]
 
 
-class Proxy:
-    """Hands requests on to a catalog; one that changes something meets the fault, after `passing` others."""
-
-    def __init__(self, upstream: str) -> None:
-        self.upstream, self.fault, self.passing = upstream, "", 0
-        self.late: list[threading.Thread] = []
-
-    def meets(self) -> str:
-        """The fault of the next changing request."""
-        if self.passing:
-            self.passing -= 1
-            return ""
-        fault, self.fault = self.fault, ""
-        return fault
-
-    def hand_on(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """The catalog's answer."""
-        host = urlsplit(self.upstream)
-        connection = http.client.HTTPConnection(str(host.hostname), host.port, timeout=60)
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
-
-    def hand_on_late(self, *request: Any) -> None:
-        """Hand it on when nobody waits for the answer any more."""
-
-        def work() -> None:
-            time.sleep(LATE_SECONDS)
-            self.hand_on(*request)
-
-        self.late.append(threading.Thread(target=work))
-        self.late[-1].start()
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One request."""
-
-    protocol_version = "HTTP/1.1"
-    proxy: Proxy
-
-    def handle_request(self) -> None:
-        """Hand it on, with its fault."""
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        dropped = {"connection", "accept-encoding", "host"}
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
-        request = self.command, self.path, headers, body
-        fault = self.proxy.meets() if self.changes() else ""
-        if fault == "late":
-            self.proxy.hand_on_late(*request)
-        if fault in {"late", "closed before it"}:
-            self.close()
-            return
-        if fault.endswith(" before it"):
-            self.answer(int(fault[:3]), b"{}")
-            return
-        status, answer = [self.proxy.hand_on(*request) for _ in range(2 if fault == "twice" else 1)][-1]
-        if fault == "silence after it":
-            time.sleep(SILENCE_SECONDS)
-        if fault in {"closed after it", "silence after it"}:
-            self.close()
-        elif fault.endswith(" after it"):
-            self.answer(int(fault[:3]), b"{}")
-        else:
-            self.answer(status, answer)
-
-    def changes(self) -> bool:
-        """Whether the request changes something, or prepares that; Glue's requests name their action in a header."""
-        if action := self.headers.get("X-Amz-Target"):
-            return action.endswith((".CreateTable", ".UpdateTable", ".DeleteTable"))
-        return self.command == "POST" and "/tables" in self.path and "/metrics" not in self.path
-
-    do_GET = do_DELETE = do_HEAD = do_POST = handle_request  # noqa: N815 - the names that its base calls
-
-    def answer(self, status: int, body: bytes) -> None:
-        """Send an answer; a client that has disconnected gets none."""
-        with suppress(OSError):
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(b"" if self.command == "HEAD" else body)
-
-    def close(self) -> None:
-        """End the connection without an answer."""
-        self.close_connection = True
-        with suppress(OSError):
-            self.connection.shutdown(2)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 # The proxy, a config whose catalog is behind it, and the target as the session reads it, past the proxy.
 Spoiled = tuple[Proxy, Config, Target]
-
-
-@contextmanager
-def proxied(upstream: str) -> Iterator[tuple[Proxy, str]]:
-    """A proxy, and its URI."""
-    proxy = Proxy(upstream)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"proxy": proxy}))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield proxy, f"http://127.0.0.1:{server.server_port}"
-    finally:
-        for thread in proxy.late:
-            thread.join()
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +53,35 @@ def on_glue(lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.T
         with proxied(properties["glue.endpoint"]) as (proxy, uri):
             properties["glue.endpoint"] = uri
             yield proxy, lake_config.model_copy(update={"target": Target.model_validate(doc)}), straight
+
+
+@pytest.fixture(scope="module")
+def on_postgresql(
+    lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Spoiled]:
+    """PostgreSQL behind a proxy."""
+    with TARGETS["sql"](tmp_path_factory.mktemp("spoiled")) as doc:
+        yield from _behind_tcp(doc, "spoiled_sql", (b"COMMIT",), lake_config, spark)
+
+
+@pytest.fixture(scope="module")
+def on_hive(lake_config: Config, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spoiled]:
+    """A metastore of Hive behind a proxy."""
+    with TARGETS["hive"](tmp_path_factory.mktemp("spoiled")) as doc:
+        changing = (b"create_table", b"alter_table", b"drop_table")
+        yield from _behind_tcp(doc, "spoiled_hive", changing, lake_config, spark)
+
+
+def _behind_tcp(
+    doc: dict[str, Any], name: str, changing: tuple[bytes, ...], lake_config: Config, spark: SparkSession
+) -> Iterator[Spoiled]:
+    doc["catalog"]["name"] = name
+    straight, place = Target.model_validate(doc), urlsplit(doc["catalog"]["uri"])
+    add_catalog(spark, straight)
+    open_catalog(straight).create_namespace_if_not_exists("lost")
+    with tcp_proxied(str(place.hostname), place.port or 0, changing) as (proxy, port):
+        doc["catalog"]["uri"] = doc["catalog"]["uri"].replace(f":{place.port}", f":{port}")
+        yield proxy, lake_config.model_copy(update={"target": Target.model_validate(doc)}), straight
 
 
 def new_table(config: Config, straight: Target, spark: SparkSession) -> Lake:
@@ -222,6 +137,26 @@ def test_a_step_takes_effect_once_whatever_glue_answers(
 ) -> None:
     """The first publish moves main, registers the final name and drops the other one."""
     spoil_every_step(on_glue, spark, fault, preparing=0, naming=naming)
+
+
+@pytest.mark.long("another catalog of what runs on REST")
+@pytest.mark.parametrize("naming", [0, 1])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_step_takes_effect_once_if_postgresql_is_gone(
+    on_postgresql: Spoiled, spark: SparkSession, fault: str, naming: int
+) -> None:
+    """The first publish moves main, then renames the table."""
+    spoil_every_step(on_postgresql, spark, fault, preparing=0, naming=naming)
+
+
+@pytest.mark.long("another catalog of what runs on REST")
+@pytest.mark.parametrize("naming", [0, 1, 2])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_step_takes_effect_once_if_hive_is_gone(
+    on_hive: Spoiled, spark: SparkSession, fault: str, naming: int
+) -> None:
+    """The first publish moves main, registers the final name and drops the other one."""
+    spoil_every_step(on_hive, spark, fault, preparing=0, naming=naming)
 
 
 def test_a_creation_is_prepared_once_more(on_rest: Spoiled, spark: SparkSession) -> None:
