@@ -89,6 +89,14 @@ def rest_on_s3(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
+def hudi_on_s3(folder: Path) -> Iterator[dict[str, Any]]:
+    """Tables of Hudi in S3."""
+    with object_store(folder) as store:
+        keys = {"s3.access-key-id": store.access_key, "s3.secret-access-key": store.secret_key}
+        yield {"warehouse": f"s3://{store.bucket}/warehouse", "storage": {**store.storage, "properties": keys}}
+
+
+@contextmanager
 def glue_server(folder: Path) -> Iterator[str]:
     """The URI of a Glue."""
     with reserved_port(None) as port:

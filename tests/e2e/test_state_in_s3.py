@@ -5,14 +5,16 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import state_of
-from tests.catalog_servers import rest_on_s3
+from tests.catalog_servers import hudi_on_s3, rest_on_s3
 from tests.e2e.job import Job, descendants, until
 from tests.e2e.signalled import soon
 
@@ -21,13 +23,28 @@ pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 ROWS, CHUNK_ROWS = 4_000, 100
 
 
-@pytest.fixture
-def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
+@pytest.fixture(params=["iceberg", "hudi"])
+def job(request: pytest.FixtureRequest, tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
     """A pipeline with a table of many waves; catalog, tables and state are not on this machine."""
-    with rest_on_s3(tmp_path) as target:
-        target["catalog"]["name"] = "served"
+    with (rest_on_s3 if request.param == "iceberg" else hudi_on_s3)(tmp_path) as target:
         stored = target["warehouse"].replace("warehouse", "state/of a job")
-        job = Job(tmp_path / "first", mysql_server, "state_in_s3", CHUNK_ROWS, target=target, stored=stored).write()
+        first = tmp_path / "first"
+        lake = request.param
+        job = Job(first, mysql_server, "state_in_s3", CHUNK_ROWS, lake_format=lake, target=target, stored=stored)
+        job.write()
+        values = ", ".join(f"({number}, 'row {number}')" for number in range(ROWS))
+        job.sql(f"USE {job.database}", "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO t VALUES {values}")
+        yield job
+        job.sql(f"DROP DATABASE {job.database}")
+
+
+@pytest.fixture
+def hudi_job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
+    """A pipeline of Hudi with all that it has in S3."""
+    with hudi_on_s3(tmp_path) as target:
+        stored = target["warehouse"].replace("warehouse", "state")
+        job = Job(tmp_path / "first", mysql_server, "hudi_in_s3", lake_format="hudi", target=target, stored=stored)
+        job.write()
         values = ", ".join(f"({number}, 'row {number}')" for number in range(ROWS))
         job.sql(f"USE {job.database}", "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", f"INSERT INTO t VALUES {values}")
         yield job
@@ -108,4 +125,40 @@ def test_one_machine_works_at_a_time(job: Job, tmp_path: Path) -> None:
     began = time.monotonic()
     assert second.run()[0] == 0
     assert time.monotonic() - began < 120
+    assert second.published("t") == job.source("t")
+
+
+@pytest.mark.long("waits until a lease has expired")
+def test_a_run_that_is_paused_within_a_publish_of_hudi_changes_nothing_after_it(hudi_job: Job, tmp_path: Path) -> None:
+    """The next run rolls back what it was writing, which cannot be completed then."""
+    job, second = hudi_job, hudi_job.on_another_machine(tmp_path / "second")
+    assert job.run()[0] == 0
+    target = job.config.target
+    timeline = files.at(target.folder(TableId(job.database, "t")), target.storage) / ".hoodie" / "timeline"
+    done = {file.name for file in files.listed(timeline, "*.inflight")}
+    job.sql(f"UPDATE {job.database}.t SET v = 'changed' WHERE id % 7 = 0")
+    first = job.start("run")
+    paused: list[int] = []
+    try:
+        soon(lambda: any(file.name not in done for file in files.listed(timeline, "*.inflight")))
+        paused = list(descendants(first.pid))
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        within = len(files.listed(timeline, "*_*.commit"))
+        job.sql(f"UPDATE {job.database}.t SET v = 'again' WHERE id % 5 = 0")
+        soon(lambda: second.run()[0] == 0)
+        assert second.published("t") == job.source("t")
+        for pid in paused:
+            os.kill(pid, signal.SIGCONT)
+        output, _ = first.communicate(timeout=300)
+        assert within == 1, "it was paused too late"
+        assert first.returncode == 75, output
+        assert second.published("t") == job.source("t")
+    finally:
+        for pid in paused:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        first.kill()
+    job.sql(f"UPDATE {job.database}.t SET v = 'last' WHERE id % 3 = 0")
+    assert second.run()[0] == 0
     assert second.published("t") == job.source("t")
