@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import FORMATS, Config, Target, parse_config
 from lakeingest.config.catalogs import POSTGRESQL_JAR
-from lakeingest.config.storage import S3_JAR, S3A_JAR
+from lakeingest.config.storage import S3A_JAR
+from lakeingest.config.stores import S3_JAR
 from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer, local_server

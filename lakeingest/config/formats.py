@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakeingest.config.catalogs import kind_of
-from lakeingest.config.storage import S3_JAR, S3A_JAR, STORES
+from lakeingest.config.storage import S3A_JAR
+from lakeingest.config.stores import STORES, store_of
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
 
@@ -53,11 +54,13 @@ def _iceberg_settings(target: "Target") -> dict[str, str]:
 
 
 def _storage(target: "Target") -> dict[str, str]:
-    return {} if target.warehouse.scheme is None else target.storage.spark()
+    scheme, storage = target.warehouse.scheme, target.storage
+    return {} if scheme is None else storage.properties_with(store_of(scheme).spark(storage))
 
 
 def _iceberg_jars(target: "Target") -> tuple[str, ...]:
-    return _ICEBERG, *kind_of(target).jars, *(() if target.warehouse.scheme is None else (S3_JAR,))
+    scheme = target.warehouse.scheme
+    return _ICEBERG, *kind_of(target).jars, *(() if scheme is None else (store_of(scheme).jar,))
 
 
 def _iceberg_name(target: "Target", table: TableId) -> str:
@@ -115,7 +118,7 @@ _HUDI_EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 _HUDI = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 FORMATS: Mapping[FormatName, Format] = {
     "iceberg": Format(
-        stores=STORES,
+        stores=tuple(STORES),
         catalogs=("sql", "rest", "glue", "hive"),
         cluster_catalogs=("glue",),  # SQLite is a file of one machine
         jar=_ICEBERG,
@@ -126,7 +129,7 @@ FORMATS: Mapping[FormatName, Format] = {
         sample_queries=_iceberg_queries,
     ),
     "hudi": Format(
-        stores=STORES,
+        stores=("s3", "s3a"),  # for which Hadoop's client is brought
         catalogs=("path",),
         cluster_catalogs=("path",),
         jar=_HUDI,

@@ -28,6 +28,7 @@ from lakeingest.config.place import Place
 from lakeingest.config.source import Source, Tls
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.storage import Storage
+from lakeingest.config.stores import store_of
 from lakeingest.config.submit import EmrServerless, Submit
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import History, Target
@@ -95,11 +96,6 @@ class Config(Frozen):
         if not info.context:
             self._assert_reached()
             self._assert_reached_by_executors()
-        if lake.catalogs == ("path",) and self.state.scheme is not None and self.target.warehouse.scheme is None:
-            raise ValueError(
-                f"state: {self.state}: what {self.target.format} has not published yet is there, and Spark reads it as"
-                " it reads the tables; put target.warehouse into the store, too"
-            )
         if self.target.warehouse.scheme is not None and lake.catalogs != ("path",) and self.target.catalog.is_embedded:
             raise ValueError(
                 f"target.warehouse: {self.target.warehouse}: the embedded catalog is a file of this machine; name"
@@ -109,6 +105,22 @@ class Config(Frozen):
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
+        return self
+
+    @model_validator(mode="after")
+    def _stores_fit(self) -> Self:
+        """The storage block has no key that a store knows nothing of, and Spark reaches all that it reads."""
+        lake = FORMATS[self.target.format]
+        for key, place in (("target.warehouse", self.target.warehouse), ("state", self.state)):
+            if place.scheme is not None:
+                known = {"properties", *store_of(place.scheme).only}
+                for name in sorted(self.target.storage.model_fields_set - known):
+                    raise ValueError(f"target.storage.{name}: {key} is on {place.scheme}://, which has no {name}")
+        if lake.catalogs == ("path",) and self.state.scheme is not None and self.target.warehouse.scheme is None:
+            raise ValueError(
+                f"state: {self.state}: what {self.target.format} has not published yet is there, and Spark reads it as"
+                " it reads the tables; put target.warehouse into the store, too"
+            )
         return self
 
     def _assert_placed(self) -> None:

@@ -15,6 +15,7 @@ from lakeingest.config.frozen import Frozen
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
+from lakeingest.config.stores import store_of
 from lakeingest.config.table_properties import Properties
 from lakeingest.core.schema import TableId
 
@@ -97,8 +98,9 @@ class Target(Frozen):
 
     def pyiceberg_properties(self) -> dict[str, str]:
         """The properties of PyIceberg's catalog."""
-        storage = {} if self.warehouse.scheme is None else self.storage.pyiceberg()
-        return storage | kind_of(self).pyiceberg(self)
+        scheme, storage = self.warehouse.scheme, self.storage
+        of_store = {} if scheme is None else storage.properties_with(store_of(scheme).pyiceberg(storage))
+        return of_store | kind_of(self).pyiceberg(self)
 
     def spark_properties(self) -> dict[str, str]:
         """The Spark settings of the format. The extensions of two formats in one session damage each other's tables."""

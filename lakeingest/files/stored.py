@@ -20,6 +20,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import MemoryStore, ObjectStore, from_url
 
+from lakeingest.config.stores import store_of
 from lakeingest.errors import StorageAway, StorageFailed
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class Stored:
         """The folder at a place that has a scheme."""
         scheme, _, rest = place.written.partition("://")
         bucket, _, key = rest.partition("/")
-        return cls(Bucket(f"{scheme}://{bucket}", tuple(sorted(storage.obstore(bucket).items()))), key.strip("/"))
+        options = tuple(sorted(store_of(scheme).obstore(storage, bucket).items()))
+        return cls(Bucket(f"{scheme}://{bucket}", options), key.strip("/"))
 
     def __truediv__(self, name: str) -> Self:
         return replace(self, key=f"{self.key}/{name}".lstrip("/"), seen=None)

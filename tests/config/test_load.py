@@ -1,5 +1,6 @@
 """pipeline.yml: what is understood, and how what is not is named."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +135,11 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
         (
-            "target/warehouse=gs://bucket/lake",
-            "target.warehouse: gs://bucket/lake is not built yet; this version has .* s3://",
+            "target/warehouse=abfss://bucket/lake",
+            "target.warehouse: abfss://bucket/lake is not built yet; this version has .* gs://",
         ),
         ("target={format: hudi, warehouse: 'gs://bucket/lake'}", "target.warehouse: gs://bucket/lake is not built"),
-        ("state=gs://bucket/state", "state: gs://bucket/state is not built yet"),
+        ("state=abfss://bucket/state", "state: abfss://bucket/state is not built yet"),
         ("target/table=lake.orders", "target.table"),
         ("target/table='{database}.x.{table}'", "target.table"),
         ("source/password=aws-secretsmanager://name#key", "aws-secretsmanager"),
@@ -244,7 +245,9 @@ def test_several_errors_are_reported_together() -> None:
         parsed("source/port=x", "tabels={}")
 
 
-@pytest.mark.parametrize("later", ["target/warehouse=gs://bucket/lake", "points={every: 1h}", "tables/startup=latest"])
+@pytest.mark.parametrize(
+    "later", ["target/warehouse=abfss://bucket/lake", "points={every: 1h}", "tables/startup=latest"]
+)
 def test_what_is_not_built_yet_hides_no_typo(later: str) -> None:
     """A misspelt key is reported whatever else is in the file."""
     with pytest.raises(ConfigError, match=r"unknown key source\.hots; did you mean host\?"):
@@ -261,12 +264,38 @@ def test_the_state_may_be_in_a_store() -> None:
     assert parsed("target={format: hudi, warehouse: 's3://bucket/lake'}").state.scheme is None
 
 
+def test_a_store_has_no_keys_of_another_one() -> None:
+    """A region is of S3, an endpoint of each."""
+    assert parsed("state=gs://bucket/state", "target/storage={endpoint: 'http://localhost:1'}").state.scheme == "gs"
+    with pytest.raises(ConfigError, match=r"target.storage.region: state is on gs://, which has no region"):
+        parsed("state=gs://bucket/state", "target/storage={region: eu}")
+
+
+def test_spark_has_the_properties_of_each_store() -> None:
+    """Of Hudi under the names of Hadoop's client, which Spark's listings redact; of Iceberg those of its FileIO."""
+    keys = "properties: {s3.access-key-id: me, s3.secret-access-key: hidden, s3.session-token: once}"
+    storage = f"target/storage={{endpoint: 'http://s3.example.com', region: eu, path_style: true, {keys}}}"
+    hudi = parsed("target/format=hudi", "target/warehouse=s3://lake/a", storage).target.spark_properties()
+    found = {name.removeprefix("spark.hadoop.fs.s3a."): value for name, value in hudi.items() if ".s3a." in name}
+    assert found["endpoint"] == "http://s3.example.com"
+    assert (found["endpoint.region"], found["path.style.access"]) == ("eu", "true")
+    assert (found["access.key"], found["secret.key"], found["session.token"]) == ("me", "hidden", "once")
+    secret = re.compile("(?i)secret|password|token|access[.-]?key|credential")
+    assert {name for name, value in hudi.items() if value in {"me", "hidden", "once"}} == {
+        name for name in hudi if secret.search(name) and not name.endswith("provider")
+    }
+    lake = parsed("target/format=hudi", "target/warehouse=s3://lake/a").target
+    assert lake.name(TableId("d", "t")) == "s3a://lake/a/d/t"
+    google = parsed("target/warehouse=gs://lake/a", "target/catalog={type: rest, uri: 'http://h'}").target
+    assert google.spark_properties()["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.gcp.gcs.GCSFileIO"
+
+
 def test_all_that_is_not_built_yet_is_reported_together() -> None:
     """Keys and values, in one line."""
     with pytest.raises(NotBuiltYet) as refused:
-        parsed("points={every: 1h}", "state=gs://bucket/state", "target/warehouse=gs://bucket/lake")
+        parsed("points={every: 1h}", "state=abfss://bucket/state", "target/warehouse=abfss://bucket/lake")
     answer = str(refused.value)
-    assert all(named in answer for named in ("points is not", "gs://bucket/state is not", "gs://bucket/lake is not"))
+    assert all(named in answer for named in ("points is not", "abfss://bucket/state is", "abfss://bucket/lake is"))
 
 
 def test_a_password_is_never_shown() -> None:

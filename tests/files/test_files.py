@@ -14,6 +14,7 @@ import pytest
 
 from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
+from lakeingest.config.stores import store_of
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import StorageAway, StorageFailed
 from lakeingest.files import file as files
@@ -188,15 +189,16 @@ def test_what_travels_to_an_executor_shows_no_secret() -> None:
 
 def test_an_endpoint_has_the_bucket_in_its_name_unless_it_is_in_the_path() -> None:
     """As PyIceberg and Spark reach the same store."""
-    by_host = Storage.model_validate({"endpoint": "https://s3.example.com", "region": "eu"}).obstore("lake")
-    assert by_host == {
+    obstore = store_of("s3").obstore
+    by_host = Storage.model_validate({"endpoint": "https://s3.example.com", "region": "eu"})
+    assert obstore(by_host, "lake") == {
         "endpoint": "https://lake.s3.example.com",
         "region": "eu",
         "virtual_hosted_style_request": "true",
     }
-    by_path = Storage.model_validate({"endpoint": "https://s3.example.com", "path_style": True}).obstore("lake")
-    assert by_path == {"endpoint": "https://s3.example.com"}
-    assert Storage().obstore("lake") == {}
+    by_path = Storage.model_validate({"endpoint": "https://s3.example.com", "path_style": True})
+    assert obstore(by_path, "lake") == {"endpoint": "https://s3.example.com"}
+    assert obstore(Storage(), "lake") == {}
 
 
 def test_a_store_that_is_away_or_refuses_is_named(s3: LocalS3) -> None:

@@ -118,7 +118,7 @@ class TableFolder:
 
         last = self.building / PROPERTIES
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(copy, (file for file in folders.tree(self.building) if file != last)))
+            list(pool.map(copy, (file for file in folders.tree(self.building) if file not in {last, self.building})))
         copy(last)
 
     def _rename(self, final: Path) -> None:

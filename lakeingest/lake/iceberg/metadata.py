@@ -9,7 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from lakeingest.lake.iceberg.durable import DurableFileIO
 
-_OF_STORES = ("s3.", "client.")  # properties of a FileIO; those of a catalog may have its password
+_OF_STORES = ("s3.", "client.", "gcs.")  # properties of a FileIO; those of a catalog may have its password
 
 
 class Shared(list[Any]):
