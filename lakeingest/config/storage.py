@@ -24,8 +24,8 @@ class Storage(Frozen):
     """What an object store needs beyond the environment.
 
     `endpoint` is the URL of one that is not the cloud's own. `region` and `path_style` are of S3. `path_style`: the
-    bucket is in the path of a request's URL, not in the name of the host. `properties` are handed to Iceberg's FileIO in
-    Spark and in PyIceberg as they are.
+    bucket is in the path of a request's URL, not in the name of the host. `properties` are handed to Iceberg's FileIO
+    in Spark and in PyIceberg as they are.
     """
 
     endpoint: str | None = Field(default=None, pattern=r"^https?://")

@@ -22,6 +22,7 @@ from obstore.store import MemoryStore, ObjectStore, from_url
 
 from lakeingest.config.stores import store_of
 from lakeingest.errors import StorageAway, StorageFailed
+from lakeingest.files.credentials import provider_of
 
 if TYPE_CHECKING:
     from lakeingest.config.place import Place
@@ -309,4 +310,6 @@ def _client(uri: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
     config: Any = dict(options)
     client: Any = {"allow_http": True, "timeout": "30s", "connect_timeout": "5s"}
     retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=_PATIENCE_SECONDS)}
-    return from_url(uri, config=config, client_options=client, retry_config=retries)
+    credentials = provider_of(uri, config)
+    more: Any = {} if credentials is None else {"credential_provider": credentials}
+    return from_url(uri, config=config, client_options=client, retry_config=retries, **more)

@@ -1,0 +1,36 @@
+"""Credentials that the client of an object store does not find by itself."""
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+from lakeingest.errors import StorageFailed
+
+_FRESH = timedelta(minutes=5)  # Amazon's library renews credentials long before they expire
+
+
+def provider_of(uri: str, options: Mapping[str, str]) -> Any:
+    """What hands fresh credentials to the client, or None: it finds those of the environment by itself, and of roles.
+
+    Profiles are read only by Amazon's own library. It also knows each other way, so it is asked wherever it is
+    installed and no keys are given. StorageFailed when a profile is named that cannot be used.
+    """
+    given = {"access_key_id", "skip_signature"} & options.keys() or "AWS_ACCESS_KEY_ID" in os.environ
+    if given or not uri.startswith(("s3://", "s3a://")):
+        return None
+    profile = os.environ.get("AWS_PROFILE")
+    if find_spec("boto3") is None:
+        if profile is None:
+            return None
+        raise StorageFailed(f"{uri}: the profile {profile} is read by boto3 alone: pip install 'lakeingest[aws]'")
+    from boto3.session import Session  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        session = Session()
+        return Boto3CredentialProvider(session, ttl=_FRESH) if session.get_credentials() else None
+    except BotoCoreError as error:
+        raise StorageFailed(f"{uri}: no credentials: {error}; correct AWS_PROFILE, or the profile") from error
