@@ -20,7 +20,8 @@ from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.files.file import File
 from lakeingest.spark.session import open_session
 from tests import lakes, lanes, pinned, stores
-from tests.catalog_servers import object_store
+from tests.catalog_servers import available, object_store
+from tests.google import local_gcs
 from tests.processes import pytest_xdist_make_scheduler
 from tests.quick import QUICK
 from tests.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
@@ -85,6 +86,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalS3]:
     """A running S3 server."""
     with object_store(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a running store with Google's protocol."""
+    with available(local_gcs(tmp_path_factory.mktemp("gcs"))) as url:
+        yield url
 
 
 @pytest.fixture(params=stores.KINDS)

@@ -17,9 +17,10 @@ from lakeingest.demo.s3 import LocalS3
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.files.stored import Bucket, Stored
+from tests.google import BUCKET
 
 SHARED = ("folder", "s3")
-KINDS = (*SHARED, "memory")
+KINDS = (*SHARED, "memory", "gcs")
 
 
 def storage_of(server: LocalS3, endpoint: str | None = None) -> Storage:
@@ -33,6 +34,12 @@ def stored_in(server: LocalS3, endpoint: str | None = None) -> Stored:
     return Stored.of(Place.of(f"s3://{server.bucket}/{uuid.uuid4().hex}"), storage_of(server, endpoint))
 
 
+def stored_in_gcs(url: str) -> Stored:
+    """A new folder of the bucket of a store with Google's protocol."""
+    storage = Storage.model_validate({"endpoint": url, "properties": {"gcs.oauth2.token": "any"}})
+    return Stored.of(Place.of(f"gs://{BUCKET}/{uuid.uuid4().hex}"), storage)
+
+
 def in_memory() -> Stored:
     """A new folder of a store in this process."""
     return Stored(Bucket("memory://tests"), uuid.uuid4().hex)
@@ -44,6 +51,8 @@ def new_folder(request: pytest.FixtureRequest) -> File:
         return in_memory()
     if request.param == "s3":
         return stored_in(request.getfixturevalue("s3"))
+    if request.param == "gcs":
+        return stored_in_gcs(request.getfixturevalue("gcs"))
     folder: Path = request.getfixturevalue("tmp_path") / "folder"
     folder.mkdir()
     return folder

