@@ -86,7 +86,7 @@ def demo(
     ),
     place: Annotated[
         Literal["local", "s3"],
-        typer.Option(help="Keep tables and state in a folder, or in a local S3 with a REST catalog."),
+        typer.Option(help="Keep tables and state in a folder, or in a local S3 (Iceberg: with a REST catalog)."),
     ] = "local",
     show_race: Annotated[bool, typer.Option("--show-race", callback=not_built, hidden=True)] = False,
     seed: Annotated[int, typer.Option(hidden=True)] = 1,

@@ -19,8 +19,8 @@ from lakeingest.files.file import File
 from lakeingest.files.stored import Bucket, Stored
 from tests.google import BUCKET
 
-SHARED = ("folder", "s3")
-KINDS = (*SHARED, "memory", "gcs")
+SHARED = ("folder", "s3", "gcs")
+KINDS = (*SHARED, "memory")
 
 
 def storage_of(server: LocalS3, endpoint: str | None = None) -> Storage:

@@ -20,7 +20,6 @@ import obstore
 from obstore import exceptions
 from obstore.store import MemoryStore, ObjectStore, from_url
 
-from lakeingest.config.stores import store_of
 from lakeingest.errors import StorageAway, StorageFailed
 from lakeingest.files.credentials import provider_of
 
@@ -84,6 +83,8 @@ class Stored:
     @classmethod
     def of(cls, place: "Place", storage: "Storage") -> Self:
         """The folder at a place that has a scheme."""
+        from lakeingest.config.stores import store_of  # not with the module: commands that only show a text import it
+
         scheme, _, rest = place.written.partition("://")
         bucket, _, key = rest.partition("/")
         options = tuple(sorted(store_of(scheme).obstore(storage, bucket).items()))
