@@ -23,7 +23,6 @@ from tests import lakes, lanes, pinned, stores
 from tests.catalog_servers import available, object_store
 from tests.google import local_gcs
 from tests.processes import pytest_xdist_make_scheduler
-from tests.quick import QUICK
 from tests.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
 
 __all__ = [  # hooks that pytest finds here
@@ -155,7 +154,7 @@ def lake_config(lake_format: str, lake_servers: None, tmp_path_factory: pytest.T
         "source": {"host": "127.0.0.1", "user": "nobody"},
         "tables": {"include": ["none.*"]},
         "target": {"format": lake_format, **lakes.target_of(lake_format)},
-        "spark": {"conf": {**QUICK, "spark.jars.packages": jars}},
+        "spark": {"conf": {**lakes.spark_conf(), "spark.jars.packages": jars}},
     }
     return parse_config(doc, tmp_path_factory.mktemp("lake"), {})
 

@@ -1,12 +1,13 @@
 """Where the end-to-end tests have their tables and states: folders and SQLite, or what LAKEINGEST_LAKE names.
 
-Its values are the names in `catalog_servers.TARGETS`. Where the tables are in S3 the states are there, too.
+Its values are the names in `catalog_servers.TARGETS`. Where the tables are in S3 the states are there, too. With
+LAKEINGEST_SPARK=standalone Spark's tasks run on a cluster, as other users; that needs tables in S3.
 """
 
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ import pytest
 
 from lakeingest.config.place import Place
 from tests.catalog_servers import TARGETS
+from tests.quick import QUICK
+from tests.standalone import Cluster, standalone_cluster
 
 NAME = os.environ.get("LAKEINGEST_LAKE")
+ON_CLUSTER = os.environ.get("LAKEINGEST_SPARK") == "standalone"
+_clusters: list[Cluster] = []  # the one that runs
 _opened: dict[str, Mapping[str, Any]] = {}  # `target` of a pipeline.yml, while its servers run
 
 
@@ -27,10 +32,18 @@ def opened(folder: Path) -> Iterator[None]:
         return
     if NAME not in TARGETS:
         raise pytest.UsageError(f"LAKEINGEST_LAKE: {NAME!r} is not known; known are {', '.join(map(repr, TARGETS))}")
-    with TARGETS[NAME](folder) as target:
+    with TARGETS[NAME](folder) as target, ExitStack() as stack:
         _opened["iceberg"] = target
+        if ON_CLUSTER:
+            _clusters.append(stack.enter_context(standalone_cluster()))
         yield
+    _clusters.clear()
     _opened.clear()
+
+
+def spark_conf() -> dict[str, str]:
+    """`spark.conf` of a pipeline.yml: tasks of this machine, or of the cluster that runs."""
+    return {**QUICK, **(_clusters[-1].conf if _clusters else {})}
 
 
 def target_of(lake_format: str) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ have no Python of this version, tests on it are skipped with the reason.
 
 import os
 import pwd
+import random
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,7 @@ class Cluster:
             "spark.ui.enabled": "false",
             "spark.executor.memory": "1g",
             "spark.executor.cores": "1",
+            "spark.cores.max": "2",  # there is room for several applications
             "spark.pyspark.python": self.python,
             "spark.executorEnv.PYTHONPATH": f"{self.shared}/dependencies:{self.shared}/job",
             "spark.sql.shuffle.partitions": "4",
@@ -60,16 +62,17 @@ class Cluster:
         """The processes of the executors that run now."""
         return [pid for worker in self.workers for pid in _children(worker) if _is_executor(pid)]
 
-    def kill_executor(self, number: int = 0) -> int:
-        """Kill -9 one of the executors; its process."""
-        pid = self.executors()[number]
-        os.kill(pid, signal.SIGKILL)
-        return pid
+    def kill_executor(self, chance: random.Random) -> bool:
+        """Kill -9 one of the executors; False where none runs."""
+        running = self.executors()
+        if running:
+            os.kill(chance.choice(running), signal.SIGKILL)
+        return bool(running)
 
 
 @contextmanager
 def standalone_cluster(workers: int = 2) -> Iterator[Cluster]:
-    """A master and so many workers of one core each; skipped with the reason where it cannot be."""
+    """A master and so many workers; skipped with the reason where it cannot be."""
     python = _python()
     if os.geteuid() != 0:
         pytest.skip("only root can start processes of other users")
@@ -90,7 +93,7 @@ def standalone_cluster(workers: int = 2) -> Iterator[Cluster]:
         pids = []
         for number in range(1, workers + 1):
             folder = shared / f"worker{number}"
-            options = ["--host", HOST, "--cores", "1", "--memory", "1500m", "--webui-port", "0"]
+            options = ["--host", HOST, "--cores", "4", "--memory", "6g", "--webui-port", "0"]
             command = [
                 "org.apache.spark.deploy.worker.Worker",
                 *options,

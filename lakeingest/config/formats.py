@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakeingest.config.catalogs import kind_of
+from lakeingest.config.spark_line import spark_line
 from lakeingest.config.storage import S3A_JAR
 from lakeingest.config.stores import STORES, store_of
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
+from lakeingest.errors import OperatorNeeded
 
 if TYPE_CHECKING:
     from lakeingest.config.target import Target
@@ -25,9 +27,9 @@ class Format:
     """A lake format.
 
     `stores` are the object stores that tables can be in, by the scheme of the URI. `catalogs` and `cluster_catalogs`
-    are the types of catalog, the default first, the second for a Spark on a cluster. `jar` is the Maven coordinates of
-    the format, `jars` those of all that a session needs. `extension` is its extension of a session, `settings` are all
-    settings of one. `table_name` is the
+    are the types of catalog, the default first, the second for a Spark on a cluster. `by_line` are the Maven
+    coordinates of the format for each line of Spark, `jars` those of all that a session needs. `extension` is its
+    extension of a session, `settings` are all settings of one. `table_name` is the
     name that users query, or the folder that they load. `sample_queries` count the rows of a table, by the tool's
     name: SQL for Spark, Python for every other tool.
     """
@@ -35,12 +37,23 @@ class Format:
     stores: tuple[str, ...]
     catalogs: tuple[str, ...]
     cluster_catalogs: tuple[str, ...]
-    jar: str
+    by_line: Mapping[str, str]
     extension: str
     jars: Callable[["Target"], tuple[str, ...]]
     settings: Callable[["Target"], dict[str, str]]
     table_name: Callable[["Target", TableId], str]
     sample_queries: Callable[["Target", TableId], Mapping[str, str]]
+
+    @property
+    def jar(self) -> str:
+        """The Maven coordinates for the Spark that is here; OperatorNeeded if there are none."""
+        line = spark_line()
+        if line not in self.by_line:
+            raise OperatorNeeded(
+                f"there is no jar of this table format for Spark {line} at Maven Central, only for Spark"
+                f" {' and '.join(self.by_line)}; set spark.jars to `provided` where the service brings it, or to its path"
+            )
+        return self.by_line[line]
 
 
 def _iceberg_settings(target: "Target") -> dict[str, str]:
@@ -60,7 +73,7 @@ def _storage(target: "Target") -> dict[str, str]:
 
 def _iceberg_jars(target: "Target") -> tuple[str, ...]:
     scheme = target.warehouse.scheme
-    return _ICEBERG, *kind_of(target).jars, *(() if scheme is None else (store_of(scheme).jar,))
+    return FORMATS["iceberg"].jar, *kind_of(target).jars, *(() if scheme is None else (store_of(scheme).jar,))
 
 
 def _iceberg_name(target: "Target", table: TableId) -> str:
@@ -112,16 +125,17 @@ def _hudi_queries(target: "Target", table: TableId) -> Mapping[str, str]:
     return {"Spark": f"{view}; SELECT COUNT(*) FROM t"}
 
 
-_ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0"
 _ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _HUDI_EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
-_HUDI = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 FORMATS: Mapping[FormatName, Format] = {
     "iceberg": Format(
         stores=tuple(STORES),
         catalogs=("sql", "rest", "glue", "hive"),
         cluster_catalogs=("glue",),  # SQLite is a file of one machine
-        jar=_ICEBERG,
+        by_line={
+            "3.5": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",
+            "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        },
         extension=_ICEBERG_EXTENSION,
         jars=_iceberg_jars,
         settings=_iceberg_settings,
@@ -132,9 +146,9 @@ FORMATS: Mapping[FormatName, Format] = {
         stores=("s3", "s3a"),  # for which Hadoop's client is brought
         catalogs=("path",),
         cluster_catalogs=("path",),
-        jar=_HUDI,
+        by_line={"3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"},
         extension=_HUDI_EXTENSION,
-        jars=lambda target: (_HUDI, *(() if target.warehouse.scheme is None else (S3A_JAR,))),
+        jars=lambda target: (FORMATS["hudi"].jar, *(() if target.warehouse.scheme is None else (S3A_JAR,))),
         settings=_hudi_settings,
         table_name=_hudi_name,
         sample_queries=_hudi_queries,

@@ -2,9 +2,8 @@
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeingest.core.checksum import UINT64, Checksum
@@ -124,8 +123,18 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
         case Kind.VECTOR:
             return F.udf(vector_text, "string")(value)
         case Kind.DOUBLE if not column.source_type.size:
-            return F.udf(partial(double_text, most=widths[0]), "string")(value)
+            return _by_python(double_text, widths[0], value)
         case Kind.FLOAT | Kind.DOUBLE:  # the source makes the text from an expression
-            return F.udf(partial(unsigned_double_text, most=widths[1]), "string")(value.cast("double"))
+            return _by_python(unsigned_double_text, widths[1], value.cast("double"))
         case _:
             return value.cast("string")
+
+
+def _by_python(text: Callable[[float | None, int], str | None], most: int, value: "Column") -> "Column":
+    """The text of a DOUBLE. The function has annotations of its own: Spark 4.1 warns of one that it cannot read."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def text_of(number: float | None) -> str | None:
+        return text(number, most)
+
+    return F.udf(text_of, "string")(value)

@@ -85,11 +85,11 @@ def _unfit(error: BaseException) -> str | None:
     found = next((text for text in map(str, _chain(error)) if _UNFIT.search(text)), None)
     if found is None or "pyspark" not in sys.modules:
         return None
-    reasons = _REASON.findall(found.partition("Driver stacktrace")[0])
+    reasons = _REASON.findall(found.partition("Driver stacktrace")[0]) or ["it does not start"]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
-        f"the executors' Python cannot do this driver's work: {reasons[-1].strip() if reasons else 'it does not start'}"
-        f"; they need Python {version}, which spark.pyspark.python names, and this lakeingest with its dependencies,"
+        f"the executors' Python cannot do this driver's work: {reasons[-1].strip()};"
+        f" they need Python {version}, which spark.pyspark.python names, and this lakeingest with its dependencies,"
         " installed there or by spark.archives"
     )
 

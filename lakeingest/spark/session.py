@@ -186,6 +186,7 @@ def lacking(config: Config, session: "SparkSession | None" = None) -> str | None
         return "PySpark is missing: pip install 'lakeingest[spark]', or use a machine with Spark"
     try:
         if active() is None:
+            settings(config)  # there may be no jars for this Spark
             java_home()
     except OperatorNeeded as error:
         return str(error)

@@ -612,3 +612,25 @@ def test_a_wrong_value_of_a_service_names_its_key(setting: str, named: str) -> N
     with pytest.raises(ConfigError) as refused:
         parsed(f"submit/emr-serverless={service}", f"submit/emr-serverless/{setting}")
     assert str(refused.value).startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("override", "here"),
+    [
+        ("state=s3://a/s", r"target\.warehouse \(\S+\) is on this one"),
+        ("target={warehouse: s3://a/w, catalog: {type: rest, uri: http://a}}", r"state \(\S+\) is on this one"),
+        ("name=x", r"state \(\S+\) and target\.warehouse \(\S+\) are on this one"),
+    ],
+)
+def test_tasks_on_other_machines_need_places_that_they_reach(override: str, here: str) -> None:
+    """Neither the state nor the tables can be in folders of the driver's machine; on this one they can."""
+    with pytest.raises(ConfigError, match=f"spark.master spark://m:1 tasks run on other machines, and {here}"):
+        parsed("spark/conf={spark.master: 'spark://m:1'}", override)
+    assert parsed("spark/conf={spark.master: 'local[4]'}", override).on_this_machine
+
+
+def test_a_cluster_reaches_a_store_and_a_server() -> None:
+    """With both there it is a configuration as any other."""
+    target = "target={warehouse: s3://a/w, catalog: {type: rest, uri: http://a}}"
+    config = parsed("spark/conf={spark.master: yarn}", "state=s3://a/s", target)
+    assert (config.spark.master, config.on_this_machine) == ("yarn", ())

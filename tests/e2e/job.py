@@ -23,7 +23,6 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
 from tests import lakes
-from tests.quick import QUICK
 from tests.shown import catalog_of
 
 
@@ -39,6 +38,7 @@ class Job:
     lake_format: str = "iceberg"
     target: Mapping[str, Any] = field(default_factory=dict)  # what is other than in `lakes`
     stored: str | None = None  # the URI of the state where it is in an object store
+    conf: Mapping[str, str] = field(default_factory=dict)  # of Spark, what is other than in `lakes`
 
     def write(self) -> "Job":
         """Write pipeline.yml, make the database. In a lake that tests share its name is a new one."""
@@ -50,7 +50,7 @@ class Job:
         source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
         target = {"format": self.lake_format, "warehouse": self.warehouse, **self.target}
-        spark = {"conf": QUICK}
+        spark = {"conf": lakes.spark_conf() | dict(self.conf)}
         doc = {"name": "job", "source": source, "tables": tables, "target": target, "spark": spark}
         if self.stored is not None:
             doc["state"] = self.stored

@@ -1,6 +1,7 @@
 """Which Java Spark is given, and with which settings it starts."""
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.config import FORMATS, Config
+from lakeingest.config import FORMATS, Config, parse_config
 from lakeingest.config.place import Place
+from lakeingest.demo.server import reserved_port
 from lakeingest.errors import OperatorNeeded
+from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.session import (
+    _assert_answers,
     _fetching,
     _version,
     active,
@@ -22,7 +26,7 @@ from lakeingest.spark.session import (
     lacking,
     open_session,
 )
-from lakeingest.spark.settings import settings
+from lakeingest.spark.settings import executors_python, settings
 
 Java = Callable[[str, str], Path]
 
@@ -125,6 +129,88 @@ def test_jars_are_fetched_named_or_provided(lake_config: Config, jars: str | tup
     found = settings(lake_config.model_copy(update={"spark": spark}))
     assert {name for name in found if name.startswith("spark.jars")} == wanted
     assert found.get("spark.jars", "/a.jar,hdfs://x/b.jar") == "/a.jar,hdfs://x/b.jar"
+
+
+def on(config: Config, **conf: str) -> Config:
+    """The config with these settings of Spark alone, whose names have `_` for a dot."""
+    named = {name.replace("_", "."): value for name, value in conf.items()}
+    return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": named})})
+
+
+OF_THIS_MACHINE = {
+    "spark.driver.memory",
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.extraJavaOptions",
+    "spark.ui.enabled",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.warehouse.dir",
+}
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:443"])
+def test_a_cluster_keeps_its_own_settings(lake_config: Config, master: str) -> None:
+    """Its master, memory and addresses are not ours to set; executors are told which lakeingest the driver has."""
+    found = settings(on(lake_config, spark_master=master))
+    assert found["spark.master"] == master
+    assert OF_THIS_MACHINE.isdisjoint(found)
+    assert found[f"spark.executorEnv.{DIGEST}"] == digest()
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert settings(on(lake_config, spark_master="local[3]")).keys() > OF_THIS_MACHINE
+
+
+def test_a_submitted_job_keeps_the_master_that_it_was_given(
+    lake_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one would take the job from its cluster to the driver."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+    assert {"spark.master", *OF_THIS_MACHINE}.isdisjoint(settings(on(lake_config)))
+
+
+def test_executors_find_their_archives(lake_config: Config) -> None:
+    """Each under the name that it has after the #; a path that is given wins."""
+    archives = "s3a://b/d-1.tar.gz#dependencies,/tmp/j.tar.gz#job"
+    config = on(lake_config, spark_master="yarn", spark_archives=archives)
+    assert settings(config)["spark.executorEnv.PYTHONPATH"] == "./dependencies:./job"
+    config.spark.conf["spark.executorEnv.PYTHONPATH"] = "/opt/lakeingest"
+    assert settings(config)["spark.executorEnv.PYTHONPATH"] == "/opt/lakeingest"
+
+
+def test_the_python_of_executors(lake_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file's, the environment's, on this machine the driver's own, elsewhere one of its version."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert executors_python(on(lake_config)) == sys.executable
+    assert executors_python(on(lake_config, spark_master="yarn")) == "python{}.{}".format(*sys.version_info)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python3")
+    assert executors_python(on(lake_config, spark_master="yarn")) == "/usr/bin/python3"
+    config = on(lake_config, spark_master="yarn", spark_pyspark_python="/opt/python")
+    assert executors_python(config) == "/opt/python"
+
+
+def test_a_master_that_does_not_answer_is_named(lake_config: Config) -> None:
+    """At once, in one line; Spark would try for a minute, and end with a trace."""
+    with reserved_port(None) as port, pytest.raises(OperatorNeeded) as raised:
+        _assert_answers(f"spark://127.0.0.1:{port},nowhere.invalid:7077")
+    assert re.fullmatch(
+        r"spark\.master spark://\S+ does not answer \(.*refused; nowhere.*\); start it.*", str(raised.value)
+    )
+
+
+@pytest.mark.parametrize("line", ["4.0", "4.1"])
+def test_a_format_without_a_jar_for_this_spark_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    """Hudi has none for Spark 4 at Maven Central; where the service brings one, none is wanted."""
+    monkeypatch.setattr("lakeingest.config.formats.spark_line", lambda: line)
+    doc = {"name": "x", "source": {"host": "a", "user": "b"}, "tables": {"include": ["a.*"]}}
+    config = parse_config({**doc, "target": {"format": "hudi"}}, tmp_path, {})
+    with pytest.raises(OperatorNeeded, match=rf"no jar of this table format for Spark {line} .*`provided`"):
+        settings(config)
+    provided = config.model_copy(update={"spark": config.spark.model_copy(update={"jars": "provided"})})
+    assert "spark.jars.packages" not in settings(provided)
+    if line == "4.1":
+        jars = settings(parse_config(doc, tmp_path, {}))["spark.jars.packages"]
+        assert "iceberg-spark-runtime-4.1_2.13" in jars
 
 
 OTHER = {"iceberg": "hudi", "hudi": "iceberg"}
