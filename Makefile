@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slice lint docs bench lock clean
+.PHONY: help demo test test-all test-slice test-spark4 lint docs bench lock clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
@@ -38,6 +38,9 @@ test-all: .venv/package.stamp .venv/dev.stamp ## run every test
 test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/6 to 5/6)
 	.venv/bin/python -m pytest -n 2 --durations 10 --take $(SLICE)
 
+test-spark4: .venv-spark4/stamp ## run cases on Spark 4.1, in an environment of its own
+	PYTHONPATH=$(CURDIR) .venv-spark4/bin/python -m pytest -p no:cacheprovider -k 'not hudi and not MariaDB' $(SPARK4_TESTS)
+
 lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
@@ -57,8 +60,19 @@ lock: ## resolve pyproject.toml anew into the two lock files
 	$(COMPILE) --group build --group dev --constraints requirements.lock --output-file requirements-dev.lock
 
 clean: ## remove what make built and the tools' caches, but no lake
-	rm -rf .venv .venv-lock build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-spark4 .venv-lock build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+SPARK4 = pyspark==4.1.4
+SPARK4_TESTS = tests/spark/test_checksum.py tests/spark/test_scatter.py tests/spark/test_ranges.py tests/e2e/test_run.py \
+	tests/e2e/test_repair.py
+
+.venv-spark4/stamp: requirements-dev.lock
+	$(PYTHON) -m venv --clear .venv-spark4
+	@sed '/^pyspark==/,/[^\\]$$/d' requirements-dev.lock > .venv-spark4/rest.txt
+	.venv-spark4/bin/python -m pip install --quiet --no-deps --require-hashes -r .venv-spark4/rest.txt
+	.venv-spark4/bin/python -m pip install --quiet --no-deps $(SPARK4)
+	@touch $@
 
 COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' pyproject.toml --extra spark --extra aws

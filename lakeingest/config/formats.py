@@ -29,9 +29,9 @@ class Format:
     `stores` are the object stores that tables can be in, by the scheme of the URI. `catalogs` and `cluster_catalogs`
     are the types of catalog, the default first, the second for a Spark on a cluster. `by_line` are the Maven
     coordinates of the format for each line of Spark, `jars` those of all that a session needs. `extension` is its
-    extension of a session, `settings` are all settings of one. `table_name` is the
-    name that users query, or the folder that they load. `sample_queries` count the rows of a table, by the tool's
-    name: SQL for Spark, Python for every other tool.
+    extension of a session, `settings` are all settings of one. `table_name` is the name that users query, or the folder
+    that they load. `sample_queries` count the rows of a table, by the tool's name: SQL for Spark, Python for every
+    other tool.
     """
 
     stores: tuple[str, ...]
@@ -51,7 +51,7 @@ class Format:
         if line not in self.by_line:
             raise OperatorNeeded(
                 f"there is no jar of this table format for Spark {line} at Maven Central, only for Spark"
-                f" {' and '.join(self.by_line)}; set spark.jars to `provided` where the service brings it, or to its path"
+                f" {' and '.join(self.by_line)}; set spark.jars to `provided` where the service has it, or to a path"
             )
         return self.by_line[line]
 

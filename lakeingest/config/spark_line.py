@@ -14,6 +14,6 @@ def spark_line() -> str:
     spec = find_spec("pyspark")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         version = Path(folder) / "version.py"
-        if version.is_file() and (found := re.search(r'"(\d+\.\d+)\.', version.read_text())):
+        if version.is_file() and (found := re.search(r"""["'](\d+\.\d+)\.""", version.read_text())):
             return found[1]
     return OURS

@@ -2,8 +2,9 @@
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeingest.core.checksum import UINT64, Checksum
@@ -110,6 +111,7 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     value = F.col(quote(column.name))
+    # without `useArrow` Spark 4.1 looks for a kind of function in the annotations, and warns where it finds none
     match column.kind:
         case Kind.DECIMAL:  # a cast would write small numbers with an exponent
             pattern = "0." + "0" * column.scale if column.scale else "0"
@@ -121,20 +123,11 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
         case Kind.BOOLEAN:
             return value.cast("int").cast("string")
         case Kind.VECTOR:
-            return F.udf(vector_text, "string")(value)
+            return F.udf(vector_text, "string", useArrow=False)(value)
         case Kind.DOUBLE if not column.source_type.size:
-            return _by_python(double_text, widths[0], value)
+            return F.udf(partial(double_text, most=widths[0]), "string", useArrow=False)(value)
         case Kind.FLOAT | Kind.DOUBLE:  # the source makes the text from an expression
-            return _by_python(unsigned_double_text, widths[1], value.cast("double"))
+            text = partial(unsigned_double_text, most=widths[1])
+            return F.udf(text, "string", useArrow=False)(value.cast("double"))
         case _:
             return value.cast("string")
-
-
-def _by_python(text: Callable[[float | None, int], str | None], most: int, value: "Column") -> "Column":
-    """The text of a DOUBLE. The function has annotations of its own: Spark 4.1 warns of one that it cannot read."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    def text_of(number: float | None) -> str | None:
-        return text(number, most)
-
-    return F.udf(text_of, "string")(value)
