@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slice test-spark4 lint docs bench lock clean
+.PHONY: help demo test test-all test-slice test-newer-spark lint docs bench lock clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
@@ -38,7 +38,7 @@ test-all: .venv/package.stamp .venv/dev.stamp ## run every test
 test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/6 to 5/6)
 	.venv/bin/python -m pytest -n 2 --durations 10 --take $(SLICE)
 
-test-spark4: .venv-spark4/stamp ## run cases on Spark 4.1, in an environment of its own
+test-newer-spark: .venv-spark4/stamp ## run cases on Spark 4.1, in an environment of its own
 	PYTHONPATH=$(CURDIR) .venv-spark4/bin/python -m pytest -p no:cacheprovider -k 'not hudi and not MariaDB' $(SPARK4_TESTS)
 
 lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
