@@ -69,7 +69,7 @@ def job_in(
 def done(job: Job, *arguments: str) -> str:
     """What a command has printed, which ended with 0."""
     process = job.start(*arguments)
-    output, _ = process.communicate(timeout=400)
+    output, _ = process.communicate(timeout=1200)
     assert process.returncode == 0, output[-3000:]
     return output
 
@@ -119,7 +119,7 @@ def test_what_is_killed_is_read_again(
                 done(job, "run")
             else:
                 ended = process.poll() is None and cluster.kill_executor(chance)
-                output, _ = process.communicate(timeout=400)
+                output, _ = process.communicate(timeout=1200)
                 assert process.returncode == 0, output[-3000:]
                 assert ended or phase == "merge"
             assert job.published("t") == job.source("t")
