@@ -54,8 +54,8 @@ def job_in(
 
         def make(name: str, **conf: str) -> Job:
             database = f"cluster_{name}_{uuid.uuid4().hex[:6]}"
-            places = {"target": target, "stored": f"s3://lake/state/{database}"}
-            job = Job(tmp_path / name, mysql_server, database, CHUNK_ROWS, **places, conf={**cluster.conf, **conf})
+            stored, settings = f"s3://lake/state/{database}", {**cluster.conf, **conf}
+            job = Job(tmp_path / name, mysql_server, database, CHUNK_ROWS, target=target, stored=stored, conf=settings)
             job.write().folder.chmod(0o700)
             rows = ", ".join(f"({i}, 'v{i}')" for i in range(ROWS))
             table = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(40))"
