@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, SecretStr, model_validator
 
 from lakeingest.config.frozen import Frozen
+from lakeingest.config.secrets import is_reference
 
 if TYPE_CHECKING:
     from typing import Self
@@ -45,6 +46,8 @@ class Catalog(Frozen):
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> "Self":
+        if is_reference(self.address):  # its value is known to the job alone
+            return self
         scheme = urlsplit(self.address).scheme
         if self.type == "rest" and scheme not in {"http", "https"}:
             raise ValueError("a catalog of type rest needs its uri: http://… or https://…")

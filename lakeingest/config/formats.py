@@ -131,7 +131,7 @@ FORMATS: Mapping[FormatName, Format] = {
     "iceberg": Format(
         stores=tuple(STORES),
         catalogs=("sql", "rest", "glue", "hive"),
-        cluster_catalogs=("glue",),  # SQLite is a file of one machine
+        cluster_catalogs=("glue", "rest", "sql", "hive"),  # sql with a uri, because SQLite is a file of one machine
         by_line={
             "3.5": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",
             "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",

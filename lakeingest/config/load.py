@@ -25,6 +25,7 @@ from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
+from lakeingest.config.secrets import with_secrets
 from lakeingest.config.source import Source, Tls
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.storage import Storage
@@ -223,8 +224,13 @@ def load_config(
 def parse_config(
     doc: Mapping[str, Any], folder: Path, environment: Mapping[str, str], *, cluster: bool = False
 ) -> Config:
-    """Validate a document; relative paths are taken from `folder`."""
+    """Validate a document; relative paths are taken from `folder`.
+
+    Secrets that it refers to are fetched, but not for a `cluster`: there the job fetches them.
+    """
     filled = _fill(doc, environment)
+    if not cluster:
+        filled = with_secrets(filled)
     later = [key for key in _keys(filled) if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT)]
     refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in later]
     config = None

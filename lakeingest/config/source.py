@@ -2,24 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from lakeingest.config.frozen import Frozen
-from lakeingest.errors import NotBuiltYet
 
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-
-
-def _secret(secret: SecretStr) -> SecretStr:
-    scheme, colon, _ = secret.get_secret_value().partition("://")
-    if colon and scheme in {"aws-secretsmanager", "gcp-secretmanager", "file"}:
-        raise NotBuiltYet(f"source.password: {scheme} references are not built yet; use ${{VAR}}")
-    return secret
-
-
-Secret = Annotated[SecretStr, AfterValidator(_secret)]
 
 
 def _certificates(file: Path) -> str:
@@ -57,7 +46,7 @@ class Source(Frozen):
     host: str
     port: int = Field(default=3306, ge=1, le=65535)
     user: str
-    password: Secret = SecretStr("")
+    password: SecretStr = SecretStr("")
     tls: Tls = Tls()
     server_ids: str = Field(default="auto", coerce_numbers_to_str=True)
     max_connections: int = Field(default=8, ge=2)
