@@ -24,6 +24,7 @@ from lakeingest.cli_options import (
     print_result,
 )
 from lakeingest.cli_signals import signals
+from lakeingest.cli_submit import submits
 from lakeingest.errors import (
     CheckFailed,
     LakeIngestError,
@@ -58,7 +59,6 @@ def _show_version(value: bool) -> None:
 
 
 Runbook = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The last word of an error's line.")]
-Service = Literal["emr", "emr-serverless", "dataproc", "dataproc-serverless"]
 
 
 @app.callback()
@@ -272,26 +272,6 @@ def changelog(
 
 
 @app.command()
-def submit(
-    service: Annotated[Service, typer.Argument(metavar="SERVICE", help="emr-serverless; others are not built yet.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Build the job and check it; send nothing.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", callback=not_built, help="Not built yet.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print only the request, as JSON.")] = False,
-    config: ConfigFile = PIPELINE,
-    overrides: Overrides = None,
-) -> None:
-    """Show the job that runs this pipeline on a cluster: its files, its variables, its request."""
-    from lakeingest.commands import submit as stage
-
-    if service != "emr-serverless":
-        raise NotBuiltYet(f"submit {service} is not built yet; this version has emr-serverless")
-    if not dry_run:
-        raise NotBuiltYet(f"submit {service} without --dry-run is not built yet: a job cannot write to S3 so far")
-    result = stage.submit(config, overrides or ())
-    print_result(result.request if as_json else result, as_json, console.submission_lines(result))
-
-
-@app.command()
 def explain(name: Runbook = None) -> None:
     """Print the runbook of an error; without NAME, the list of all runbooks."""
     from lakeingest.commands import explain as stage
@@ -310,6 +290,7 @@ def _later(name: str) -> None:
         raise NotBuiltYet(f"`lakeingest {name}` is not built yet")
 
 
+app.add_typer(submits)
 app.add_typer(signals)
 for _name in LATER:
     _later(_name)

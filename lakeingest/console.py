@@ -280,13 +280,13 @@ def _duration(seconds: float) -> str:
 
 def submission_lines(result: "Submission") -> Iterator[str]:
     """What would be sent, and where the values of the job's variables come from."""
-    yield f"dry run: nothing is sent to EMR Serverless in {result.region}"
+    yield f"dry run: nothing is sent to {result.service.title}"
     for upload in result.uploads:
         yield f"upload    {upload.path} ({decimal(upload.path.stat().st_size)}) → {upload.uri}"
     for name, secret in result.variables.items():
-        taken = f"from the secret {secret}" if secret else "not among the secrets: the application has to set it"
+        taken = f"from the secret {secret}" if secret else "not among the secrets: the service has to set it"
         yield f"variable  {name}: {taken}"
-    yield f"start_job_run {json.dumps(result.request, indent=2)}"
+    yield f"{result.service.operation} {json.dumps(result.request, indent=2)}"
 
 
 def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:

@@ -142,7 +142,6 @@ def test_keys_that_the_limits_name_are_not_built_yet() -> None:
         "quality.on_failure": {"quality": {"on_failure": "quarantine"}},
         "changelog.table": {"changelog": {"table": True}},
         **{key: {key: {}} for key in ("points", "throttle")},
-        **{f"submit.{key}": {"submit": {key: {}}} for key in ("emr", "dataproc", "dataproc-serverless")},
     }
     assert named - {"initial", "tables.options"} == given.keys()
     doc = {"name": "shop", "source": {"host": "db.example.com", "user": "lake"}, "tables": {"include": ["shop.*"]}}

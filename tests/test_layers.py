@@ -27,10 +27,12 @@ ARROWS: dict[str, set[str]] = {
     "api": {"commands", "pipeline", "spark", "config"},
     "cli_options": {"console", "config"},
     "cli_signals": {"cli_options", "commands", "console", "config"},
+    "cli_submit": {"cli_options", "commands", "console", "termination"},
     "cli": {
         "__init__",
         "cli_options",
         "cli_signals",
+        "cli_submit",
         "commands",
         "console",
         "demo",

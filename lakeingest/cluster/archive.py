@@ -4,10 +4,12 @@ Both are for the Python and the machines of EMR 7, whatever machine they are bui
 is inside, so that an upload never changes what a running job reads.
 """
 
+import fnmatch
 import gzip
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,6 +23,20 @@ from lakeingest.errors import OperatorNeeded
 PACKAGE = Path(__file__).parents[1]
 PYTHON = "3.11"
 PROCESSOR = "generic"  # whatever machines a job gets; they find compiled kernels by this name
+_ARCHIVES = 3  # of the dependencies
+# What no job imports. NumPy imports one of its tests' modules.
+_LEFT_OUT = (
+    "[!n]*/tests/*",
+    "numba/tests/*",
+    "*.pxd",
+    "bin/*",
+    "pyarrow/include/*",
+    "pyarrow/src/*",
+    "pyarrow/libarrow_flight*",
+    "pyarrow/_flight*",
+    "pyarrow/lib*.so.*.*",  # a second copy
+)
+_SERVICES = {"dynamodb", "glue", "lakeformation", "rds", "s3", "secretsmanager", "sso", "sso-oidc", "sts"}
 _MARKERS = {
     "implementation_name": "cpython",
     "os_name": "posix",
@@ -35,8 +51,8 @@ _MARKERS = {
 _WHEELS = ("manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(18, 35)))
 
 
-def requirements() -> list[str]:
-    """The exact versions, as they are installed here, of all that a job needs there beside Spark.
+def requirements(*more: str) -> list[str]:
+    """The exact versions, as they are installed here, of all that a job needs there beside Spark, and of `more`.
 
     OperatorNeeded where lakeingest or one of them is not installed here.
     """
@@ -44,7 +60,7 @@ def requirements() -> list[str]:
     from packaging.utils import canonicalize_name
 
     found: dict[str, str] = {}
-    asked, waiting = set(), [Requirement("lakeingest[aws]")]
+    asked, waiting = set(), [Requirement("lakeingest[aws]"), *map(Requirement, more)]
     while waiting:
         wanted = waiting.pop()
         for extra in ("", *wanted.extras):
@@ -66,27 +82,53 @@ def requirements() -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(found.items())]
 
 
-def dependencies_name(pins: list[str]) -> str:
-    """What the archive of these requirements is called."""
-    return f"dependencies-{_digest(' '.join((PYTHON, *_WHEELS, *pins)).encode())}.tar.gz"
+def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
+    """The archives of the requirements in the folder: pip fetches them, unless the same ones were fetched before.
 
-
-def dependencies(folder: Path, pins: list[str]) -> Path:
-    """The archive of the requirements in the folder: pip fetches them, unless the same ones were fetched before.
-
-    OperatorNeeded where pip cannot.
+    Each can be kept by a service that takes files up to 100 MB. OperatorNeeded where pip cannot.
     """
-    path = folder / dependencies_name(pins)
-    if not path.exists():
+    names = dependencies_names(pins)
+    if not all((folder / name).exists() for name in names):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetched-", dir=folder) as scratch:
             fetched, archive = Path(scratch) / "fetched", Path(scratch) / "archive"
             _fetch(pins, fetched)
-            # wheels hardly become smaller by more
-            with gzip.open(archive, "wb", compresslevel=1) as file:
-                _pack(file, {str(one.relative_to(fetched)): one for one in fetched.rglob("*") if one.is_file()})
-            archive.rename(path)
-    return path
+            for name, files in zip(names, _parts(fetched, len(names)), strict=True):
+                with gzip.open(archive, "wb", compresslevel=6) as file:
+                    _pack(file, files)
+                archive.rename(folder / name)
+    return tuple(folder / name for name in names)
+
+
+def dependencies_names(pins: list[str]) -> tuple[str, ...]:
+    """What the archives of these requirements are called."""
+    digest = _digest(" ".join((PYTHON, *_WHEELS, *_LEFT_OUT, *sorted(_SERVICES), *pins)).encode())
+    return tuple(f"dependencies{number}-{digest}.tar.gz" for number in range(1, _ARCHIVES + 1))
+
+
+def _parts(fetched: Path, count: int) -> list[dict[str, Path]]:
+    """The files that a job needs, in parts of about the same size; what belongs to one package stays together."""
+    packages: dict[str, dict[str, Path]] = {}
+    for path in fetched.rglob("*"):
+        name = path.relative_to(fetched).as_posix()
+        if path.is_file() and not _is_left_out(name):
+            packages.setdefault(re.split(r"[./-]", name)[0], {})[name] = path
+    parts: list[dict[str, Path]] = [{} for _ in range(count)]
+    sizes = [0] * count
+    by_size = {key: sum(path.stat().st_size for path in files.values()) for key, files in packages.items()}
+    for key in sorted(packages, key=lambda key: (-by_size[key], key)):
+        least = sizes.index(min(sizes))
+        parts[least] |= packages[key]
+        sizes[least] += by_size[key]
+    return parts
+
+
+def _is_left_out(name: str) -> bool:
+    """Whether no job imports a file; most of botocore are descriptions of services that no job asks."""
+    folders = name.split("/")
+    if folders[:2] == ["botocore", "data"] and len(folders) > len(("botocore", "data", "endpoints.json")):
+        return folders[2] not in _SERVICES
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)
 
 
 def job(folder: Path, pipeline: bytes) -> Path:

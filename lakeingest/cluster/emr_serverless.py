@@ -1,82 +1,154 @@
-"""A job of EMR Serverless: the arguments of boto3's `start_job_run`, checked offline against its model."""
+"""EMR Serverless: a job is the arguments of boto3's `start_job_run`."""
 
+import gzip
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from lakeingest.cluster.archive import PROCESSOR, PYTHON
+from lakeingest.cluster.archive import PYTHON
+from lakeingest.cluster.objects import on_amazon
+from lakeingest.cluster.request_model import assert_accepted
+from lakeingest.cluster.service import Job, State
+from lakeingest.config import amazon
 from lakeingest.config.submit import EmrServerless
-from lakeingest.errors import ConfigError, OperatorNeeded
+from lakeingest.errors import ConfigError, Retryable
+from lakeingest.files.stored import Stored
 
 # Where the interpreter is on Amazon Linux 2023; EMR has it beside its own 3.9 since 7.1.
 INTERPRETER = f"/usr/bin/python{PYTHON}"
 DRIVER = "spark.emr-serverless.driverEnv"
-EXECUTOR = "spark.executorEnv"
-# The keys of pipeline.yml that have a name of their own in the request.
+# Where EMR's images have the jars of the lake formats.
+PROVIDED = {
+    "iceberg": {"spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"},
+    "hudi": {"spark.jars": "/usr/lib/hudi/hudi-spark-bundle.jar"},
+}
 _KEYS = {
     "applicationId": "submit.emr-serverless.application_id",
     "executionRoleArn": "submit.emr-serverless.execution_role_arn",
     "executionTimeoutMinutes": "submit.emr-serverless.max_minutes",
     "applicationConfiguration": "spark.conf and submit.emr-serverless.secrets",
 }
+_ENDED = {"SUCCESS", "FAILED", "CANCELLED"}
+_LOGS = "logs"
 
 
-def job_request(
-    name: str,
-    service: EmrServerless,
-    entry_point: str,
-    arguments: Sequence[str],
-    archives: Mapping[str, str],
-    launch: Mapping[str, str],
-    settings: Mapping[str, str],
-    token: str,
-) -> dict[str, Any]:
-    """The request that runs `entry_point` with its arguments, on Python files from `archives` (folder -> URI).
+@dataclass(frozen=True, slots=True)
+class EmrServerlessJobs:
+    """Jobs of an application; see `Service`."""
 
-    `launch` is what Spark has to know before it starts, `settings` what it has to know at all; `settings` win. `token`:
-    the service starts one job, however often it is asked with the same one. ConfigError names the key that the service
-    would refuse; OperatorNeeded without boto3.
-    """
-    path = ":".join(f"./{folder}" for folder in archives)
-    first = {
-        "spark.archives": ",".join(f"{uri}#{folder}" for folder, uri in archives.items()),
-        f"{DRIVER}.PYSPARK_DRIVER_PYTHON": INTERPRETER,
-        f"{DRIVER}.PYSPARK_PYTHON": INTERPRETER,
-        f"{DRIVER}.PYTHONPATH": path,
-        f"{EXECUTOR}.PYSPARK_PYTHON": INTERPRETER,
-        f"{EXECUTOR}.PYTHONPATH": path,
-        f"{DRIVER}.NUMBA_CPU_NAME": PROCESSOR,
-        f"{EXECUTOR}.NUMBA_CPU_NAME": PROCESSOR,
-        **launch,
-    }
-    secrets = {f"{DRIVER}.{variable}": f"EMR.secret@{secret}" for variable, secret in service.secrets.items()}
-    first |= {key: settings[key] for key in first.keys() & settings.keys()}
-    request: dict[str, Any] = {
-        "applicationId": service.application_id,
-        "clientToken": token,
-        "executionRoleArn": service.execution_role_arn,
-        "name": f"lakeingest {name}",
-        "tags": {"lakeingest": name},
-        "jobDriver": {
-            "sparkSubmit": {
-                "entryPoint": entry_point,
-                "entryPointArguments": list(arguments),
-                "sparkSubmitParameters": _parameters(first),
-            }
-        },
-        "configurationOverrides": {
-            "applicationConfiguration": [
-                {
-                    "classification": "spark-defaults",
-                    "properties": {key: value for key, value in settings.items() if key not in first} | secrets,
+    config: EmrServerless
+
+    key: ClassVar = EmrServerless.key
+    operation: ClassVar = "start_job_run"
+    extra: ClassVar[tuple[str, ...]] = ()
+    provided: ClassVar[Mapping[str, Mapping[str, str]]] = PROVIDED
+
+    @property
+    def title(self) -> str:
+        """The service and its region."""
+        return f"EMR Serverless in {self.config.region}"
+
+    @property
+    def region(self) -> str:
+        """The region of its jobs."""
+        return self.config.region
+
+    @property
+    def bucket(self) -> str:
+        """The folder of uploads."""
+        return self.config.bucket.rstrip("/")
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """The variables that EMR fills in."""
+        return self.config.secrets
+
+    def folder(self, uri: str) -> Stored:
+        """A folder of S3."""
+        return on_amazon(uri, self.config.region)
+
+    def request(self, job: Job) -> dict[str, Any]:
+        """What Spark has to know before it starts are its parameters, and all other settings are its defaults.
+
+        EMR keeps parameters and defaults with the job, for everybody who may look at jobs.
+        """
+        first = {
+            "spark.archives": ",".join(job.unpacked),
+            f"{DRIVER}.PYSPARK_DRIVER_PYTHON": INTERPRETER,
+            **job.environment(DRIVER, INTERPRETER),
+            **job.launch,
+        }
+        secrets = {f"{DRIVER}.{name}": f"EMR.secret@{secret}" for name, secret in self.secrets.items()}
+        first |= {key: job.settings[key] for key in first.keys() & job.settings.keys()}
+        rest = {key: value for key, value in job.settings.items() if key not in first}
+        redaction = {"spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{re.escape(DRIVER)}"}
+        request: dict[str, Any] = {
+            "applicationId": self.config.application_id,
+            "clientToken": job.token,
+            "executionRoleArn": self.config.execution_role_arn,
+            "name": f"lakeingest {job.name}",
+            "tags": {"lakeingest": job.name},
+            "jobDriver": {
+                "sparkSubmit": {
+                    "entryPoint": job.entry_point,
+                    "entryPointArguments": list(job.arguments),
+                    "sparkSubmitParameters": _parameters(first),
                 }
-            ]
-        },
-    }
-    if service.max_minutes is not None:
-        request["executionTimeoutMinutes"] = service.max_minutes
-    _assert_accepted(request)
-    return request
+            },
+            "configurationOverrides": {
+                "applicationConfiguration": [
+                    {"classification": "spark-defaults", "properties": redaction | rest | secrets}
+                ],
+                "monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": f"{self.bucket}/{_LOGS}/"}},
+            },
+        }
+        if self.config.max_minutes is not None:
+            request["executionTimeoutMinutes"] = self.config.max_minutes
+        assert_accepted("emr-serverless", "StartJobRun", request, _KEYS)
+        return request
+
+    def start(self, request: Mapping[str, Any]) -> str:
+        """Asked again with its token, whether by the client or by the next command, the service has one job."""
+        with amazon.named("EMR Serverless does not start the job", _KEYS["applicationId"]):
+            return str(self._client().start_job_run(**request)["jobRunId"])
+
+    def state(self, run: str) -> State:
+        """What the service says."""
+        with amazon.named(f"EMR Serverless says nothing of job {run}", _KEYS["applicationId"]):
+            job = self._client().get_job_run(applicationId=self.config.application_id, jobRunId=run)["jobRun"]
+        word = job["state"]
+        return State(word, word in _ENDED, word == "SUCCESS", job.get("stateDetails") or "")
+
+    def log(self, run: str) -> str:
+        """EMR writes what the driver has printed to S3 while it runs, each file as a whole."""
+        place = f"{self.bucket}/{_LOGS}/applications/{self.config.application_id}/jobs/{run}/SPARK_DRIVER"
+        return unzipped(self.folder(place))
+
+    def cancel(self, run: str) -> None:
+        """The driver gets SIGTERM."""
+        try:
+            with amazon.named(f"EMR Serverless does not cancel job {run}", _KEYS["applicationId"]):
+                self._client().cancel_job_run(applicationId=self.config.application_id, jobRunId=run)
+        except ConfigError:
+            if not self.state(run).ended:
+                raise
+
+    def _client(self) -> Any:
+        return amazon.client("emr-serverless", self.config.region)
+
+
+def unzipped(folder: Stored) -> str:
+    """What a driver wrote, in the files that AWS stores of it; empty before there are any."""
+    texts = []
+    for name in ("stderr.gz", "stdout.gz"):
+        try:
+            texts.append(gzip.decompress((folder / name).get()[0]).decode(errors="replace"))
+        except (FileNotFoundError, EOFError, gzip.BadGzipFile):
+            continue
+        except Retryable:
+            break
+    return "".join(texts)
 
 
 def _parameters(settings: Mapping[str, str]) -> str:
@@ -84,44 +156,3 @@ def _parameters(settings: Mapping[str, str]) -> str:
         if re.search(r"[\s'\"\\]", value):  # how the service reads quotes is written nowhere
             raise ConfigError(f"spark: {key} may hold no blanks, quotes or backslashes in a job: {value}")
     return " ".join(f"--conf {key}={value}" for key, value in settings.items())
-
-
-def _assert_accepted(request: Mapping[str, Any]) -> None:
-    try:
-        from botocore.session import Session  # type: ignore[import-untyped]
-        from botocore.validate import ParamValidator  # type: ignore[import-untyped]
-    except ModuleNotFoundError as error:
-        raise OperatorNeeded(f"{error}: pip install 'lakeingest[aws]'") from error
-
-    shape = Session().get_service_model("emr-serverless").operation_model("StartJobRun").input_shape
-    report = ParamValidator().validate(request, shape)
-    wrong = report.generate_report().splitlines() if report.has_errors() else list(_wrong(shape, request))
-    if wrong:
-        reasons = "; ".join(wrong)
-        keys = [key for parameter, key in _KEYS.items() if parameter in reasons]
-        raise ConfigError(f"{' and '.join(keys) or 'the job'}: EMR Serverless takes no such request: {reasons}")
-
-
-def _wrong(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:
-    """What botocore's validator leaves to the service: how long texts may be, and their form."""
-    for at, form, text in _texts(shape, request, ""):
-        if len(text) > form.get("max", len(text)):
-            yield f"{at.lstrip('.')} is longer than {form['max']}"
-        elif "pattern" in form and not re.fullmatch(form["pattern"], text, re.DOTALL):
-            yield f"{at.lstrip('.')} is not of the form {form['pattern']}"
-
-
-def _texts(shape: Any, value: Any, at: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    match shape.type_name:
-        case "string":
-            yield at, shape.metadata, value
-        case "structure":
-            for name, member in value.items():
-                yield from _texts(shape.members[name], member, f"{at}.{name}")
-        case "list":
-            for member in value:
-                yield from _texts(shape.member, member, at)
-        case "map":
-            for key, member in value.items():
-                yield at, shape.key.metadata, key
-                yield from _texts(shape.value, member, f"{at}.{key}")

@@ -1,23 +1,35 @@
-"""Submit: prepare a job for a cluster. It is not sent yet, because a job cannot write its lake to S3 so far."""
+"""Submit: the files and the request of a job that runs a pipeline.yml on a service, checked before anything is sent."""
 
+import hashlib
+import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lakeingest.cluster import archive
-from lakeingest.cluster.emr_serverless import DRIVER, job_request
+from lakeingest.cluster.dataproc import DataprocJobs
+from lakeingest.cluster.dataproc_serverless import DataprocBatches
+from lakeingest.cluster.emr import EmrSteps
+from lakeingest.cluster.emr_serverless import EmrServerlessJobs
+from lakeingest.cluster.service import Job, Service
 from lakeingest.config import FORMATS, Config, load_config
 from lakeingest.config.catalogs import SECRETS
+from lakeingest.config.secrets import is_reference
 from lakeingest.errors import ConfigError, OperatorNeeded
+
+_KINDS: tuple[Any, ...] = (EmrServerlessJobs, EmrSteps, DataprocJobs, DataprocBatches)
+SERVICES: Mapping[str, Callable[[Any], Service]] = {kind.key: kind for kind in _KINDS}
+_VARIABLE = re.compile(r"\$\{\w+\}")
+_SECRET = re.compile(f"(?i){SECRETS}")
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A local file, and the URI from which the job reads it."""
+    """A local file, and the URI from which the job reads it; another content has another name."""
 
     path: Path
     uri: str
@@ -25,12 +37,18 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as it would be sent. `variables` are all that it needs or gets, each with its secret."""
+    """A job as it is sent. `variables` are all that it needs or gets, each with its secret.
 
-    region: str
+    While `pending` exists a request may have been sent, whose answer nobody has seen.
+    """
+
+    service: Service
+    config: Config
     uploads: tuple[Upload, ...]
     variables: Mapping[str, str | None]
+    job: Job
     request: Mapping[str, Any]
+    pending: Path
 
 
 class _Variables(Mapping[str, str]):
@@ -54,47 +72,76 @@ class _Variables(Mapping[str, str]):
         return self[key] if default is None else default
 
 
-def submit(path: Path, overrides: Sequence[str] = ()) -> Submission:
-    """Build and check the job that runs a pipeline.yml on EMR Serverless; sends nothing, asks no service.
+def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
+    """Build and check the job that runs a pipeline.yml on the service `key`; sends nothing, asks no service.
 
-    The file is shipped as it is written, so that its variables are the job's and none has to be set here. Files are
-    built into `build/submit` beside it. ConfigError for what a cluster cannot run, and for a password that is written
-    out; OperatorNeeded where boto3, pip or room for the files is missing.
+    The file is shipped as it is written, so that its variables and references are the job's and none has to be known
+    here. Files are built into `build/submit` beside it. ConfigError for what a cluster cannot run, and for a secret
+    that is written out; OperatorNeeded where the service's client, pip or room for the files is missing.
     """
-    for key in (override.partition("=")[0] for override in overrides):
-        if key in {"source", "source.password"}:
-            raise ConfigError(f"--set {key}: a job has the file as it is written, with its password; change the file")
+    for changed in (override.partition("=")[0] for override in overrides):
+        if changed in {"source", "source.password"}:
+            raise ConfigError(
+                f"--set {changed}: a job has the file as it is written, with its password; change the file"
+            )
     variables = _Variables()
     config = load_config(path, overrides, variables, cluster=True)
-    service = config.submit.emr_serverless
-    if service is None:
-        raise ConfigError(f"{path}: submit.emr-serverless is required for a job of EMR Serverless")
+    service = _service(config, key, path)
     _assert_submittable(config)
-    folder, pins = path.parent.resolve() / "build" / "submit", archive.requirements()
+    folder = path.parent.resolve() / "build" / "submit"
+    pins = archive.requirements(*service.extra, *_of_catalog(config))
     with _building(folder):
-        job = archive.job(folder, path.read_bytes())
-    archives = {"job": service.place(job.name), "dependencies": service.place(archive.dependencies_name(pins))}
-    entry_point = archives["job"].replace(".tar.gz", ".py")
-    changed = [word for override in overrides for word in ("--set", override)]
-    request = job_request(
+        job_file = archive.job(folder, path.read_bytes())
+    places = {"job": f"{service.bucket}/{job_file.name}"}
+    for number, name in enumerate(archive.dependencies_names(pins), 1):
+        places[f"dependencies{number}"] = f"{service.bucket}/{name}"
+    job = Job(
         config.name,
-        service,
-        entry_point,
-        ["run", "-c", "job/pipeline.yml", *changed],
-        archives,
-        _jars(config),
-        _settings(config),
-        uuid.uuid4().hex,
+        "",
+        places["job"].replace(".tar.gz", ".py"),
+        ("run", "-c", "job/pipeline.yml", *(word for override in overrides for word in ("--set", override))),
+        places,
+        _jars(config, service),
+        config.spark.conf,
     )
-    with _building(folder):  # last, for it may take a minute
+    pending = folder / f"pending-{key}.json"
+    job = replace(job, token=_token(pending, job))
+    request = service.request(job)
+    with _building(folder):  # last, for it may take minutes
         dependencies = archive.dependencies(folder, pins)
-    uploads = (
-        Upload(archive.PACKAGE / "__main__.py", entry_point),
-        Upload(job, archives["job"]),
-        Upload(dependencies, archives["dependencies"]),
-    )
+    files = (archive.PACKAGE / "__main__.py", job_file, *dependencies)
+    uploads = tuple(map(Upload, files, (job.entry_point, *places.values())))
     secrets = {name: service.secrets.get(name) for name in sorted(variables.noted | service.secrets.keys())}
-    return Submission(service.region, uploads, secrets, request)
+    return Submission(service, config, uploads, secrets, job, request, pending)
+
+
+def configured(path: Path, key: str, overrides: Sequence[str] = ()) -> Service:
+    """The service of a pipeline.yml, for questions about jobs that were sent before."""
+    return _service(load_config(path, overrides, _Variables(), cluster=True), key, path)
+
+
+def _service(config: Config, key: str, path: Path) -> Service:
+    """The service of pipeline.yml; ConfigError where the file does not have it."""
+    values = {name: getattr(config.submit, name.replace("-", "_")) for name in SERVICES}
+    if values[key] is None:
+        raise ConfigError(f"{path}: submit.{key} is required for a job of this service")
+    return SERVICES[key](values[key])
+
+
+def _token(pending: Path, job: Job) -> str:
+    """A new token, or that of the same job if its request may have been sent before and was not answered."""
+    try:
+        known = json.loads(pending.read_text())
+        if known["job"] == job_digest(job):
+            return str(known["token"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return uuid.uuid4().hex
+
+
+def job_digest(job: Job) -> str:
+    """What tells jobs apart, but for their tokens."""
+    return hashlib.sha256(repr(replace(job, token="")).encode()).hexdigest()
 
 
 @contextmanager
@@ -107,12 +154,18 @@ def _building(folder: Path) -> Iterator[None]:
 
 
 def _assert_submittable(config: Config) -> None:
-    password = config.source.password.get_secret_value()
-    if password and not re.fullmatch(r"\$\{\w+\}", password):
-        raise ConfigError("source.password is written out, or has a default; a job takes it from a variable, ${NAME}")
+    for key, secret in _secrets(config):
+        if secret and not _VARIABLE.fullmatch(secret) and not is_reference(secret):
+            raise ConfigError(
+                f"{key} is written out, or has a default; a job takes it from a variable, ${{NAME}}, or by a reference"
+                " such as aws-secretsmanager://NAME#KEY"
+            )
     for key in ("target", "state", "spark", "submit"):
-        if found := re.search(r"\$\{\w+\}", config.model_dump_json(include={key})):
+        if found := _VARIABLE.search(config.model_dump_json(include={key})):
             raise ConfigError(f"{key} holds {found[0]}, which only the job knows; write out what a request is made of")
+    for setting, value in config.spark.conf.items():
+        if is_reference(value):
+            raise ConfigError(f"spark.conf: {setting}: Spark's settings are no secrets, and may not refer to one")
     if config.source.tls.ca is not None:
         raise ConfigError(f"source.tls.ca: {config.source.tls.ca} is on this machine, and no job has it")
     for jar in config.spark.jars if isinstance(config.spark.jars, tuple) else ():
@@ -120,19 +173,27 @@ def _assert_submittable(config: Config) -> None:
             raise ConfigError(f"spark.jars: {jar} is on this machine; a cluster needs a URI such as s3://bucket/a.jar")
 
 
-def _jars(config: Config) -> dict[str, str]:
+def _secrets(config: Config) -> Iterator[tuple[str, str]]:
+    """The secrets of pipeline.yml, each with its key."""
+    yield "source.password", config.source.password.get_secret_value()
+    catalog, storage = config.target.catalog, config.target.storage
+    password = re.search(r"://[^/@]*:(?P<password>[^@]*)@", catalog.address)
+    if password is not None:
+        yield "target.catalog.uri", password["password"]
+    for key, properties in (("catalog", catalog.properties), ("storage", storage.properties)):
+        for name, value in properties.items():
+            if _SECRET.search(name):
+                yield f"target.{key}.properties.{name}", value.get_secret_value()
+
+
+def _of_catalog(config: Config) -> tuple[str, ...]:
+    """What a job needs for its catalog beside lakeingest[aws]."""
+    return ("psycopg[binary]",) if config.target.catalog.type == "sql" else ()
+
+
+def _jars(config: Config, service: Service) -> Mapping[str, str]:
     if config.spark.jars == "provided":
-        return {}
-    if config.spark.jars == "auto":  # the others are for the embedded catalog
-        return {"spark.jars.packages": FORMATS[config.target.format].jar}
+        return service.provided.get(config.target.format) or {}
+    if config.spark.jars == "auto":
+        return {"spark.jars.packages": ",".join(FORMATS[config.target.format].jars(config.target))}
     return {"spark.jars": ",".join(config.spark.jars)}
-
-
-def _settings(config: Config) -> dict[str, str]:
-    """The settings that every session of lakeingest has; settings of pipeline.yml win."""
-    ours = {
-        "spark.sql.session.timeZone": "UTC",
-        # secrets are values of the driver's environment: Spark's pages must not print them
-        "spark.redaction.regex": f"(?i){SECRETS}|{re.escape(DRIVER)}",
-    }
-    return ours | config.target.spark_properties() | config.spark.conf

@@ -42,6 +42,17 @@ def client(service: str, region: str | None, tries: int = _TRIES) -> Any:
         return boto3.Session().client(service, region_name=region, config=settings)
 
 
+def credentials() -> dict[str, str]:
+    """The keys that AWS's own tools would use here, in the words of obstore; empty where there are none."""
+    import boto3
+
+    with named("AWS credentials"):
+        found = boto3.Session().get_credentials()
+        keys = None if found is None else found.get_frozen_credentials()
+    names = {"access_key_id": "access_key", "secret_access_key": "secret_key", "session_token": "token"}
+    return {name: value for name, of_boto in names.items() if (value := getattr(keys, of_boto, None))}
+
+
 @contextmanager
 def named(doing: str, key: str | None = None) -> Iterator[None]:
     """Name the errors of requests: the message begins with what was being done.

@@ -30,7 +30,7 @@ from lakeingest.config.source import Source, Tls
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.storage import Storage
 from lakeingest.config.stores import store_of
-from lakeingest.config.submit import EmrServerless, Submit
+from lakeingest.config.submit import Dataproc, DataprocServerless, Emr, EmrServerless, Submit
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import History, Target
 from lakeingest.errors import ConfigError, NotBuiltYet
@@ -45,9 +45,6 @@ _NOT_BUILT = (
     "tables.options.*.columns",
     "points",
     "throttle",
-    "submit.emr",
-    "submit.dataproc",
-    "submit.dataproc-serverless",
 )
 
 
@@ -94,8 +91,8 @@ class Config(Frozen):
             raise NotBuiltYet(
                 f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet; leave it out"
             )
+        self._assert_reached()
         if not info.context:
-            self._assert_reached()
             self._assert_reached_by_executors()
         if self.target.warehouse.scheme is not None and lake.catalogs != ("path",) and self.target.catalog.is_embedded:
             raise ValueError(
@@ -326,7 +323,7 @@ def _names_beside(loc: tuple[Any, ...]) -> list[str]:
         "quality": Quality,
         "spark": Spark,
         "submit": Submit,
-        "submit.emr-serverless": EmrServerless,
+        **{f"submit.{service.key}": service for service in (EmrServerless, Emr, Dataproc, DataprocServerless)},
     }
     parent = ".".join(str(part) for part in loc[:-1])
     return sorted(field.alias or name for name, field in models.get(parent, TableOptions).model_fields.items())

@@ -1,28 +1,71 @@
 """The services that a pipeline can be submitted to, as frozen values of pipeline.yml."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import ClassVar
+
+from pydantic import Field
+
+from lakeingest.config.frozen import Frozen
+
+_REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"
+_S3 = r"^s3://[a-z0-9][a-z0-9.-]+[a-z0-9](/[\w.=-]+)*/?$"
+_GS = r"^gs://[a-z0-9][a-z0-9._-]+[a-z0-9](/[\w.=-]+)*/?$"
 
 
-class EmrServerless(BaseModel):
+class EmrServerless(Frozen):
     """An application of EMR Serverless, on release 7.1 or later, and what a job needs to run in it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    key: ClassVar = "emr-serverless"
 
     application_id: str
     execution_role_arn: str
-    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$")
-    bucket: str = Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]+[a-z0-9](/[\w.=-]+)*/?$")
-    secrets: dict[str, str] = {}  # variable of pipeline.yml -> name or ARN of the secret that holds its value
+    region: str = Field(pattern=_REGION)
+    bucket: str = Field(pattern=_S3)
+    secrets: dict[str, str] = Field(
+        default={}
+    )  # variable of pipeline.yml -> name or ARN of the secret that holds its value
     max_minutes: int | None = Field(default=None, ge=5)
 
-    def place(self, name: str) -> str:
-        """The URI of a file of this name, after its upload."""
-        return f"{self.bucket.rstrip('/')}/{name}"
+
+class Emr(Frozen):
+    """A cluster of EMR, on release 7.1 or later, that runs jobs as steps."""
+
+    key: ClassVar = "emr"
+
+    cluster_id: str
+    region: str = Field(pattern=_REGION)
+    bucket: str = Field(pattern=_S3)
+    execution_role_arn: str | None = None
 
 
-class Submit(BaseModel):
+class Dataproc(Frozen):
+    """A cluster of Dataproc, on image 2.2 or 2.3."""
+
+    key: ClassVar = "dataproc"
+
+    project: str
+    region: str
+    cluster: str
+    bucket: str = Field(pattern=_GS)
+
+
+class DataprocServerless(Frozen):
+    """Where Dataproc runs batches without a cluster."""
+
+    key: ClassVar = "dataproc-serverless"
+
+    project: str
+    region: str
+    runtime: str  # its Spark, Scala and Python have to be those of the job's archives
+    bucket: str = Field(pattern=_GS)
+    service_account: str | None = None
+    subnetwork: str | None = None
+    max_minutes: int | None = Field(default=None, ge=10)
+
+
+class Submit(Frozen):
     """The services of a pipeline.yml."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     emr_serverless: EmrServerless | None = Field(default=None, alias="emr-serverless")
+    emr: Emr | None = None
+    dataproc: Dataproc | None = None
+    dataproc_serverless: DataprocServerless | None = Field(default=None, alias="dataproc-serverless")

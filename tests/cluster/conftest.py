@@ -44,10 +44,12 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def built(_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the archive of the dependencies, fetched from the package registry."""
+def built(_installed: None, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the archives of the dependencies, fetched from the package registry or by an earlier session."""
+    kept = pytestconfig.cache.mkdir("dependencies") if pytestconfig.cache else tmp_path_factory.mktemp("kept")
     folder = tmp_path_factory.mktemp("built")
-    archive.dependencies(folder, archive.requirements())
+    for path in archive.dependencies(kept, archive.requirements()):
+        shutil.copy(path, folder)
     return folder
 
 

@@ -1,0 +1,70 @@
+"""The command `submit`: send a pipeline to a service as a job, and answer with the job's own exit code."""
+
+import json
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from lakeingest import console
+from lakeingest.cli_options import PIPELINE, ConfigFile, Overrides, print_result
+from lakeingest.errors import Retryable, UsageError
+from lakeingest.termination import Terminated
+
+Name = Literal["emr", "emr-serverless", "dataproc", "dataproc-serverless"]
+submits = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@submits.command()
+def submit(
+    service: Annotated[
+        Name, typer.Argument(metavar="SERVICE", help="emr, emr-serverless, dataproc, or dataproc-serverless.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Build the job and check it; send nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the job, and exit with its exit code.")] = False,
+    cancel: Annotated[
+        str | None, typer.Option("--cancel", metavar="JOB", help="End the job with this id; start none.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only JSON: the request of a dry run, else the job's id and exit code.")
+    ] = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Run this pipeline on a cluster: upload it, start the job, follow it."""
+    from lakeingest.commands import submit as stage
+    from lakeingest.commands import submitted
+
+    if cancel is not None:
+        if dry_run or wait:
+            raise UsageError("--cancel goes with neither --dry-run nor --wait")
+        stage.configured(config, service, overrides or ()).cancel(cancel)
+        _say(f"job {cancel} is asked to end; what it has committed stays")
+        return
+    submission = stage.submit(config, service, overrides or ())
+    if dry_run:
+        result = submission.request if as_json else submission
+        print_result(result, as_json, console.submission_lines(submission))
+        return
+    job = submitted.send(submission, _say)
+    line = f"lakeingest submit {service} -c {config} --cancel {job}"
+    _say(f"job {job} is started on {submission.service.title}; to end it: {line}")
+    if not wait:
+        typer.echo(json.dumps({"service": service, "job": job}) if as_json else job)
+        return
+    try:
+        outcome = submitted.follow(submission, job, _say)
+    except KeyboardInterrupt:
+        raise typer.Abort(f"interrupted; job {job} goes on; to end it: {line}") from None
+    except Terminated:
+        raise Retryable(f"stopped by SIGTERM; job {job} goes on; to end it: {line}") from None
+    if as_json:
+        typer.echo(json.dumps({"service": service, "job": job, "exit": outcome.exit, "error": outcome.error}))
+    if outcome.error is not None:
+        _say(f"job {job}: {outcome.error}")
+    raise typer.Exit(outcome.exit)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lakeingest: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,122 @@
+"""EMR on EC2: a job is a step of a cluster, which runs spark-submit; its driver runs on YARN."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from lakeingest.cluster.emr_serverless import INTERPRETER, PROVIDED, unzipped
+from lakeingest.cluster.objects import on_amazon
+from lakeingest.cluster.request_model import assert_accepted
+from lakeingest.cluster.service import YARN_DRIVER, Job, State
+from lakeingest.config import amazon
+from lakeingest.config.submit import Emr
+from lakeingest.errors import Retryable
+from lakeingest.files.stored import Stored
+
+_KEYS = {"JobFlowId": "submit.emr.cluster_id", "ExecutionRoleArn": "submit.emr.execution_role_arn"}
+_ENDED = {"COMPLETED", "CANCELLED", "FAILED", "INTERRUPTED"}
+
+
+@dataclass(frozen=True, slots=True)
+class EmrSteps:
+    """Steps of a cluster; see `Service`."""
+
+    config: Emr
+
+    key: ClassVar = Emr.key
+    operation: ClassVar = "add_job_flow_steps"
+    extra: ClassVar[tuple[str, ...]] = ()
+    provided: ClassVar[Mapping[str, Mapping[str, str]]] = PROVIDED
+    secrets: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def title(self) -> str:
+        """The service, its cluster and its region."""
+        return f"EMR cluster {self.config.cluster_id} in {self.config.region}"
+
+    @property
+    def region(self) -> str:
+        """The region of its jobs."""
+        return self.config.region
+
+    @property
+    def bucket(self) -> str:
+        """The folder of uploads."""
+        return self.config.bucket.rstrip("/")
+
+    def folder(self, uri: str) -> Stored:
+        """A folder of S3."""
+        return on_amazon(uri, self.config.region)
+
+    def request(self, job: Job) -> dict[str, Any]:
+        """The arguments of spark-submit. The name of the step has the token: a step has no other way to find it."""
+        settings = {**job.environment(YARN_DRIVER, INTERPRETER), **job.launch, **job.settings}
+        words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        first = ["spark-submit", "--deploy-mode", "cluster", "--archives", ",".join(job.unpacked)]
+        request: dict[str, Any] = {
+            "JobFlowId": self.config.cluster_id,
+            "Steps": [
+                {
+                    "Name": f"lakeingest {job.name} {job.token}",
+                    "ActionOnFailure": "CONTINUE",
+                    "HadoopJarStep": {
+                        "Jar": "command-runner.jar",
+                        "Args": [*first, *words, job.entry_point, *job.arguments],
+                    },
+                }
+            ],
+        }
+        if self.config.execution_role_arn is not None:
+            request["ExecutionRoleArn"] = self.config.execution_role_arn
+        assert_accepted("emr", "AddJobFlowSteps", request, _KEYS)
+        return request
+
+    def start(self, request: Mapping[str, Any]) -> str:
+        """The service knows no token: the step is looked for first, and a request is sent once."""
+        name = request["Steps"][0]["Name"]
+        found = self._step(name)
+        if found is not None:
+            return found
+        try:
+            with amazon.named("EMR does not add the step", _KEYS["JobFlowId"]):
+                return str(amazon.client("emr", self.config.region, 1).add_job_flow_steps(**request)["StepIds"][0])
+        except Retryable:
+            if (found := self._step(name)) is not None:
+                return found
+            raise
+
+    def state(self, run: str) -> State:
+        """What the cluster says."""
+        status = self._described(run)["Status"]
+        reasons = {**status.get("StateChangeReason", {}), **status.get("FailureDetails", {})}
+        reason = " ".join(str(reasons[name]) for name in ("Reason", "Message") if reasons.get(name))
+        return State(status["State"], status["State"] in _ENDED, status["State"] == "COMPLETED", reason)
+
+    def log(self, run: str) -> str:
+        """What spark-submit printed; the driver's own output is among the containers' logs."""
+        with amazon.named(f"EMR says nothing of cluster {self.config.cluster_id}", _KEYS["JobFlowId"]):
+            cluster = self._client().describe_cluster(ClusterId=self.config.cluster_id)["Cluster"]
+        logs = cluster.get("LogUri")
+        if not logs:
+            return ""
+        place = f"s3://{logs.partition('://')[2].rstrip('/')}/{self.config.cluster_id}/steps/{run}"
+        return unzipped(self.folder(place))
+
+    def cancel(self, run: str) -> None:
+        """The step's processes are sent SIGTERM, if it has not ended."""
+        with amazon.named(f"EMR does not cancel step {run}", _KEYS["JobFlowId"]):
+            self._client().cancel_steps(
+                ClusterId=self.config.cluster_id, StepIds=[run], StepCancellationOption="SEND_INTERRUPT"
+            )
+
+    def _described(self, run: str) -> Any:
+        with amazon.named(f"EMR says nothing of step {run}", _KEYS["JobFlowId"]):
+            return self._client().describe_step(ClusterId=self.config.cluster_id, StepId=run)["Step"]
+
+    def _step(self, name: str) -> str | None:
+        with amazon.named(f"EMR does not list the steps of {self.config.cluster_id}", _KEYS["JobFlowId"]):
+            pages = self._client().get_paginator("list_steps").paginate(ClusterId=self.config.cluster_id)
+            return next((str(step["Id"]) for page in pages for step in page["Steps"] if step["Name"] == name), None)
+
+    def _client(self) -> Any:
+        return amazon.client("emr", self.config.region)

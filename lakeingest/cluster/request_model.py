@@ -1,0 +1,50 @@
+"""Requests to services of AWS, checked offline against the models of AWS's own client."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lakeingest.config.amazon import EXTRA
+from lakeingest.errors import ConfigError, OperatorNeeded
+
+
+def assert_accepted(service: str, operation: str, request: Mapping[str, Any], keys: Mapping[str, str]) -> None:
+    """ConfigError where the service would refuse the request; it names `keys` of pipeline.yml by their parameters."""
+    try:
+        from botocore.session import Session  # type: ignore[import-untyped]
+        from botocore.validate import ParamValidator  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        raise OperatorNeeded(f"{error}: {EXTRA}") from error
+
+    shape = Session().get_service_model(service).operation_model(operation).input_shape
+    report = ParamValidator().validate(request, shape)
+    wrong = report.generate_report().splitlines() if report.has_errors() else list(_wrong(shape, request))
+    if wrong:
+        reasons = "; ".join(wrong)
+        named = " and ".join(key for parameter, key in keys.items() if parameter in reasons)
+        raise ConfigError(f"{named or 'the job'}: {operation} takes no such request: {reasons}")
+
+
+def _wrong(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:
+    """What botocore's validator leaves to the service: how long texts may be, and their form."""
+    for at, form, text in _texts(shape, request, ""):
+        if len(text) > form.get("max", len(text)):
+            yield f"{at.lstrip('.')} is longer than {form['max']}"
+        elif "pattern" in form and not re.fullmatch(form["pattern"], text, re.DOTALL):
+            yield f"{at.lstrip('.')} is not of the form {form['pattern']}"
+
+
+def _texts(shape: Any, value: Any, at: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    match shape.type_name:
+        case "string":
+            yield at, shape.metadata, value
+        case "structure":
+            for name, member in value.items():
+                yield from _texts(shape.members[name], member, f"{at}.{name}")
+        case "list":
+            for member in value:
+                yield from _texts(shape.member, member, at)
+        case "map":
+            for key, member in value.items():
+                yield at, shape.key.metadata, key
+                yield from _texts(shape.value, member, f"{at}.{key}")
