@@ -80,11 +80,13 @@ class DataprocJobs:
 
     def start(self, request: Mapping[str, Any]) -> str:
         """Of requests with one `request_id` the service carries out the first, and the id of the job is ours."""
-        from google.api_core.exceptions import AlreadyExists
+        from google.api_core.exceptions import Conflict
 
-        with google.named("Dataproc does not start the job", "submit.dataproc"), suppress(AlreadyExists):
+        with google.named("Dataproc does not start the job", "submit.dataproc"), suppress(Conflict):
             self._client().submit_job(dict(request), timeout=google.SECONDS)
-        return str(request["job"]["reference"]["job_id"])
+        run = str(request["job"]["reference"]["job_id"])
+        self._job(run)  # a conflict with something else is none with this job
+        return run
 
     def state(self, run: str) -> State:
         """What the service says."""

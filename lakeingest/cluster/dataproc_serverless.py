@@ -85,11 +85,13 @@ class DataprocBatches:
 
     def start(self, request: Mapping[str, Any]) -> str:
         """There is one batch of an id."""
-        from google.api_core.exceptions import AlreadyExists
+        from google.api_core.exceptions import Conflict
 
-        with google.named("Dataproc does not start the batch", _KEY), suppress(AlreadyExists):
+        with google.named("Dataproc does not start the batch", _KEY), suppress(Conflict):
             self._client().create_batch(dict(request), timeout=google.SECONDS)
-        return str(request["batch_id"])
+        run = str(request["batch_id"])
+        self._batch(run)  # a conflict with something else is none with this batch
+        return run
 
     def state(self, run: str) -> State:
         """What the service says."""

@@ -158,7 +158,7 @@ def test_a_job_of_emr_serverless_copies_the_tables(pipeline: Submitted) -> None:
     assert code == 0, err
     answer = json.loads(out)
     assert answer == {"service": "emr-serverless", "job": answer["job"], "exit": 0, "error": None}
-    assert "caught up with the source" in err  # which the job's program printed
+    assert "t: 3 rows, published as of" in err  # which the job's program printed
     assert len(re.findall("^lakeingest: upload ", err, re.MULTILINE)) == 2 + len(archive.dependencies_names([]))
     assert pipeline.job.published("t") == pipeline.job.source("t")
 

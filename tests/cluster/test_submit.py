@@ -97,7 +97,7 @@ def test_a_request_has_what_spark_must_know_at_its_start(pipeline: Pipeline) -> 
 
 
 def test_jars_that_are_there_are_not_fetched(pipeline: Pipeline) -> None:
-    """With `provided` they are those of EMR's image; named ones are taken from where they are; a user's setting wins."""
+    """With `provided` they are those of EMR's image; named ones are taken from where they are; settings win."""
     answer = properties(submit(pipeline(), ["spark.jars=provided"]))
     assert "spark.jars.packages" not in answer
     assert answer["spark.jars"] == "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"

@@ -1,0 +1,137 @@
+"""The templates of infra/, checked without any account: by tools and types of their readers, else by structure."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import cfnlint.api
+import pytest
+import yaml
+from google.cloud import dataproc_v1
+from google.protobuf import json_format
+
+from lakeingest.cluster.archive import dependencies_names
+from lakeingest.cluster.dataproc import DataprocJobs
+from lakeingest.cluster.service import Job
+from lakeingest.config import load_config
+from lakeingest.config.submit import Dataproc
+from lakeingest.errors import OperatorNeeded, Retryable
+
+INFRA = Path(__file__).parents[2] / "infra"
+AWS = sorted((INFRA / "aws").glob("*.yml"))
+
+
+class _Template(yaml.SafeLoader):
+    """A loader that reads the functions of CloudFormation as their arguments."""
+
+
+_Template.add_multi_constructor("!", lambda _loader, _suffix, node: getattr(node, "value", None))
+
+
+def statements(path: Path) -> list[dict[str, Any]]:
+    """Every statement of the policies of a template, but those about who may take a role."""
+    found = []
+    for resource in yaml.load(path.read_text(), _Template)["Resources"].values():  # noqa: S506 - a SafeLoader
+        properties = resource["Properties"]
+        documents = [
+            properties.get("PolicyDocument"),
+            *(one["PolicyDocument"] for one in properties.get("Policies", ())),
+        ]
+        found += [statement for document in documents if document for statement in document["Statement"]]
+    return found
+
+
+@pytest.mark.parametrize("path", AWS, ids=lambda path: path.stem)
+def test_cloudformation_takes_the_template(path: Path) -> None:
+    """cfn-lint finds neither an error nor a warning."""
+    regions = cfnlint.api.ManualArgs(regions=["eu-central-1"])
+    assert [str(match) for match in cfnlint.api.lint(path.read_text(), config=regions)] == []
+
+
+@pytest.mark.parametrize("path", AWS, ids=lambda path: path.stem)
+def test_no_role_may_do_more_than_a_job_does(path: Path) -> None:
+    """Actions are named one by one, and none is allowed on every resource."""
+    found = statements(path)
+    assert found
+    for statement in found:
+        actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
+        assert not [action for action in actions if "*" in action], statement["Sid"]
+        resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+        assert "*" not in resources, statement["Sid"]
+        assert {"iam:PassRole"}.isdisjoint(actions) or "Condition" in statement
+
+
+def test_dataproc_takes_the_workflow_template() -> None:
+    """It is of Google's own type, and its job has the settings that `submit dataproc` gives a job."""
+    doc = yaml.safe_load((INFRA / "gcp" / "workflow-template.yml").read_text())
+    found = dataproc_v1.WorkflowTemplate.pb()()
+    json_format.ParseDict(doc, found)
+    folders = ("job", *(name.partition("-")[0] for name in dependencies_names([])))
+    job = Job("shop", "t", "gs://company-lake/jobs/a.py", (), dict.fromkeys(folders, "gs://a/b"), {}, {})
+    service = DataprocJobs(Dataproc(project="p", region="r", cluster="c", bucket="gs://company-lake/jobs"))
+    ours = service.request(job)["job"]["pyspark_job"]
+    [pyspark] = [one.pyspark_job for one in found.jobs]
+    assert {uri.partition("#")[2] for uri in pyspark.archive_uris} == set(folders)
+    wanted = {key: value for key, value in ours["properties"].items() if "LAKEINGEST_JOB" not in key}
+    assert dict(pyspark.properties) == wanted
+
+
+def test_the_dag_submits_a_pipeline() -> None:
+    """It is Python, and its command has the options of ours; a person's exit codes are not retried."""
+    tree = ast.parse((INFRA / "airflow" / "lakeingest_dag.py").read_text())
+    [command] = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "COMMAND"
+    ]
+    words = shlex.split(next(line for line in command.splitlines() if line.startswith("lakeingest")))
+    assert words[:4] == ["lakeingest", "submit", "emr-serverless", "--wait"]
+    assert f"0|{Retryable.exit_code}) exit $code" in command
+
+
+def test_the_cronjob_runs_a_pipeline() -> None:
+    """One run at a time; mounts have volumes; what a person has to mend is not tried again."""
+    doc = yaml.safe_load((INFRA / "kubernetes" / "cronjob.yml").read_text())
+    assert (doc["apiVersion"], doc["kind"], doc["spec"]["concurrencyPolicy"]) == ("batch/v1", "CronJob", "Forbid")
+    job = doc["spec"]["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    [container] = pod["containers"]
+    [rule] = job["podFailurePolicy"]["rules"]
+    assert pod["restartPolicy"] == "Never"  # which Kubernetes demands of a podFailurePolicy
+    assert rule["onExitCodes"]["containerName"] == container["name"]
+    assert OperatorNeeded.exit_code in rule["onExitCodes"]["values"]
+    assert Retryable.exit_code not in rule["onExitCodes"]["values"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert container["args"][0] == "run"
+    assert not {"requests", "limits"} - container["resources"].keys()
+
+
+def test_the_image_copies_what_is_there() -> None:
+    """Each file that it takes from here exists, it has the uid of the CronJob, and its program is ours."""
+    text = (INFRA / "container" / "Containerfile").read_text()
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    assert copied
+    for name in (word for line in copied for word in line.split()):
+        assert (INFRA.parent / name).exists(), name
+    assert 'ENTRYPOINT ["lakeingest"]' in text
+    assert "runAsUser: 10001" in (INFRA / "kubernetes" / "cronjob.yml").read_text()
+    assert "--uid 10001" in text
+
+
+def test_the_services_to_play_with_fit_each_other() -> None:
+    """pipeline.yml names them, each file that is mounted exists, and nobody waits for a service that is not there."""
+    folder = INFRA / "play"
+    services = yaml.safe_load((folder / "docker-compose.yml").read_text())["services"]
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= services.keys()
+        for mount in service.get("volumes", ()):
+            if mount.startswith("./"):
+                assert (folder / mount.partition(":")[0]).exists()
+    config = load_config(folder / "pipeline.yml", environment={"MYSQL_PASSWORD": "play"})
+    named = {config.source.host, *re.findall(r"http://(\w+)", config.target.model_dump_json(exclude={"catalog"}))}
+    named |= set(re.findall(r"http://(\w+)", config.target.catalog.address))
+    assert named == {"mysql", "s3", "catalog"}
+    context = folder / services["lakeingest"]["build"]["context"]
+    assert (context / services["lakeingest"]["build"]["dockerfile"]).exists()
