@@ -32,17 +32,9 @@ from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
 from lakeingest.files import file as files
 from tests.stores import in_memory
 
-PIPELINE = """
-name: shop
-source: {host: db.example.com, user: lake, password: "gcp-secretmanager://projects/company/secrets/mysql"}
-tables: {include: ["shop.*"]}
-target: {catalog: {type: rest, uri: "https://catalog.example.com"}, warehouse: s3://company/lake}
-state: s3://company/state
-submit:
-  dataproc: {project: company, region: europe-west1, cluster: lake, bucket: gs://company-lake/jobs}
-  dataproc-serverless:
-    {project: company, region: europe-west1, runtime: "1.2", bucket: gs://company-lake/jobs, max_minutes: 90}
-"""
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "dataproc.md").read_text()
+[PIPELINE] = re.findall(r"^```yml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+COMMANDS = re.findall(r"^lakeingest (submit dataproc.* --wait)$", PAGE, re.MULTILINE)
 JOB = Job(
     "shop", "0123abcd" * 4, "gs://b/a.py", ("run",), {"job": "gs://b/j.tar.gz"}, {}, {"spark.executor.cores": "4"}
 )
@@ -209,11 +201,12 @@ def test_a_job_is_cancelled(google: Google, service: Any) -> None:
 @pytest.mark.long("packs all dependencies of a job")
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the archives are for Python 3.11")
 @pytest.mark.parametrize("ends", ["well", "badly"])
-@pytest.mark.parametrize("key", ["dataproc", "dataproc-serverless"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_job_is_followed_to_its_exit_code(
-    google: Google, pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, key: str, ends: str
+    google: Google, pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, command: str, ends: str
 ) -> None:
-    """The code that the job has recorded in its state is that of the command."""
+    """The commands of the page, on its pipeline.yml; the code that the job has recorded is that of the command."""
+    _, key, _ = command.split()
     state, tokens = in_memory(), []
     monkeypatch.setattr(submitted, "_state_folder", lambda _: state)
     start = submitted.send
@@ -228,8 +221,10 @@ def test_a_job_is_followed_to_its_exit_code(
     last = ("DONE" if ends == "well" else "ERROR") if key == "dataproc" else "SUCCEEDED" if ends == "well" else "FAILED"
     google.coming = ["PENDING", last]
     path = pipeline(PIPELINE)
+    dry = CliRunner().invoke(app, ["submit", key, "--dry-run", "-c", str(path)])
+    assert (dry.exit_code, google.jobs, google.batches) == (0, {}, {}), dry.output
     monkeypatch.setattr(submitted.time, "sleep", lambda _: None)
-    said = CliRunner().invoke(app, ["submit", key, "--wait", "-c", str(path)])
+    said = CliRunner().invoke(app, [*command.split(), "-c", str(path)])
     assert said.exit_code == (0 if ends == "well" else 75), said.output
     assert f"job lakeingest-{tokens[0]}: {last.lower()}" in said.output
     assert ("the source is away" in said.output) == (ends == "badly")

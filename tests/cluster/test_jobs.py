@@ -22,6 +22,7 @@ from tests.e2e.job import Job
 from tests.quick import QUICK
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "howto" / "emr-serverless.md").read_text()
 REGION, PASSWORD = "us-east-1", "hush-hush"
 
 pytestmark = [
@@ -163,8 +164,11 @@ def test_a_job_of_emr_serverless_copies_the_tables(pipeline: Submitted) -> None:
     assert pipeline.job.published("t") == pipeline.job.source("t")
 
     pipeline.job.sql(f"UPDATE {pipeline.job.database}.t SET v = 'changed' WHERE id = 2")
-    code, _, err = pipeline.said("emr-serverless", "--wait")
-    assert (code, "lakeingest: upload" in err) == (0, False), err
+    commands = re.findall(r"^lakeingest submit (emr-serverless .*)$", PAGE, re.MULTILINE)
+    assert [command.split()[1] for command in commands] == ["--dry-run", "--wait"]
+    for command in commands:
+        code, _, err = pipeline.said(*command.split())
+        assert (code, "lakeingest: upload" in err) == (0, False), err
     assert pipeline.job.published("t") == pipeline.job.source("t")
 
     run = pipeline.account.client("emr-serverless").get_job_run(
