@@ -188,7 +188,8 @@ def _secrets(config: Config) -> Iterator[tuple[str, str]]:
 
 def _of_catalog(config: Config) -> tuple[str, ...]:
     """What a job needs for its catalog beside lakeingest[aws]."""
-    return ("psycopg[binary]",) if config.target.catalog.type == "sql" else ()
+    more = {"sql": ("psycopg[binary]",), "hive": ("thrift",)}
+    return more.get(config.target.catalog.type or "", ())
 
 
 def _jars(config: Config, service: Service) -> Mapping[str, str]:

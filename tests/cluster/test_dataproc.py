@@ -77,9 +77,9 @@ class Google:
         if self.coming:
             word = self.coming.pop(0)
             if kept is self.jobs:
-                kept[name].status.state = dataproc_v1.JobStatus.State[word]
+                kept[name].status.state = getattr(dataproc_v1.JobStatus.State, word)
             else:
-                kept[name].state = dataproc_v1.Batch.State[word]
+                kept[name].state = getattr(dataproc_v1.Batch.State, word)
         return 200, kept[name]
 
     def _made(self, kept: dict[str, Any], name: str, message: Any) -> tuple[int, Any]:
@@ -121,8 +121,9 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
         def client(kind: str, region: str) -> Any:
             made = getattr(dataproc_v1, kind)
             host = f"127.0.0.1:{server.server_port}"
+            nobody = AnonymousCredentials()  # type: ignore[no-untyped-call]
             transport = made.get_transport_class("rest")
-            return made(transport=transport(host=host, url_scheme="http", credentials=AnonymousCredentials()))
+            return made(transport=transport(host=host, url_scheme="http", credentials=nobody))
 
         monkeypatch.setattr(google_requests, "client", client)
         thread = threading.Thread(target=server.serve_forever)
@@ -223,7 +224,7 @@ def test_a_job_is_followed_to_its_exit_code(
     path = pipeline(PIPELINE)
     dry = CliRunner().invoke(app, ["submit", key, "--dry-run", "-c", str(path)])
     assert (dry.exit_code, google.jobs, google.batches) == (0, {}, {}), dry.output
-    monkeypatch.setattr(submitted.time, "sleep", lambda _: None)
+    monkeypatch.setattr("lakeingest.commands.submitted.time.sleep", lambda _: None)
     said = CliRunner().invoke(app, [*command.split(), "-c", str(path)])
     assert said.exit_code == (0 if ends == "well" else 75), said.output
     assert f"job lakeingest-{tokens[0]}: {last.lower()}" in said.output
