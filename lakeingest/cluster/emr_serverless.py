@@ -11,6 +11,7 @@ from lakeingest.cluster.objects import on_amazon
 from lakeingest.cluster.request_model import assert_accepted
 from lakeingest.cluster.service import Job, State
 from lakeingest.config import amazon
+from lakeingest.config.catalogs import SECRETS
 from lakeingest.config.submit import EmrServerless
 from lakeingest.errors import ConfigError, Retryable
 from lakeingest.files.stored import Stored
@@ -82,7 +83,7 @@ class EmrServerlessJobs:
         secrets = {f"{DRIVER}.{name}": f"EMR.secret@{secret}" for name, secret in self.secrets.items()}
         first |= {key: job.settings[key] for key in first.keys() & job.settings.keys()}
         rest = {key: value for key, value in job.settings.items() if key not in first}
-        redaction = {"spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{re.escape(DRIVER)}"}
+        redaction = {"spark.redaction.regex": f"(?i){SECRETS}|{re.escape(DRIVER)}"}
         request: dict[str, Any] = {
             "applicationId": self.config.application_id,
             "clientToken": job.token,

@@ -74,7 +74,7 @@ def test_every_secret_of_a_pipeline_can_be_a_reference(amazon: Any, tmp_path: Pa
     found = parse_config({**LEAST, "target": target}, Path("/"), {}).target
     assert found.catalog.address == "https://lake.example.com"
     assert found.catalog.given == {"token": VALUE, "prefix": "a"}
-    assert found.storage.pyiceberg()["s3.secret-access-key"] == VALUE
+    assert found.storage.properties["s3.secret-access-key"].get_secret_value() == VALUE
     assert found.warehouse.path == tmp_path / "warehouse"
 
 
