@@ -8,6 +8,7 @@ from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from lakeingest.config.frozen import Frozen
 
+IAM_TOKENS = "aws-rds-iam://"
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -57,12 +58,28 @@ class Source(Frozen):
         return self.tls.mode or ("preferred" if self.host in _LOOPBACK else "required")
 
     @property
+    def token_region(self) -> str | None:
+        """The AWS region in which tokens stand in for the password, '' for the environment's; None without tokens."""
+        password = self.password.get_secret_value()
+        return password.removeprefix(IAM_TOKENS) if password.startswith(IAM_TOKENS) else None
+
+    @property
     def server_id_range(self) -> range:
         """The replication server ids that readers may take."""
         if self.server_ids == "auto":
             return range(2**30, 2**31)
         low, _, high = self.server_ids.partition("-")
         return range(int(low), int(high or low) + 1)
+
+    @model_validator(mode="after")
+    def _tokens_are_encrypted(self) -> Self:
+        if self.token_region is None:
+            return self
+        if not re.fullmatch(r"([a-z]{2}(-[a-z]+)+-[0-9]+)?", self.token_region):
+            raise ValueError(f"password is {IAM_TOKENS} or {IAM_TOKENS}REGION, such as {IAM_TOKENS}eu-west-1")
+        if self.tls_mode in {"disabled", "preferred"}:
+            raise ValueError(f"tls.mode is {self.tls_mode}, and a token is sent as it is: use verify_identity")
+        return self
 
     @model_validator(mode="after")
     def _server_ids_are_a_range(self) -> Self:

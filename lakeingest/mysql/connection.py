@@ -18,6 +18,7 @@ from lakeingest.core.position import FilePosition, file_start
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, SourceAway, SplitUnstable
 from lakeingest.mysql.dialect import dialect
+from lakeingest.mysql.login import password_of
 
 DENIED = {
     ER.ACCESS_DENIED_ERROR,
@@ -57,10 +58,10 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
     """
     with named_errors(source):
         connection = _Connection(
+            source,
             host=source.host,
             port=source.port,
             user=source.user,
-            password=source.password.get_secret_value().encode(),  # PyMySQL would encode a str in latin1
             charset="utf8mb4",
             autocommit=True,
             conv={},
@@ -223,8 +224,33 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
     return OperatorNeeded(f"the source {where} reports an error: {text} (error {code})")
 
 
+_CLEAR_TEXT = {b"mysql_clear_password", b"dialog"}  # plugins by which the server asks for the password itself
+
+
 class _Connection(pymysql.Connection):
-    """PyMySQL's connection, except that the mode `preferred`, which verifies nothing, loads no certificates."""
+    """PyMySQL's connection, with a password of its own for each time that it is opened.
+
+    Without TLS it does not send the password itself, whatever a server asks for. The mode `preferred`, which verifies
+    nothing, loads no certificates.
+    """
+
+    def __init__(self, source: Source, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._source = source
+
+    def connect(self, sock: Any = None) -> None:
+        """Open it."""
+        self.password = password_of(self._source)  # bytes: PyMySQL would encode a str in latin1
+        self._secure = False  # of the connection before
+        super().connect(sock)
+
+    def _process_auth(self, plugin_name: bytes, *others: Any) -> Any:
+        if plugin_name in _CLEAR_TEXT and not self._secure:
+            raise pymysql.err.OperationalError(
+                CR.CR_AUTH_PLUGIN_ERR, f"it asks for the password in clear text ({plugin_name.decode()}) without TLS"
+            )
+        parent: Any = super()
+        return parent._process_auth(plugin_name, *others)  # noqa: SLF001
 
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
         return given if isinstance(given, ssl.SSLContext) else _shared_context("preferred")

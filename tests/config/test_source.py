@@ -1,0 +1,32 @@
+import pytest
+from pydantic import ValidationError
+
+from lakeingest.config import Source
+
+ACCOUNT = {"host": "db.example.com", "user": "lake"}
+
+
+@pytest.mark.parametrize(
+    ("password", "region"), [("aws-rds-iam://", ""), ("aws-rds-iam://us-gov-west-1", "us-gov-west-1")]
+)
+def test_a_password_may_be_a_token_of_a_region(password: str, region: str) -> None:
+    """Without a region it is that of the environment."""
+    assert Source.model_validate(ACCOUNT | {"password": password}).token_region == region
+
+
+def test_any_other_password_is_itself() -> None:
+    """No token is asked for."""
+    assert Source.model_validate(ACCOUNT | {"password": "aws-rds-iam"}).token_region is None
+
+
+def test_a_token_of_what_is_no_region_is_refused() -> None:
+    """An instance's name in this place would be a wrong host in the signature."""
+    with pytest.raises(ValidationError, match="aws-rds-iam://REGION"):
+        Source.model_validate(ACCOUNT | {"password": "aws-rds-iam://shop.abc.eu-west-1.rds.amazonaws.com"})
+
+
+@pytest.mark.parametrize("mode", ["disabled", "preferred"])
+def test_a_token_without_tls_is_refused(mode: str) -> None:
+    """Whoever reads it on its way may log in with it for 15 minutes."""
+    with pytest.raises(ValidationError, match=r"tls\.mode"):
+        Source.model_validate(ACCOUNT | {"password": "aws-rds-iam://", "tls": {"mode": mode}})
