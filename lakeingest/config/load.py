@@ -27,6 +27,7 @@ from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
 from lakeingest.config.secrets import with_secrets
 from lakeingest.config.source import Source, Tls
+from lakeingest.config.source import Source, Ssh, Tls
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.storage import Storage
 from lakeingest.config.stores import store_of
@@ -171,7 +172,8 @@ class Config(Frozen):
         if isinstance(spark.jars, tuple):
             jars = tuple(jar if "://" in jar else str(folder / jar) for jar in spark.jars)
             spark = spark.model_copy(update={"jars": jars})
-        source = self.source.model_copy(update={"tls": tls})
+        ssh = self.source.ssh and self.source.ssh.below(folder)
+        source = self.source.model_copy(update={"tls": tls, "ssh": ssh})
         state = self.state.below(folder)
         suites = (self.quality.suites or SUITES).below(folder)
         quality = self.quality.model_copy(
@@ -313,6 +315,7 @@ def _names_beside(loc: tuple[Any, ...]) -> list[str]:
     models: dict[str, type[BaseModel]] = {
         "": Config,
         "source": Source,
+        "source.ssh": Ssh,
         "source.tls": Tls,
         "tables": Tables,
         "target": Target,

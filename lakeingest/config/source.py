@@ -40,6 +40,27 @@ class Tls(Frozen):
         return self._read
 
 
+class Ssh(Frozen):
+    """The SSH server that leads to the source. `key` and `known_hosts` are files, or the text of such files."""
+
+    host: str
+    port: int = Field(default=22, ge=1, le=65535)
+    user: str
+    key: SecretStr
+    known_hosts: str
+
+    @staticmethod
+    def is_file(given: str) -> bool:
+        """Whether this is the name of a file; otherwise it is the text of private or of known keys."""
+        return not re.search(r"-----BEGIN | (ssh|ecdsa)-", given)
+
+    def below(self, folder: Path) -> Self:
+        """The same, with relative paths taken from `folder`."""
+        given = {"key": self.key.get_secret_value(), "known_hosts": self.known_hosts}
+        found = {name: str(folder / text) if self.is_file(text) else text for name, text in given.items()}
+        return self.model_copy(update={"key": SecretStr(found["key"]), "known_hosts": found["known_hosts"]})
+
+
 class Source(Frozen):
     """The server that tables are read from; a pipeline.yml has exactly one server."""
 
@@ -49,6 +70,7 @@ class Source(Frozen):
     user: str
     password: SecretStr = SecretStr("")
     tls: Tls = Tls()
+    ssh: Ssh | None = None
     server_ids: str = Field(default="auto", coerce_numbers_to_str=True)
     max_connections: int = Field(default=8, ge=2)
 

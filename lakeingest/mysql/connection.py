@@ -19,6 +19,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, SourceAway, SplitUnstable
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.login import password_of
+from lakeingest.mysql.tunnel import through
 
 DENIED = {
     ER.ACCESS_DENIED_ERROR,
@@ -242,7 +243,8 @@ class _Connection(pymysql.Connection):
         """Open it."""
         self.password = password_of(self._source)  # bytes: PyMySQL would encode a str in latin1
         self._secure = False  # of the connection before
-        super().connect(sock)
+        ssh = self._source.ssh
+        super().connect(sock if ssh is None else through(self._source, ssh, GREETING_SECONDS))
 
     def _process_auth(self, plugin_name: bytes, *others: Any) -> Any:
         if plugin_name in _CLEAR_TEXT and not self._secure:

@@ -1,0 +1,160 @@
+"""Connections to the source through an SSH server, for a source that only that server can reach.
+
+Each process has one SSH connection to a server, which all its connections to the source share; executors open their
+own. Nothing listens for them, so other users of the machine cannot use the tunnel: a pair of sockets in this process
+leads to a channel of the SSH connection.
+"""
+
+import io
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakeingest.config import Source
+from lakeingest.config.source import Ssh
+from lakeingest.errors import OperatorNeeded, SourceAway
+
+if TYPE_CHECKING:
+    import paramiko
+
+_PART = 1 << 16
+_KEEP_ALIVE_SECONDS = 30
+_BROKEN = (OSError, EOFError)
+_SILENT = logging.NullHandler()
+_LOCK = threading.Lock()
+_CLIENTS: dict[tuple[int, Ssh], "paramiko.SSHClient"] = {}  # by process: a fork must not share a connection
+
+
+def through(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
+    """A socket that leads to the source through the SSH server; each step may take `seconds`.
+
+    SourceAway where the SSH server or the source behind it cannot be reached; OperatorNeeded where the SSH server has
+    another host key, refuses the user or the way to the source, or where a key cannot be read.
+    """
+    with _named(source, ssh):
+        client = _client(ssh, seconds)
+        transport = client.get_transport()
+        if transport is None:
+            raise EOFError("the connection was closed")
+        channel = transport.open_channel("direct-tcpip", (source.host, source.port), ("127.0.0.1", 0), timeout=seconds)
+    ours, inner = socket.socketpair()
+    for copy in (_to_source, _from_source):
+        threading.Thread(target=copy, args=(inner, channel), daemon=True, name="tunnel").start()
+    return ours
+
+
+def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
+    """The process's connection to the SSH server; a new one where there is none, or where it is broken."""
+    import paramiko
+
+    with _LOCK:
+        known = _CLIENTS.pop((os.getpid(), ssh), None)
+        if known is not None:
+            transport = known.get_transport()
+            if transport is not None and transport.is_active():
+                _CLIENTS[os.getpid(), ssh] = known
+                return known
+            known.close()
+        client = paramiko.SSHClient()
+        logging.getLogger("paramiko").addHandler(_SILENT)  # or what we name is also printed
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        _trust(client.get_host_keys(), ssh)
+        client.connect(
+            ssh.host,
+            ssh.port,
+            ssh.user,
+            pkey=_key(ssh),
+            timeout=seconds,
+            banner_timeout=seconds,
+            auth_timeout=seconds,
+            allow_agent=False,
+            look_for_keys=False,
+        )
+        opened = client.get_transport()
+        if opened is not None:
+            opened.set_keepalive(_KEEP_ALIVE_SECONDS)
+        _CLIENTS[os.getpid(), ssh] = client
+        return client
+
+
+def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
+    from paramiko.hostkeys import HostKeyEntry
+
+    for line in _text("known_hosts", ssh.known_hosts).splitlines():
+        entry = HostKeyEntry.from_line(line.strip()) if line.strip() and not line.startswith("#") else None
+        if entry is not None:
+            for name in entry.hostnames:
+                keys.add(name, entry.key.get_name(), entry.key)
+
+
+def _key(ssh: Ssh) -> "paramiko.PKey":
+    import paramiko
+
+    text = _text("key", ssh.key.get_secret_value())
+    for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
+        with suppress(paramiko.SSHException):
+            return kind.from_private_key(io.StringIO(text))
+    raise OperatorNeeded("source.ssh.key is no private key without a passphrase, of the kinds Ed25519, ECDSA and RSA")
+
+
+def _text(name: str, given: str) -> str:
+    """A key's text; where the name of a file is given, what is in it."""
+    if not Ssh.is_file(given):
+        return given
+    try:
+        return Path(given).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorNeeded(f"source.ssh.{name} {given} cannot be read: {error}") from error
+
+
+@contextmanager
+def _named(source: Source, ssh: Ssh) -> Iterator[None]:
+    """Name the errors of SSH."""
+    try:
+        import paramiko
+    except ModuleNotFoundError as error:
+        raise OperatorNeeded(f"source.ssh: {error}: pip install 'lakeingest[ssh]'") from error
+    where, way = f"the SSH server {ssh.host}:{ssh.port}", f"the source {source.host}:{source.port}"
+    try:
+        yield
+    except paramiko.BadHostKeyException as error:
+        raise OperatorNeeded(
+            f"{where} has another host key than source.ssh.known_hosts says: find out why; if it was replaced, put the"
+            " new one there"
+        ) from error
+    except paramiko.AuthenticationException as error:
+        raise OperatorNeeded(f"{where} refuses user {ssh.user} with source.ssh.key: {error}") from error
+    except paramiko.ChannelException as error:
+        refused = error.code == 1  # administratively prohibited
+        raise (OperatorNeeded if refused else SourceAway)(
+            f"{where} does not lead to {way}: {error.text}; "
+            + ("allow the user port forwarding" if refused else "run the same command again when it is back")
+        ) from error
+    except paramiko.SSHException as error:
+        if "not found in known_hosts" in str(error):
+            raise OperatorNeeded(f"{where} is not in source.ssh.known_hosts: add its host key") from error
+        raise SourceAway(f"{where} is away: {error}; run the same command again when it is back") from error
+    except (OSError, EOFError) as error:
+        raise SourceAway(f"{where} is away: {error}; run the same command again when it is back") from error
+
+
+def _to_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
+    with suppress(*_BROKEN):
+        while part := inner.recv(_PART):
+            channel.sendall(part)
+    with suppress(*_BROKEN):
+        channel.close()
+
+
+def _from_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
+    with suppress(*_BROKEN):
+        while part := channel.recv(_PART):
+            inner.sendall(part)
+    with suppress(*_BROKEN):
+        inner.shutdown(socket.SHUT_RDWR)  # wakes the other thread too, and our end reads that the source is gone
+    inner.close()
