@@ -30,6 +30,7 @@ from lakeingest.spool.changelog import Held, StoredChangelog
 from lakeingest.spool.changes import Changes
 from lakeingest.spool.readers import Reader, reading
 from lakeingest.state.definition import Definition, definition
+from lakeingest.state.owner import owner_of
 from lakeingest.state.quiet import read_quiet
 
 POLL_SECONDS = 0.5
@@ -68,6 +69,7 @@ class Changelog:
             raise UsageError(f"{table} has no copy yet; run once, then the same command again")
         [self.table] = config.tables.choose(known, [table])
         self._state = state_of(config)
+        owner_of(self._state)  # a newer version may have written it
         self._versions: Versions = open_versions(config)
         self._log = StoredChangelog(state_of(config) / "spool")
         self.schema: TableSchema = self._definition().schema

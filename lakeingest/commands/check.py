@@ -37,6 +37,7 @@ from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.resume import asked_anew, owner, resumption
 from lakeingest.spool.spool import Spool
+from lakeingest.state.owner import owner_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,6 +180,7 @@ def _unchanged(changed: Sequence[TableId]) -> Checked:
 
 def _spool(config: Config) -> Checked:
     try:
+        owner_of(state_of(config))
         Spool.load(state_of(config) / "spool")
     except (LakeIngestError, OSError) as error:
         return Checked("spool", str(error))

@@ -1,6 +1,7 @@
 """What `status` says of signals: those that have not ended, paused tables, and how long these are still covered."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -77,7 +78,10 @@ class Retention:
     @classmethod
     def asked(cls, connection: pymysql.Connection, files: Sequence[str]) -> "Retention":
         """What the source says."""
-        return cls(files, Server.of(connection, []).retention_seconds, clock(connection))
+        server, seconds = Server.of(connection, []), None
+        with suppress(pymysql.err.Error):  # a managed service may not show it to our user
+            seconds = server.retention_seconds
+        return cls(files, seconds, clock(connection))
 
     def left(self, config: Config, position: Position) -> int | None:
         """For how many seconds the binlog after a position is still there; a file is dropped so long after its end."""

@@ -1,6 +1,6 @@
 """Which pipeline owns a state folder, and which server it copies from. Any other pipeline or server is refused.
 
-owner.json   the name of the pipeline, and the server; created once, never replaced
+owner.json   the name of the pipeline, the server, and the layout of the folder; replaced only where that changes
 """
 
 from dataclasses import asdict, dataclass
@@ -9,6 +9,8 @@ from lakeingest.errors import NotOurState, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
+
+LAYOUT = 1  # of the folder's files; to be raised with a change that the versions before would misread
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +22,42 @@ class StateOwner:
 
 
 def owner_of(folder: File) -> StateOwner | None:
-    """Who owns the state in the folder; None if nobody does, as in a folder of the previous version."""
+    """Who owns the state in the folder; None if nobody does, as in a folder of the first version.
+
+    StateUnreadable where a newer version of lakeingest has written to it.
+    """
+    return _read(folder)[0]
+
+
+def _read(folder: File) -> tuple[StateOwner | None, int]:
     path = folder / "owner.json"
     try:
         doc = store.read(path)
-        return StateOwner(str(doc["pipeline"]), str(doc["server"]))
+        found, layout = StateOwner(str(doc["pipeline"]), str(doc["server"])), int(doc.get("layout", 1))
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return None, 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StateUnreadable(f"{path} cannot be read: {error}; remove it if nobody else uses the folder") from error
+    if layout > LAYOUT:
+        raise StateUnreadable(
+            f"the state folder {folder} is of layout {layout}, this version reads {LAYOUT}: a newer version of"
+            " lakeingest wrote it; install that version again"
+        )
+    return found, layout
 
 
 def claim(folder: File, owner: StateOwner) -> None:
-    """Make this owner the owner of the folder; NotOurState if it already has another one."""
-    path = folder / "owner.json"
+    """Make this owner the owner of the folder, which has today's layout then; NotOurState if it has another owner.
+
+    The caller holds the lease.
+    """
+    path, doc = folder / "owner.json", asdict(owner) | {"layout": LAYOUT}
     if not files.exists(path):
-        store.create(path, asdict(owner))
-    assert_owner(folder, owner_of(folder), owner)
+        store.create(path, doc)
+    found, layout = _read(folder)
+    assert_owner(folder, found, owner)
+    if layout < LAYOUT:
+        store.replace(path, doc)
 
 
 def assert_owner(folder: File, found: StateOwner | None, ours: StateOwner) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lakeingest.errors import NotOurState, StateUnreadable, StorageFailed
+from lakeingest.state import owner
 from lakeingest.state.owner import StateOwner, assert_owner, claim, owner_of
 
 OURS = StateOwner("shop", "3e11fa47-71ca-11e1-9e33-c80aa9429562")
@@ -53,3 +54,22 @@ def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Path) -> None:
     """The state folder is named."""
     with pytest.raises(StorageFailed, match=r"owner\.json"):
         claim(tmp_path / "gone", OURS)
+
+
+def test_the_layout_of_the_folder_is_kept_with_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version with another layout says so when it claims the folder; the version before refuses it from then on."""
+    claim(tmp_path, OURS)
+    with monkeypatch.context() as later:
+        later.setattr(owner, "LAYOUT", owner.LAYOUT + 1)
+        assert owner_of(tmp_path) == OURS
+        claim(tmp_path, OURS)
+        assert owner_of(tmp_path) == OURS
+    for reading in (owner_of, lambda folder: claim(folder, OURS)):
+        with pytest.raises(StateUnreadable, match="of layout 2, this version reads 1: a newer version"):
+            reading(tmp_path)
+
+
+def test_a_folder_without_a_layout_is_of_the_first_one(tmp_path: Path) -> None:
+    """Versions before wrote none."""
+    (tmp_path / "owner.json").write_text('{"pipeline": "shop", "server": "there"}')
+    assert owner_of(tmp_path) is not None
