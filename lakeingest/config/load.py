@@ -26,7 +26,6 @@ from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
 from lakeingest.config.secrets import with_secrets
-from lakeingest.config.source import Source, Tls
 from lakeingest.config.source import Source, Ssh, Tls
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.storage import Storage
