@@ -19,7 +19,8 @@ from lakeingest.files.file import File
 from lakeingest.files.stored import Bucket, Stored
 from tests.google import BUCKET
 
-SHARED = ("folder", "s3", "gcs")
+GCS = pytest.param("gcs", marks=pytest.mark.long("builds a server of Google's protocol"))
+SHARED = ("folder", "s3", GCS)
 KINDS = (*SHARED, "memory")
 
 
