@@ -303,8 +303,7 @@ def main() -> NoReturn:
     # the user gets a single line for an error; what libraries log about it is for --debug
     logging.basicConfig(handlers=None if debug else [logging.NullHandler()])
     try:
-        _command()
-        code = 0
+        code = _command()
     except typer.Exit as error:
         code = error.exit_code
     except BaseException as error:  # noqa: BLE001 - the last line of defence: nothing passes unnamed
@@ -324,8 +323,8 @@ def main() -> NoReturn:
     sys.exit(code)  # Spark's JVM ends with us; after an error it may no longer answer
 
 
-def _command() -> None:
-    """Run the command that was typed."""
+def _command() -> int:
+    """Run the command that was typed; the exit code that it asks for, which is that of a job."""
     words = [word for word in sys.argv[1:] if word != "--debug"]  # it may be anywhere in the line
     try:
         answer = app(words, standalone_mode=False)
@@ -333,6 +332,7 @@ def _command() -> None:
         raise _BEFORE_ITS_END from None
     if answer == EXIT_INTERRUPTED:  # Typer answers Ctrl-C with a value
         raise KeyboardInterrupt
+    return answer if isinstance(answer, int) else 0
 
 
 def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
