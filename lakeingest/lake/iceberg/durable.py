@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
+from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from sqlalchemy import Engine, event
 
@@ -31,6 +32,14 @@ class DurableFileIO(PyArrowFileIO):
         out = super().new_output(location)
         scheme, _, path = self.parse_location(location, self.properties)
         return _LocalFile(location, path, self.fs_by_scheme(scheme, None)) if scheme == "file" else out
+
+    def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
+        """The store. It writes a small file by one request, not by an upload in parts that it begins first.
+
+        PyIceberg has no property for that. What a file system of Arrow is pickled as makes the same one.
+        """
+        make, (options,) = super()._initialize_s3_fs(netloc).__reduce__()
+        return make({**options, "allow_delayed_open": True})
 
 
 class _LocalFile(PyArrowFile):

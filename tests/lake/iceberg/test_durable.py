@@ -1,0 +1,40 @@
+"""How files of tables are written in an object store."""
+
+import pytest
+
+from lakeingest.demo.s3 import LocalS3
+from lakeingest.lake.iceberg.durable import DurableFileIO
+from tests.spoiling import Proxy, proxied
+from tests.stores import storage_of
+
+PART = 16 << 20
+
+
+class Observed(Proxy):
+    """Writes down each request."""
+
+    dropped = frozenset({"connection", "expect"})  # the name of the host is signed
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(upstream)
+        self.requests: list[str] = []
+
+    def meets(self, method: str, path: str, _: dict[str, str]) -> str:
+        """No fault."""
+        self.requests.append(f"{method} {path.partition('?')[2].partition('=')[0]}".strip())
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("size", "requests"), [(1000, ["PUT"]), (PART, ["POST uploads", "PUT partNumber", "POST uploadId"])]
+)
+def test_a_small_file_is_one_request(s3: LocalS3, size: int, requests: list[str]) -> None:
+    """A killed process leaves nothing of it; an upload in parts, which a large file is, would stay unfinished."""
+    with proxied(s3.endpoint, Observed) as (proxy, endpoint):
+        assert isinstance(proxy, Observed)
+        io = DurableFileIO(storage_of(s3, endpoint).pyiceberg())
+        with io.new_output(f"s3://{s3.bucket}/durable/{size}").create(overwrite=True) as out:
+            out.write(b"x" * size)
+        assert sorted(set(proxy.requests)) == sorted(requests)
+        with io.new_input(f"s3://{s3.bucket}/durable/{size}").open() as found:
+            assert found.read() == b"x" * size
