@@ -49,14 +49,19 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str, target: dic
     """A pipeline with a table whose rows have a sum that no transaction changes."""
     folder = tmp_path / "job"
     job = Job(folder, mysql_server, "under_load", CHUNK_ROWS, lake_format=lake_format, target=target).write()
+    fill(job)
+    yield job
+    job.sql(f"DROP DATABASE {job.database}")
+
+
+def fill(job: Job) -> None:
+    """Make the table, whose rows have a sum that no transaction changes."""
     values = ", ".join(f"({number}, 1000, 'row {number}')" for number in range(1, ROWS + 1))
     job.sql(
         f"USE {job.database}",
         "CREATE TABLE t (id INT PRIMARY KEY, n BIGINT NOT NULL, v VARCHAR(40))",
         f"INSERT INTO t VALUES ({CLOCK}, 0, 'clock'), {values}",
     )
-    yield job
-    job.sql(f"DROP DATABASE {job.database}")
 
 
 class Load:
@@ -64,7 +69,7 @@ class Load:
 
     def __init__(self, job: Job, chance: random.Random) -> None:
         self.job, self.chance = job, chance
-        self.changes = self.polls = 0
+        self.changes = self.polls = self.clock = 0
 
     def write(self, is_over: Callable[[], bool]) -> None:
         """Move amounts between rows, and a row to another key; the sum and the number of rows stay."""
@@ -90,15 +95,18 @@ class Load:
 
     def read(self, is_over: Callable[[], bool]) -> None:
         """No hole, no key twice, no step back in time, no failed query."""
-        clock = 0
         while not is_over():
-            rows = self.job.published("t")
-            numbers = {key: n for key, n, _ in rows}
-            assert len(rows) == len(numbers) == ROWS + 1
-            assert sum(numbers.values()) - numbers[CLOCK] == 1000 * ROWS
-            assert numbers[CLOCK] >= clock
-            clock = numbers[CLOCK]
-            self.polls += 1
+            self.look()
+
+    def look(self) -> None:
+        """Read the table once."""
+        rows = self.job.published("t")
+        numbers = {key: n for key, n, _ in rows}
+        assert len(rows) == len(numbers) == ROWS + 1
+        assert sum(numbers.values()) - numbers[CLOCK] == 1000 * ROWS
+        assert numbers[CLOCK] >= self.clock
+        self.clock = numbers[CLOCK]
+        self.polls += 1
 
     def work(self, number: int, is_over: Callable[[], bool]) -> None:
         """One of the two."""
