@@ -43,6 +43,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "4"))
 WORK_SECONDS = 20.0  # the longest time after which a run is killed that has begun its work
+BEGIN_SECONDS = 900.0  # until a run has begun its work, on a machine that has much else to do
 TRIES = 20  # of the last run, whose requests are spoiled, too
 # what the state has at its end: each of these is replaced or removed by a run, or its number is limited
 DOCUMENTS = re.compile(
@@ -158,7 +159,7 @@ def killed(machines: Machines, kind: Callable[["subprocess.Popen[str]"], bool], 
     process, log = machines.run("--follow")
     pids = [process.pid]
     try:
-        wait(process, lambda: log.stat().st_size > 0, 90)
+        wait(process, lambda: log.stat().st_size > 0, BEGIN_SECONDS)
         wait(process, lambda: False, chance.random() * WORK_SECONDS)
         pids = list(descendants(process.pid))
         if not kind(process):
@@ -278,14 +279,14 @@ def test_runs_that_are_killed_on_a_bad_store_and_a_bad_catalog(
     seconds = time.monotonic() - began
     for _ in range(TRIES):
         process, log = machines.run()
-        if process.wait(timeout=300) == 0:
+        if process.wait(timeout=BEGIN_SECONDS) == 0:
             break
         endings[f"at the end: {ended(process, log)}"] += 1
     assert process.returncode == 0, log.read_text()[-3000:]
     look(lake, load, spark)
     assert lake.readers.published("t") == lake.readers.source("t")
     verify = lake.readers.start("verify")
-    said, _ = verify.communicate(timeout=300)
+    said, _ = verify.communicate(timeout=BEGIN_SECONDS)
     assert verify.returncode == 0, said
     found = left_over(lake)
     monkeypatch.setattr(maintenance, "LEFTOVER_AGE", timedelta(0))

@@ -103,9 +103,14 @@ def machines(tmp_path: Path, mysql_server: LocalServer) -> Iterator[list[Machine
 
 
 def written(job: Job) -> dict[str, object]:
-    """What the state and the catalog have now. The outcome of the last run is every run's own to write."""
+    """What the catalog and the documents of the state have now.
+
+    The outcome of the last run is every run's own to write. A data file of the spool that no document names is nobody's.
+    """
     found: dict[str, object] = {
-        str(file): files.version(file) for file in everything(state_of(job.config)) if file.name != "last_run.json"
+        str(file): files.version(file)
+        for file in everything(state_of(job.config))
+        if file.name != "last_run.json" and file.suffix != ".parquet"
     }
     with catalog_of(job.config.target) as catalog:
         return found | {"table": catalog.load_table((job.database, "t")).metadata_location}
