@@ -105,7 +105,7 @@ def machines(tmp_path: Path, mysql_server: LocalServer) -> Iterator[list[Machine
 def written(job: Job) -> dict[str, object]:
     """What the catalog and the documents of the state have now.
 
-    The outcome of the last run is every run's own to write. A data file of the spool that no document names is nobody's.
+    The outcome of the last run is every run's own to write. Data files that no document names are nobody's.
     """
     found: dict[str, object] = {
         str(file): files.version(file)

@@ -1,13 +1,28 @@
 """How files of tables are written in an object store."""
 
+import time
+
 import pytest
 
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.lake.iceberg.durable import DurableFileIO
 from tests.spoiling import Proxy, proxied
-from tests.stores import storage_of
+from tests.stores import storage_of, stored_in
 
 PART = 16 << 20
+BURST_SECONDS = 2.0
+
+
+class Overloaded(Proxy):
+    """Says so from the first request on, for some time."""
+
+    dropped = frozenset({"connection", "expect"})  # the name of the host is signed
+    until = 0.0
+
+    def meets(self, *_: object) -> str:
+        """An excuse, until the time is over."""
+        self.until = self.until or time.monotonic() + BURST_SECONDS
+        return "503 before it" if time.monotonic() < self.until else ""
 
 
 class Observed(Proxy):
@@ -38,3 +53,16 @@ def test_a_small_file_is_one_request(s3: LocalS3, size: int, requests: list[str]
         assert sorted(set(proxy.requests)) == sorted(requests)
         with io.new_input(f"s3://{s3.bucket}/durable/{size}").open() as found:
             assert found.read() == b"x" * size
+
+
+def test_a_store_that_is_overloaded_for_a_moment_is_asked_again(s3: LocalS3) -> None:
+    """By the client of tables, and by the one of the state."""
+    with proxied(s3.endpoint, Overloaded) as (_, endpoint):
+        io = DurableFileIO(storage_of(s3, endpoint).pyiceberg())
+        with io.new_output(f"s3://{s3.bucket}/durable/late").create() as out:
+            out.write(b"here")
+        assert io.new_input(f"s3://{s3.bucket}/durable/late").exists()
+    with proxied(s3.endpoint, Overloaded) as (_, endpoint):
+        file = stored_in(s3, endpoint) / "late"
+        file.put(b"here")
+        assert file.get()[0] == b"here"

@@ -1,0 +1,134 @@
+"""The same work on this machine's disk and on S3 with a REST catalog; `python -m benchmarks.stores` prints the ratios.
+
+In each round both copy the table and then the same changes, one after the other, and take turns in who is first. The
+seconds are those of the run's own events, from the end of its start-up to the last publish. The load of the machine
+stands beside them: with other work on it the figures say little.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.copiers import lakeingest
+from benchmarks.pipeline import document
+from benchmarks.processes import Program
+from benchmarks.rounds import CATCHUP, SECONDS, SNAPSHOT
+from benchmarks.source import READER, administrator, serve_orders
+from benchmarks.workload import FIRST, LIVE, Changes, rebuild
+from lakeingest.demo.rest_catalog import local_rest_catalog
+from lakeingest.demo.s3 import LocalS3, local_s3
+from lakeingest.demo.server import LocalServer
+
+DISK, S3 = "disk", "S3 and REST"
+_SEED = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Seconds of wall and of processors, without the start-up; `load` is the machine's at the end."""
+
+    place: str
+    scenario: str
+    wall: float
+    cpu: float
+    load: float
+
+
+def in_store(store: LocalS3, uri: str, name: str) -> dict[str, Any]:
+    """`target` and `state` of a pipeline.yml in a bucket."""
+    keys = {"s3.access-key-id": store.access_key, "s3.secret-access-key": store.secret_key}
+    root = f"s3://{store.bucket}/{name}"
+    target = {
+        "format": "iceberg",
+        "catalog": {"type": "rest", "uri": uri, "name": "benchmark"},
+        "warehouse": f"{root}/warehouse",
+        "storage": {**store.storage, "properties": keys},
+        "table": f"{{database}}_{name}.{{table}}",
+    }
+    return {"target": target, "state": f"{root}/state"}
+
+
+def turn(
+    server: LocalServer, folder: Path, place: str, given: dict[str, Any] | None, rows: int, changes: int
+) -> Iterator[Took]:
+    """A copy of the table anew, and then the changes; in the end both are equal."""
+    with administrator(server) as connection:
+        rebuild(connection, LIVE, rows)
+        yield _measured(server, folder, place, given, SNAPSHOT)
+        Changes(connection, range(FIRST, FIRST + rows), _SEED).commit(changes)
+        yield _measured(server, folder, place, given, CATCHUP)
+    doc = document(server.host, str(server.port), READER, LIVE.database, LIVE.name, given)
+    (folder / "pipeline.yml").write_text(json.dumps(doc))
+    done = subprocess.run(
+        [sys.executable, "-m", "lakeingest", "verify"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{place}: the copy differs from the source: {done.stdout[-500:]} {done.stderr[-500:]}")
+
+
+def _measured(server: LocalServer, folder: Path, place: str, given: dict[str, Any] | None, scenario: str) -> Took:
+    """One run, which has nothing to do with Spark until it is needed."""
+    where = [server.host, str(server.port), READER, LIVE.database, LIVE.name, str(folder)]
+    command = [*lakeingest(folder), *where, *([json.dumps(given)] if given else [])]
+    with Program(command, folder.with_suffix(".log")) as running:
+        running.await_end(SECONDS)
+        ready = running.await_event("Opened", 1)
+        done = max(one["at"] for one in running.events if one["event"] == "Published")
+        return Took(place, scenario, done - ready, running.cpu(done) - running.cpu(ready), os.getloadavg()[0])
+
+
+def main() -> None:
+    """Measure, and print each round and the ratios of the medians."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stores", description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="(default: %(default)s)")
+    parser.add_argument("--changes", type=int, default=100_000, help="(default: %(default)s)")
+    options = parser.parse_args()
+    found: list[Took] = []
+    console = Console()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-")))
+        server = stack.enter_context(serve_orders(folder, options.rows, {"innodb_buffer_pool_size": "1G"}))
+        store = stack.enter_context(local_s3(folder / "s3"))
+        uri = stack.enter_context(local_rest_catalog(folder / "rest", store=store))
+        for number in range(options.rounds + 1):  # the first one compiles what all later ones find
+            for place in (DISK, S3) if number % 2 else (S3, DISK):
+                name = f"round{number}_{place[:2].strip().lower()}"
+                own = folder / name
+                own.mkdir()
+                given = in_store(store, uri, name) if place == S3 else None
+                rows = options.rows if number else options.rows // 20
+                for took in turn(server, own, place, given, rows, options.changes if number else 1_000):
+                    if number:
+                        found.append(took)
+                        console.print(f"round {number}: {took}")
+    table = Table("", "", "wall, s", "CPU, s")
+    for scenario in (SNAPSHOT, CATCHUP):
+        for place in (DISK, S3):
+            table.add_row(
+                scenario, place, *(f"{_median(found, place, scenario, what):.2f}" for what in ("wall", "cpu"))
+            )
+        ratios = (_median(found, S3, scenario, what) / _median(found, DISK, scenario, what) for what in ("wall", "cpu"))
+        table.add_row(scenario, "ratio", *(f"{ratio:.2f}" for ratio in ratios))
+    console.print(table)
+
+
+def _median(found: list[Took], place: str, scenario: str, what: str) -> float:
+    values = (getattr(one, what) for one in found if (one.place, one.scenario) == (place, scenario))
+    return float(statistics.median(values))
+
+
+if __name__ == "__main__":
+    main()
