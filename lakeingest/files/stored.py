@@ -310,7 +310,11 @@ def _client(uri: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
         return MemoryStore()
     config: Any = dict(options)
     client: Any = {"allow_http": True, "timeout": "30s", "connect_timeout": "5s"}
-    retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=_PATIENCE_SECONDS)}
+    retries: Any = {
+        "max_retries": 20,  # the time is the limit
+        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
+        "retry_timeout": timedelta(seconds=_PATIENCE_SECONDS),
+    }
     credentials = provider_of(uri, config)
     more: Any = {} if credentials is None else {"credential_provider": credentials}
     return from_url(uri, config=config, client_options=client, retry_config=retries, **more)

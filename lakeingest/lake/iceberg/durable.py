@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
+from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from sqlalchemy import Engine, event
 
 from lakeingest.disk import make_folder, sync
 
 IO = f"{__name__}.DurableFileIO"  # catalogs load the class by this name
+_TRIES = 10  # of a request to an overloaded store: some seconds, because the pauses grow
 
 
 class DurableFileIO(PyArrowFileIO):
@@ -36,10 +37,12 @@ class DurableFileIO(PyArrowFileIO):
     def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
         """The store. It writes a small file by one request, not by an upload in parts that it begins first.
 
-        PyIceberg has no property for that. What a file system of Arrow is pickled as makes the same one.
+        Arrow would ask an overloaded store for less than a second. PyIceberg has no property for either; what a file
+        system of Arrow is pickled as makes the same one.
         """
         make, (options,) = super()._initialize_s3_fs(netloc).__reduce__()
-        return make({**options, "allow_delayed_open": True})
+        again = AwsStandardS3RetryStrategy(max_attempts=_TRIES)
+        return make({**options, "allow_delayed_open": True, "retry_strategy": again})
 
 
 class _LocalFile(PyArrowFile):
