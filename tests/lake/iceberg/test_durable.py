@@ -4,6 +4,9 @@ import time
 
 import pytest
 
+from lakeingest.config import Target
+from lakeingest.config.catalogs import Catalog
+from lakeingest.config.place import Place
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.lake.iceberg.durable import DurableFileIO
 from tests.spoiling import Proxy, proxied
@@ -40,6 +43,16 @@ class Observed(Proxy):
         return ""
 
 
+def file_io(s3: LocalS3, endpoint: str) -> DurableFileIO:
+    """What a table's files are written with."""
+    target = Target(
+        warehouse=Place.of(f"s3://{s3.bucket}/durable"),
+        storage=storage_of(s3, endpoint),
+        catalog=Catalog.model_validate({"type": "rest", "uri": "http://nobody"}),
+    )
+    return DurableFileIO(target.pyiceberg_properties())
+
+
 @pytest.mark.parametrize(
     ("size", "requests"), [(1000, ["PUT"]), (PART, ["POST uploads", "PUT partNumber", "POST uploadId"])]
 )
@@ -47,7 +60,7 @@ def test_a_small_file_is_one_request(s3: LocalS3, size: int, requests: list[str]
     """A killed process leaves nothing of it; an upload in parts, which a large file is, would stay unfinished."""
     with proxied(s3.endpoint, Observed) as (proxy, endpoint):
         assert isinstance(proxy, Observed)
-        io = DurableFileIO(storage_of(s3, endpoint).pyiceberg())
+        io = file_io(s3, endpoint)
         with io.new_output(f"s3://{s3.bucket}/durable/{size}").create(overwrite=True) as out:
             out.write(b"x" * size)
         assert sorted(set(proxy.requests)) == sorted(requests)
@@ -58,7 +71,7 @@ def test_a_small_file_is_one_request(s3: LocalS3, size: int, requests: list[str]
 def test_a_store_that_is_overloaded_for_a_moment_is_asked_again(s3: LocalS3) -> None:
     """By the client of tables, and by the one of the state."""
     with proxied(s3.endpoint, Overloaded) as (_, endpoint):
-        io = DurableFileIO(storage_of(s3, endpoint).pyiceberg())
+        io = file_io(s3, endpoint)
         with io.new_output(f"s3://{s3.bucket}/durable/late").create() as out:
             out.write(b"here")
         assert io.new_input(f"s3://{s3.bucket}/durable/late").exists()
