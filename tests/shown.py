@@ -7,14 +7,16 @@ from lakeingest.config import Target
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.lake.hudi.folder import is_table
+from lakeingest.lake.hudi.record_key import RECORD_KEY
 
 
 def shown(spark: SparkSession, settings: Target, table: TableId) -> DataFrame:
-    """The table's rows as a user reads them; without the columns that Hudi adds."""
+    """The table's rows as a user reads them; without the columns that Hudi, or we for Hudi, add."""
     if settings.format == "iceberg":
         return spark.table(settings.name(table))
     rows = spark.read.format("hudi").load(settings.name(table))
-    return rows.select(*(f"`{name}`" for name in rows.columns if not name.startswith("_hoodie_")))
+    added = {RECORD_KEY}.union(name for name in rows.columns if name.startswith("_hoodie_"))
+    return rows.select(*(f"`{name}`" for name in rows.columns if name not in added))
 
 
 def catalog_of(settings: Target) -> Catalog:

@@ -22,6 +22,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.hudi.record_key import RECORD_KEY
 from tests import lakes
 from tests.shown import catalog_of
 
@@ -140,7 +141,8 @@ def hudi_rows(folder: File) -> Iterator[tuple[Any, ...]]:
     for file in last.values():
         with files.parquet(file) as opened:
             rows = opened.read()
-        for row in rows.select([name for name in rows.column_names if not name.startswith("_hoodie_")]).to_pylist():
+        added = {RECORD_KEY}.union(name for name in rows.column_names if name.startswith("_hoodie_"))
+        for row in rows.select([name for name in rows.column_names if name not in added]).to_pylist():
             yield tuple(row.values())
 
 

@@ -20,7 +20,7 @@ from tests.beside import beside
 from tests.e2e.pipe import Pipe
 from tests.mysql.keyed import KEYS, Keyed, keys_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 ROWS = int(os.environ.get("LAKEINGEST_KEY_ROWS", "20000"))
 ROUNDS = int(os.environ.get("LAKEINGEST_KEY_ROUNDS", "1"))

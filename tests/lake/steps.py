@@ -98,8 +98,9 @@ class Lake:
         target, key = target or self.open(), self.schema.key
         fields = table_schema(self.schema).append(pa.field(DELETED, pa.bool_()))
         changes = pa.Table.from_pylist([dict(zip(fields.names, row, strict=True)) for row in rows], fields)
-        ends = [int(row[self.schema.names.index(key[0])]) for row in rows] or [0]
-        merger = pickle.loads(pickle.dumps(target.merger(staged, key, (min(ends), max(ends)))))  # noqa: S301 - our own
+        ends = [row[self.schema.names.index(key[0])] for row in rows]
+        bounds = (int(min(ends)), int(max(ends))) if ends and self.schema.ordered else None
+        merger = pickle.loads(pickle.dumps(target.merger(staged, key, bounds)))  # noqa: S301 - our own
         new = changes if merger.keeps_deletes else changes.filter(pc.invert(changes[DELETED])).drop(DELETED)
         merged = [merger.replace(changes.select([*key, DELETED])), merger.write(new)]
         return target.commit_merge(staged, lambda: self.spark, merged, lambda _: self.leveled(staged, pos))[0]

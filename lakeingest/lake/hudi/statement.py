@@ -14,6 +14,7 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.folder import location
+from lakeingest.lake.hudi.record_key import RECORD_KEY, with_record_key
 from lakeingest.lake.target import Effects
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -
 def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
     """The rows of the Hudi table in a folder as of an instant."""
     read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
-    return read.load(location(folder)).drop(*(f"_hoodie_{name}" for name in _META))
+    return read.load(location(folder)).drop(*(f"_hoodie_{name}" for name in _META), RECORD_KEY)
 
 
 def no_changes(rows: "DataFrame") -> "DataFrame":
@@ -99,11 +100,14 @@ def merge_folder(
     """Merge into the Hudi table in a folder. MERGE INTO needs the name of a table, so the folder has one meanwhile."""
     uri = folder.as_uri() if isinstance(folder, Path) else location(folder)
     target = f"lakeingest_{folder.name.encode().hex()}"
-    changes.createOrReplaceTempView("lakeingest_changes")
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
     spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{uri}'")
     try:
-        names = changes.columns if gone in spark.table(target).columns else changes.drop(gone).columns
+        columns = spark.table(target).columns
+        if RECORD_KEY in columns:
+            changes, key = with_record_key(changes, key), [RECORD_KEY]
+        changes.createOrReplaceTempView("lakeingest_changes")
+        names = changes.columns if gone in columns else changes.drop(gone).columns
         spark.sql(merge_into(target, "lakeingest_changes", names, key, gone))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")

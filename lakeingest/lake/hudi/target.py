@@ -31,6 +31,7 @@ from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.folder import TableFolder, is_table, location
 from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.options import BUCKETS, KEY, OPTIONS, buckets_for
+from lakeingest.lake.hudi.record_key import RECORD_KEY, record_key, with_record_key
 from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over
 from lakeingest.lake.hudi.statement import (
     GONE,
@@ -283,16 +284,10 @@ class HudiTarget:
         return {} if published is None else published.properties
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such key."""
+        """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such name."""
         table = schema.table
         if not (_NAME.fullmatch(table.database) and _NAME.fullmatch(table.name)):
             raise UnsupportedTable("Hudi allows only letters, digits, _, $, - and space in a name; use Iceberg")
-        if not schema.ordered:
-            # Hudi's record keys are texts, and its text of bytes, decimals, times and '' is not specified
-            raise UnsupportedTable(
-                f"its key ({', '.join(schema.key)}) is not of integers, and Hudi has only integer keys yet; use Iceberg"
-                ", or tables.exclude"
-            )
         return tuple(map(hudi_type, schema.lake_columns))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
@@ -369,9 +364,12 @@ class HudiTarget:
         options |= {"hoodie.bucket.index.num.buckets": buckets} | {PREFIX + name: one for name, one in marks.items()}
         if published is None:
             options["hoodie.table.name"] = table.name
-            options["hoodie.datasource.write.recordkey.field"] = ",".join(last.key)
-            options["hoodie.datasource.write.operation"] = "bulk_insert"
             rows = self.read(table, last.version, spark)
+            identity = record_key(rows.schema, last.key)
+            if RECORD_KEY in identity:
+                rows = with_record_key(rows, last.key)
+            options["hoodie.datasource.write.recordkey.field"] = ",".join(identity)
+            options["hoodie.datasource.write.operation"] = "bulk_insert"
             rows.write.format("hudi").options(**options).mode("append").save(location(self._folder_of(table).building))
             return
         gone, changes = DELETED, last_changes(staging.path, merges, last.key, spark)
