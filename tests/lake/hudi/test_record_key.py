@@ -21,25 +21,8 @@ from tests.lake.steps import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
 
-ODD = (
-    "",
-    " ",
-    "a",
-    "A",
-    "a ",
-    "a\x00",
-    "\x00",
-    "é",
-    "e\u0301",
-    "🦆",
-    "/",
-    "//",
-    "a/b",
-    "a,b:c",
-    "__null__",
-    "__empty__",
-)
-ODD += ("%", "%2F", "+", "default", "null", "x" * 3072, "x" * 3071 + "X")
+ODD: tuple[str, ...] = ("", " ", "a", "A", "a ", "a\x00", "\x00", "é", "e\u0301", "🦆", "/", "//", "a/b", "a,b:c")
+ODD += ("__null__", "__empty__", "%", "%2F", "+", "default", "null", "x" * 3072, "x" * 3071 + "X")
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=9) | st.sampled_from(ODD)
 BYTES = st.binary(max_size=5) | st.sampled_from([text.encode() for text in ODD])
 DAYS = st.dates()
@@ -97,7 +80,7 @@ def test_a_record_key_can_be_read_back(spark: SparkSession, data: st.DataObject)
         assert tuple(map(part_of, parts, kinds)) == key
 
 
-def column(name: str, kind: Kind, kind_in_mysql: str, **facts: int) -> Column:
+def column(name: str, kind: Kind, kind_in_mysql: str, **facts: Any) -> Column:
     """A column that is never NULL."""
     return Column(name, kind, source_type(kind_in_mysql), nullable=False, **facts)
 
