@@ -1,7 +1,7 @@
-"""lakeingest as a job runs it; `python -m benchmarks.pipeline HOST PORT USER DATABASE TABLE FOLDER [follow|PLACE]`.
+"""lakeingest as a job runs it; `python -m benchmarks.pipeline HOST PORT USER DATABASE TABLE FOLDER [OPTION…]`.
 
-Copies the table into the folder, or to the place that a JSON document names, or brings it up to date, and then follows
-the source where that is asked for. It prints a JSON line for every event of the run.
+Copies the table into the folder, or brings it up to date. Options: `follow` the source then; `verify` the copy instead;
+a JSON document with `target` and `state` for a copy elsewhere. It prints a JSON line for every event of the run.
 """
 
 import json
@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lakeingest import Pipeline
 from lakeingest.commands.run import run
 from lakeingest.config import Config, parse_config
 from lakeingest.pipeline.events import Event
@@ -20,12 +21,12 @@ from lakeingest.pipeline.events import Event
 def document(
     host: str, port: str, user: str, database: str, table: str, place: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A pipeline.yml for one table and Iceberg; `place` has `target` and `state` where they are not in its folder."""
+    """A pipeline.yml for one table; `place` has `target` and `state` where they are not in its folder."""
     return {
         "name": "benchmark",
         "source": {"host": host, "port": int(port), "user": user, "tls": {"mode": "disabled"}},  # as the peers
         "tables": {"include": [f"{database}.{table}"]},
-        "target": {"format": "iceberg", "catalog": {"type": "sql"}, "warehouse": "warehouse"},
+        "target": {"warehouse": "warehouse"},
         "state": "state",
         **(place or {}),
     }
@@ -46,9 +47,11 @@ def main() -> None:
         print(json.dumps({"event": type(event).__name__, "at": time.time(), **asdict(event)}, default=str), file=out)
         out.flush()
 
-    follow = options == ["follow"]  # until it is killed
-    place = json.loads(options[0]) if options and not follow else None
-    run(config(host, port, user, database, table, Path(folder).absolute(), place), observe=say, follow=follow)
+    place = next((json.loads(one) for one in options if one.startswith("{")), None)
+    settings = config(host, port, user, database, table, Path(folder).absolute(), place)
+    if "verify" in options:
+        sys.exit(not Pipeline(settings).verify().equal)
+    run(settings, observe=say, follow="follow" in options)  # until it is killed
 
 
 if __name__ == "__main__":

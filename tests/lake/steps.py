@@ -96,14 +96,18 @@ class Lake:
     def merge(self, staged: Staged, *rows: Row, pos: int = 20, target: Target | None = None) -> Staged:
         """Merge changes (the columns, then whether the key is deleted) and stand at a position."""
         target, key = target or self.open(), self.schema.key
-        fields = table_schema(self.schema).append(pa.field(DELETED, pa.bool_()))
-        changes = pa.Table.from_pylist([dict(zip(fields.names, row, strict=True)) for row in rows], fields)
+        changes = self.changes(rows)
         ends = [row[self.schema.names.index(key[0])] for row in rows]
         bounds = (int(min(ends)), int(max(ends))) if ends and self.schema.ordered else None
         merger = pickle.loads(pickle.dumps(target.merger(staged, key, bounds)))  # noqa: S301 - our own
         new = changes if merger.keeps_deletes else changes.filter(pc.invert(changes[DELETED])).drop(DELETED)
         merged = [merger.replace(changes.select([*key, DELETED])), merger.write(new)]
         return target.commit_merge(staged, lambda: self.spark, merged, lambda _: self.leveled(staged, pos))[0]
+
+    def changes(self, rows: Sequence[Row]) -> pa.Table:
+        """Changes (the columns, then whether the key is deleted) as a merge collapses them."""
+        fields = table_schema(self.schema).append(pa.field(DELETED, pa.bool_()))
+        return pa.Table.from_pylist([dict(zip(fields.names, row, strict=True)) for row in rows], fields)
 
     def published(self, *rows: Row, pos: int = 20) -> Staged:
         """A table that readers see."""

@@ -1,4 +1,4 @@
-"""The files that readers of a Hudi table read: the newest of each file group, as the timeline recorded them."""
+"""The files that readers of a Hudi table read: the newest of each file group."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -7,7 +7,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.timeline import metadata_of, writes
+from lakeingest.lake.hudi.timeline import metadata_of, timeline, writes
 
 _AT_ONCE = 16  # commits that are read at the same time
 
@@ -28,6 +28,23 @@ def assert_whole(table: TableId, folder: File) -> None:
                 f"{table}: {file} {damage}; it is of commit {begun}, and nothing is published on it: restore the file,"
                 f" or remove {folder} to copy the table again"
             )
+
+
+def visible_files(folder: File, instant: str) -> list[File]:
+    """The files that have the rows as of a commit.
+
+    A file's name says its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. One of a write that
+    did not complete is passed over: its instant is in the active timeline, and not completed.
+    """
+    completed = {begun for _, begun, _ in writes(folder)}
+    first = min((file.name.partition("_")[0].partition(".")[0] for file in timeline(folder, "*.*")), default="")
+    newest: dict[str, tuple[str, File]] = {}
+    for file in files.listed(folder, "*.parquet"):
+        group, _, begun = file.stem.split("_")
+        is_there = begun in completed or begun < first
+        if is_there and begun <= instant and begun > newest.get(group, ("",))[0]:
+            newest[group] = begun, file
+    return [file for _, file in sorted(newest.values(), key=str)]
 
 
 def _newest(folder: File) -> dict[str, tuple[File, int, str]]:

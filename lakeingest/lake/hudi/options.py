@@ -1,13 +1,18 @@
 """The settings of Hudi's writes, the number of buckets of a new table, and the properties that repeat them."""
 
+import json
 import math
+from collections.abc import Mapping
 
-from lakeingest.lake.hudi.timeline import PREFIX
+from lakeingest.core.schema import TableId
+from lakeingest.lake.hudi.staging import StagingCommit
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant
+from lakeingest.lake.marks import OWNER, progress_marks
 
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
-_BUCKET_BYTES = 32 << 20  # of staged files: each bucket is a file, and a merge rewrites the files that it touches
 _BUCKETS_MIN = 4
+_BALANCE = 64  # with the square root, a small merge takes as long to rewrite files as to look at all buckets
 OPTIONS = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
     "hoodie.index.type": "BUCKET",  # a key is looked up in one file only
@@ -21,5 +26,27 @@ OPTIONS = {
 
 
 def buckets_for(size: int) -> str:
-    """The number of buckets of a table with so many bytes of staged files."""
-    return str(max(_BUCKETS_MIN, math.ceil(size / _BUCKET_BYTES)))
+    """The number of buckets of a table with so many bytes of staged files; it stays as long as the table.
+
+    A bucket is a file. A merge rewrites the files that have one of its keys, and costs a little for each other one.
+    So number and size of files grow alike: 160 files of 0.6 MB, or 1,600 of 6 MB.
+    """
+    return str(max(_BUCKETS_MIN, math.isqrt(size) // _BALANCE))
+
+
+def write_options(
+    table: TableId, last: StagingCommit, published: Instant | None, buckets: str, properties: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of a publish of staging up to this commit on what readers see; these properties are marks, too."""
+    marks = {
+        OWNER: str(table),
+        **progress_marks(last.progress, None if published is None else published.version),
+        VERSION: str(last.version),
+        KEY: json.dumps(last.key),
+        BUCKETS: buckets,
+        **properties,
+    }
+    return OPTIONS | {
+        "hoodie.bucket.index.num.buckets": buckets,
+        **{PREFIX + name: value for name, value in marks.items()},
+    }

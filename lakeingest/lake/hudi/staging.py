@@ -42,6 +42,7 @@ class StagingCommit:
     rows: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     restarts: bool = False
+    added: int | None = None  # by how many rows the changes make the table larger; None: it was not counted
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back.
@@ -54,6 +55,7 @@ class StagingCommit:
             "key": self.key,
             "restarts with" if self.restarts else "rows": self.rows,
             "changes": self.changes,
+            "added": self.added,
             "progress": self.progress.to_json(),
         }
 
@@ -64,7 +66,8 @@ class StagingCommit:
             progress = Progress.from_json(doc["progress"])
             restarts = "restarts with" in doc
             rows, changes = tuple(doc["restarts with" if restarts else "rows"]), tuple(doc["changes"])
-            return cls(number, doc["version"], doc["base"], progress, tuple(doc["key"]), rows, changes, restarts)
+            key, added = tuple(doc["key"]), doc.get("added")  # commits of earlier versions were not counted
+            return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
         except (KeyError, TypeError) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
 
@@ -108,13 +111,14 @@ class StagingFolder:
         changes: Sequence[str] = (),
         *,
         restarts: bool = False,
+        added: int | None = None,
     ) -> StagingCommit:
         """One more commit on the version `base`; StaleWriter when that is not the last version."""
         last = self.last()
         if last is None or last.version != base:
             raise stale(self.table)
         number, files = last.number + 1, (tuple(rows), tuple(changes))
-        return self._create(StagingCommit(number, _new_version(), base, progress, last.key, *files, restarts))
+        return self._create(StagingCommit(number, _new_version(), base, progress, last.key, *files, restarts, added))
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a new file, durably; it is part of the table when a commit names it."""

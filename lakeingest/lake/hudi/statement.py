@@ -1,4 +1,4 @@
-"""MERGE INTO, with which Hudi publishes: the statement, its effects, and how it runs.
+"""MERGE INTO, with which Hudi publishes: the statement, the rows that it leaves, and how it runs.
 
 Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others; else it
 says which changes remove the row. Where all rows are replaced, GONE says that instead, in either case.
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
+from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.folder import location
-from lakeingest.lake.hudi.record_key import RECORD_KEY, with_record_key
-from lakeingest.lake.target import Effects
+from lakeingest.lake.hudi.record_key import RECORD_KEY, record_key, with_record_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,21 +57,6 @@ def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "Dat
     return unchanged.unionByName(changes).select(*map(quote, rows.columns))
 
 
-def effects_of(changes: "DataFrame", present: "DataFrame", key: Sequence[str]) -> Effects:
-    """What the statement will do to the keys of the present rows, counted by a job before it."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
-    present_key = F.col("_lakeingest_there").isNotNull()
-    gone = F.lit(False) if DELETED in present.columns else F.col(DELETED)
-    row = (
-        changes.select(*key, DELETED)
-        .join(present.select(*key).withColumn("_lakeingest_there", F.lit(1)), on=list(key), how="left")
-        .agg(F.count_if(~gone & ~present_key), F.count_if(~gone & present_key), F.count_if(gone & present_key))
-        .first()
-    )
-    return Effects(row[0], row[1], row[2]) if row else Effects(0, 0, 0)
-
-
 def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
     """The rows of the Hudi table in a folder as of an instant."""
     read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
@@ -92,6 +77,19 @@ def replacing(rows: "DataFrame", following: "DataFrame", key: Sequence[str]) -> 
     names = [quote(name) for name in rows.columns]
     gone = rows.join(following.select(*map(quote, key)), on=list(key), how="left_anti").select(*names)
     return following.select(*names).withColumn(GONE, F.lit(False)).unionByName(gone.withColumn(GONE, F.lit(True)))
+
+
+def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], options: Mapping[str, str]) -> None:
+    """Make the Hudi table of this name in a folder, with these rows."""
+    columns = record_key(rows.schema, key)
+    if RECORD_KEY in columns:
+        rows = with_record_key(rows, key)
+    given = {
+        "hoodie.table.name": name,
+        "hoodie.datasource.write.recordkey.field": ",".join(columns),
+        "hoodie.datasource.write.operation": "bulk_insert",
+    }
+    rows.write.format("hudi").options(**options, **given).mode("append").save(location(folder))
 
 
 def merge_folder(
@@ -129,6 +127,15 @@ def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
                 spark.conf.set(name, old)
 
 
+def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":
+    """The rows of files of staging. All have the same columns, so Spark need not look for them by a job."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    with files.parquet(folder / names[0]) as first:
+        columns = from_arrow_schema(first.schema_arrow, prefer_timestamp_ntz=True)
+    return spark.read.schema(columns).parquet(*(location(folder / name) for name in names))
+
+
 def last_changes(
     folder: File, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
 ) -> "DataFrame | None":
@@ -136,7 +143,7 @@ def last_changes(
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    parts = [spark.read.parquet(*(location(folder / name) for name in names)) for names in merges]
+    parts = [staged_rows(folder, names, spark) for names in merges]
     if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
         return parts[0] if parts else None
     numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]

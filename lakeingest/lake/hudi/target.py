@@ -27,27 +27,28 @@ from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
-from lakeingest.lake.hudi.file_groups import assert_whole
-from lakeingest.lake.hudi.folder import TableFolder, is_table, location
+from lakeingest.lake.hudi.effects import effects_of, rows_in
+from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
+from lakeingest.lake.hudi.folder import TableFolder, is_table
 from lakeingest.lake.hudi.lock import publishing
-from lakeingest.lake.hudi.options import BUCKETS, KEY, OPTIONS, buckets_for
-from lakeingest.lake.hudi.record_key import RECORD_KEY, record_key, with_record_key
+from lakeingest.lake.hudi.options import BUCKETS, KEY, buckets_for, write_options
 from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over
 from lakeingest.lake.hudi.statement import (
     GONE,
     changed,
     configured,
-    effects_of,
+    insert_into,
     last_changes,
     merge_folder,
     no_changes,
     replacing,
     rows_at,
+    staged_rows,
 )
-from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, retention, writes
+from lakeingest.lake.hudi.timeline import Instant, retention, writes
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
-from lakeingest.lake.marks import BUILDING, OWNER, progress_marks
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 from lakeingest.rows import lake_schema
@@ -169,10 +170,15 @@ class HudiTarget:
             raise stale(table)
         effects = Effects(0, 0, 0)
         if names:
-            spark = open_spark()
-            changes = spark.read.parquet(*(location(staging.path / name) for name in names))
-            effects = effects_of(changes, self.read(table, staged.version, spark), last.key)
-        return self._commit(staged, after(effects), changes=names), effects
+            rows, merges = self._files(table, staged.version)
+            if rows:
+                columns = files.parquet_metadata(rows[0]).schema.names
+            else:  # an empty table
+                columns = self.read(table, staged.version, open_spark()).columns
+            changes = [staging.path / name for name in names]
+            effects = effects_of(changes, last.key, rows, merges, keeps_deleted=DELETED in columns)
+        added = effects.inserted - effects.deleted
+        return self._commit(staged, after(effects), changes=names, added=added), effects
 
     @names_storage_errors
     def readers(
@@ -206,12 +212,22 @@ class HudiTarget:
         if published is not None and not is_started_over(commits):
             rows = self._visible(table, published, spark)
         else:
-            rows = spark.read.parquet(*(location(self._staging(table).path / name) for name in names))
+            rows = staged_rows(self._staging(table).path, names, spark)
         changes = last_changes(self._staging(table).path, merges, commits[-1].key, spark)
         return rows if changes is None else changed(rows, changes, commits[-1].key)
 
-    def count(self, table: TableId, version: int) -> None:
-        """Unknown: changes are applied when the rows are read."""
+    @names_storage_errors
+    def count(self, table: TableId, version: int) -> int | None:
+        """The rows that readers see and those that later merges add; before the first publish only a read can tell."""
+        published = self._published(table)
+        if published is None:
+            return None
+        commits = [] if published.version == version else self._since(table, published, version)
+        added = [commit.added for commit in commits if commit.changes]
+        if None in added or is_started_over(commits):
+            return None
+        visible = rows_in(visible_files(self._folder_of(table).place, published.time))
+        return visible + sum(filter(None, added))
 
     @names_storage_errors
     def publish(
@@ -323,6 +339,18 @@ class HudiTarget:
             raise stale(table)
         return commits[0 if published is None else 1 : found.index(version) + 1]
 
+    def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
+        """The files that have the rows of a commit, and the files of the merges that change them."""
+        published, staging = self._published(table), self._staging(table)
+        if published is not None and published.version == version:
+            return visible_files(self._folder_of(table).place, published.time), []
+        commits = self._since(table, published, version)
+        names, merges = files_of(commits)
+        rows = [staging.path / name for name in names]
+        if published is not None and not is_started_over(commits):
+            rows = visible_files(self._folder_of(table).place, published.time)
+        return rows, [[staging.path / name for name in merge] for merge in merges]
+
     def _commit(
         self,
         staged: Staged,
@@ -331,8 +359,10 @@ class HudiTarget:
         changes: Sequence[str] = (),
         *,
         restarts: bool = False,
+        added: int | None = None,
     ) -> Staged:
-        commit = self._staging(progress.table).append(staged.version, progress, rows, changes, restarts=restarts)
+        staging = self._staging(progress.table)
+        commit = staging.append(staged.version, progress, rows, changes, restarts=restarts, added=added)
         return Staged(progress, commit.version, staged.published)
 
     def _visible(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
@@ -346,31 +376,14 @@ class HudiTarget:
         spark: "SparkSession",
         properties: Mapping[str, str],
     ) -> None:
-        last, staging = commits[-1], self._staging(table)
+        last, staging, folder = commits[-1], self._staging(table), self._folder_of(table)
         names, merges = files_of(commits)
+        size = files.total(staging.path / name for name in names)
+        buckets = buckets_for(size) if published is None else published.properties[BUCKETS]
+        options = write_options(table, last, published, buckets, properties)
+        options |= retention(folder.place, self.settings.history)
         if published is None:
-            buckets = buckets_for(files.total(staging.path / name for name in names))
-        else:
-            buckets = published.properties[BUCKETS]
-        marks = {
-            OWNER: str(table),
-            **progress_marks(last.progress, None if published is None else published.version),
-            VERSION: str(last.version),
-            KEY: json.dumps(last.key),
-            BUCKETS: buckets,
-            **properties,
-        }
-        options = OPTIONS | retention(self._folder_of(table).place, self.settings.history)
-        options |= {"hoodie.bucket.index.num.buckets": buckets} | {PREFIX + name: one for name, one in marks.items()}
-        if published is None:
-            options["hoodie.table.name"] = table.name
-            rows = self.read(table, last.version, spark)
-            identity = record_key(rows.schema, last.key)
-            if RECORD_KEY in identity:
-                rows = with_record_key(rows, last.key)
-            options["hoodie.datasource.write.recordkey.field"] = ",".join(identity)
-            options["hoodie.datasource.write.operation"] = "bulk_insert"
-            rows.write.format("hudi").options(**options).mode("append").save(location(self._folder_of(table).building))
+            insert_into(folder.building, table.name, self.read(table, last.version, spark), last.key, options)
             return
         gone, changes = DELETED, last_changes(staging.path, merges, last.key, spark)
         if is_started_over(commits):
@@ -379,7 +392,7 @@ class HudiTarget:
         elif changes is None:  # the commit is only for its progress
             changes = no_changes(self._visible(table, published, spark))
         with configured(spark, options):
-            merge_folder(self._folder_of(table).place, changes, last.key, spark, gone)
+            merge_folder(folder.place, changes, last.key, spark, gone)
 
     def _give_name(self, table: TableId) -> None:
         """Give a table its final name."""

@@ -14,6 +14,7 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parsed, unreadable
+from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.staging import files_of, is_started_over
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, timeline, writes
@@ -50,7 +51,8 @@ class HudiVersions:
         with self._target.storage_errors():
             found = {one.version: instant for one, instant in _readable(folder, table)}
             if version in found:
-                yield from _visible(folder, found[version], schema)
+                for file in visible_files(folder, found[version]):
+                    yield from _batches(file, schema)
             else:
                 yield from self._staged(folder, found, schema, version)
 
@@ -69,9 +71,10 @@ class HudiVersions:
         key = commits[-1].key
         if base is not None and base not in published:
             raise unreadable(str(schema.table), f"commit {base} is no longer held")
-        rows: Iterator[pa.RecordBatch] = (batch for name in names for batch in _batches(staging.path / name, schema))
+        held = [staging.path / name for name in names]
         if base is not None and not is_started_over(commits):
-            rows = _visible(folder, published[base], schema)
+            held = visible_files(folder, published[base])
+        rows = (batch for file in held for batch in _batches(file, schema))
         yield from laid_over(rows, changes, key, schema)
 
 
@@ -100,24 +103,6 @@ def _earliest(folder: File) -> str:
         except FileNotFoundError:
             continue
     return max(instants)
-
-
-def _visible(folder: File, instant: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """The rows as of a commit.
-
-    A file's name says its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. One of a write that
-    did not complete is passed over: its instant is in the active timeline, and not completed.
-    """
-    completed = {begun for _, begun, _ in writes(folder)}
-    first = min((file.name.partition("_")[0].partition(".")[0] for file in timeline(folder, "*.*")), default="")
-    newest: dict[str, tuple[str, File]] = {}
-    for file in files.listed(folder, "*.parquet"):
-        group, _, begun = file.stem.split("_")
-        is_there = begun in completed or begun < first
-        if is_there and begun <= instant and begun > newest.get(group, ("",))[0]:
-            newest[group] = begun, file
-    for _, file in sorted(newest.values(), key=str):
-        yield from _batches(file, schema)
 
 
 def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:

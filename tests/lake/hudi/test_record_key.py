@@ -145,7 +145,9 @@ def test_tables_with_keys_of_integers_have_no_other_column(lake_of: Callable[...
     plain, text = lake_of(), lake_of((column("id", Kind.STRING, "varchar(9)"), V))
     plain.published((1, "a"))
     text.published(("1", "a"))
-    names = [pq.read_schema(next(lake.settings.folder(lake.table).glob("*.parquet"))).names for lake in (plain, text)]
+    names = [
+        pq.read_schema(next(lake.settings.folder(lake.table).path.glob("*.parquet"))).names for lake in (plain, text)
+    ]
     assert [RECORD_KEY in one for one in names] == [False, True]
     assert lake_columns(text) == ["id", "v"]
 

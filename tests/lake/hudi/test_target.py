@@ -24,6 +24,7 @@ from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
 from lakeingest.lake.marks import BUILDING
+from lakeingest.lake.target import Effects, Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Crash, Lake
 from tests.stores import on_disk
@@ -80,6 +81,34 @@ def test_a_publish_of_a_position_alone_is_a_commit(lake: Lake) -> None:
     published = lake.publish(marked)
     assert lake.loaded() == replace(published, progress=marked.progress)
     assert lake.seen() == [(1, "a")]
+
+
+def test_a_merge_is_counted_without_spark(lake: Lake) -> None:
+    """By the keys of files: of what readers see, under the merges since then; a commit's rows are known from that."""
+    staged = lake.wave(lake.created(), [(1, "a"), (2, "b"), (3, "c")])
+    assert lake.open().count(lake.table, staged.version) is None  # two chunks may have the same row
+    staged, found = counted(lake, staged, 20, (3, "C", False), (4, "d", False), (9, None, True))
+    assert found == Effects(1, 1, 0)
+    staged = lake.publish(staged)
+    assert lake.open().count(lake.table, staged.version) == 4
+    staged, found = counted(lake, lake.loaded(), 30, (1, None, True), (5, "e", False), (2, "B", False))
+    assert found == Effects(1, 1, 1)
+    staged, found = counted(lake, staged, 40, (1, "a", False), (5, None, True), (5000, None, True))
+    assert found == Effects(1, 0, 1)
+    staged, found = counted(lake, staged, 50, (1, None, True), (5, None, True))
+    assert found == Effects(0, 0, 1)
+    assert lake.open().count(lake.table, staged.version) == len(lake.rows(staged)) == 3
+
+
+def counted(lake: Lake, staged: Staged, pos: int, *rows: tuple[Any, ...]) -> tuple[Staged, Effects]:
+    """Merge changes in a process that has no Spark."""
+
+    def no_spark() -> NoReturn:
+        pytest.fail("Spark was started")
+
+    target = lake.open()
+    written = target.merger(staged, lake.schema.key, None).write(lake.changes(rows))
+    return target.commit_merge(staged, no_spark, [written], lambda _: lake.leveled(staged, pos))
 
 
 @pytest.mark.long("commits to Hudi many times")

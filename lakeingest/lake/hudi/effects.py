@@ -1,0 +1,55 @@
+"""What a merge will do to the rows of a commit, counted by reading key columns alone. It takes no Spark."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.core.change import DELETED
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.errors import parsed
+from lakeingest.lake.target import Effects
+
+_NUMBER = "_lakeingest_number"
+
+
+def effects_of(
+    changes: Sequence[File],
+    key: Sequence[str],
+    rows: Iterable[File],
+    merges: Iterable[Sequence[File]],
+    *,
+    keeps_deleted: bool,
+) -> Effects:
+    """How many keys the changes insert, update and delete, in the rows of these files under these earlier merges.
+
+    All files of changes have DELETED, and each key once. Where the table keeps deleted rows, no change removes one.
+    """
+    wanted = pa.concat_tables(_read(file, [*key, DELETED]) for file in changes)
+    numbered = wanted.select(list(key)).append_column(_NUMBER, pa.array(np.arange(wanted.num_rows)))
+    is_present = np.zeros(wanted.num_rows, bool)
+    for file in rows:
+        found = _read(file, key).cast(numbered.schema.remove(len(key)))
+        is_present[_matching(found, numbered, key)[_NUMBER].to_numpy()] = True
+    for merge in merges:
+        for file in merge:
+            found = _matching(_read(file, [*key, DELETED]), numbered, key)
+            is_present[found[_NUMBER].to_numpy()] = keeps_deleted or ~found[DELETED].to_numpy()
+    gone = np.zeros(wanted.num_rows, bool) if keeps_deleted else wanted[DELETED].to_numpy()
+    return Effects(*(int(one.sum()) for one in (~gone & ~is_present, ~gone & is_present, gone & is_present)))
+
+
+def rows_in(found: Iterable[File]) -> int:
+    """The number of rows of these files."""
+    return sum(files.parquet_metadata(file).num_rows for file in found)
+
+
+def _matching(found: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows that have one of the keys, with its number."""
+    return found.join(numbered, keys=list(key), join_type="inner")
+
+
+def _read(file: File, names: Sequence[str]) -> pa.Table:
+    with parsed(str(file)), files.parquet(file) as opened:
+        return opened.read(list(names))
