@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.change import DELETED
+from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parsed
@@ -25,13 +26,17 @@ def effects_of(
     """How many keys the changes insert, update and delete, in the rows of these files under these earlier merges.
 
     All files of changes have DELETED, and each key once. Where the table keeps deleted rows, no change removes one.
+    StateUnreadable where two rows have one of the keys.
     """
     wanted = pa.concat_tables(_read(file, [*key, DELETED]) for file in changes)
     numbered = wanted.select(list(key)).append_column(_NUMBER, pa.array(np.arange(wanted.num_rows)))
     is_present = np.zeros(wanted.num_rows, bool)
     for file in rows:
         found = _read(file, key).cast(numbered.schema.remove(len(key)))
-        is_present[_matching(found, numbered, key)[_NUMBER].to_numpy()] = True
+        numbers = _matching(found, numbered, key)[_NUMBER].to_numpy()
+        if is_present[numbers].any() or len(np.unique(numbers)) != len(numbers):
+            raise StateUnreadable(f"{file}: a key of it is there twice; drop the table to copy it again")
+        is_present[numbers] = True
     for merge in merges:
         for file in merge:
             found = _matching(_read(file, [*key, DELETED]), numbered, key)

@@ -220,9 +220,13 @@ def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[st
 
     Those of before a commit that restarts are left out.
     """
-    first = max((number for number, commit in enumerate(commits) if commit.restarts), default=0)
-    rows = [name for commit in commits[first:] for name in commit.rows]
-    return rows, [commit.changes for commit in commits[first:] if commit.changes]
+    counted = since_restart(commits)
+    return [name for commit in counted for name in commit.rows], [one.changes for one in counted if one.changes]
+
+
+def since_restart(commits: Sequence[StagingCommit]) -> Sequence[StagingCommit]:
+    """The commits from the last one on that restarts; all of them where none does."""
+    return commits[max((number for number, commit in enumerate(commits) if commit.restarts), default=0) :]
 
 
 def is_started_over(commits: Iterable[StagingCommit]) -> bool:

@@ -32,7 +32,7 @@ from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
 from lakeingest.lake.hudi.folder import TableFolder, is_table
 from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.options import BUCKETS, KEY, buckets_for, write_options
-from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over
+from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over, since_restart
 from lakeingest.lake.hudi.statement import (
     GONE,
     changed,
@@ -218,16 +218,13 @@ class HudiTarget:
 
     @names_storage_errors
     def count(self, table: TableId, version: int) -> int | None:
-        """The rows that readers see and those that later merges add; before the first publish only a read can tell."""
+        """The rows of files, and those that merges on staging add; None where a merge of an earlier version does."""
         published = self._published(table)
-        if published is None:
-            return None
-        commits = [] if published.version == version else self._since(table, published, version)
-        added = [commit.added for commit in commits if commit.changes]
-        if None in added or is_started_over(commits):
-            return None
-        visible = rows_in(visible_files(self._folder_of(table).place, published.time))
-        return visible + sum(filter(None, added))
+        is_shown = published is not None and published.version == version
+        commits = [] if is_shown else self._since(table, published, version)
+        added = [commit.added for commit in since_restart(commits) if commit.changes]
+        rows, _ = self._files(table, version)
+        return None if None in added else rows_in(rows) + sum(filter(None, added))
 
     @names_storage_errors
     def publish(

@@ -1,4 +1,7 @@
-"""A table of Hudi as others read it: plain Spark, hudi-rs without Spark, and DuckDB on what that reads."""
+"""A table of Hudi as others read it: plain Spark, hudi-rs without Spark, and DuckDB on what that reads.
+
+It has no DATETIME: hudi-rs 0.5.0 ends with "not yet implemented" at a timestamp without a zone.
+"""
 
 import datetime as dt
 from collections.abc import Callable
@@ -25,7 +28,6 @@ COLUMNS = (
     Column("f", Kind.FLOAT, source_type("float")),
     Column("d", Kind.DOUBLE, source_type("double")),
     Column("day", Kind.DATE, source_type("date")),
-    Column("at", Kind.DATETIME, source_type("datetime(6)")),
     Column("seen", Kind.TIMESTAMP, source_type("timestamp(6)")),
     Column("flag", Kind.BOOLEAN, source_type("bit(1)")),
     Column("point", Kind.VECTOR, source_type("vector(3)")),
@@ -36,7 +38,6 @@ FULL: tuple[Any, ...] = (
     -3.4028234663852886e38,
     5e-324,
     dt.date(1, 1, 1),
-    dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
     dt.datetime(2038, 1, 19, 3, 14, 7, 999999),
     True,
     [0.5, -1.0],

@@ -39,7 +39,11 @@ def test_a_savepoint_and_a_cleaning_are_gone_on_from(lake: Lake, spark: SparkSes
     call(lake, spark, "create_savepoint", commit_time=last_instant(lake))
     lake.publish(lake.merge(lake.loaded(), (1, "A", False), (3, "c", False), pos=30))
     staged = lake.merge(lake.loaded(), (2, None, True), pos=40)
-    call(lake, spark, "run_clean", clean_policy="KEEP_LATEST_FILE_VERSIONS", file_versions_retained="1")
+    spark.sql(f"CREATE TABLE theirs USING hudi LOCATION '{lake.settings.folder(lake.table)}'")
+    spark.sql(
+        "CALL run_clean(table => 'theirs', clean_policy => 'KEEP_LATEST_FILE_VERSIONS', file_versions_retained => 1)"
+    ).collect()
+    spark.sql("DROP TABLE theirs")
     assert lake.loaded() == staged
     assert lake.rows(staged) == [(1, "A"), (3, "c")]
     lake.publish(staged)

@@ -86,7 +86,7 @@ def test_a_publish_of_a_position_alone_is_a_commit(lake: Lake) -> None:
 def test_a_merge_is_counted_without_spark(lake: Lake) -> None:
     """By the keys of files: of what readers see, under the merges since then; a commit's rows are known from that."""
     staged = lake.wave(lake.created(), [(1, "a"), (2, "b"), (3, "c")])
-    assert lake.open().count(lake.table, staged.version) is None  # two chunks may have the same row
+    assert lake.open().count(lake.table, staged.version) == 3
     staged, found = counted(lake, staged, 20, (3, "C", False), (4, "d", False), (9, None, True))
     assert found == Effects(1, 1, 0)
     staged = lake.publish(staged)
@@ -98,6 +98,14 @@ def test_a_merge_is_counted_without_spark(lake: Lake) -> None:
     staged, found = counted(lake, staged, 50, (1, None, True), (5, None, True))
     assert found == Effects(0, 0, 1)
     assert lake.open().count(lake.table, staged.version) == len(lake.rows(staged)) == 3
+
+
+def test_a_key_that_is_there_twice_is_named(lake: Lake) -> None:
+    """Nothing is merged into such rows: a MERGE INTO would change both."""
+    staged = lake.wave(lake.wave(lake.created(), [(1, "a"), (2, "b")], upper=(5,)), [(2, "again"), (6, "f")])
+    assert counted(lake, staged, 20, (1, "A", False))[1] == Effects(0, 1, 0)
+    with pytest.raises(StateUnreadable, match="twice"):
+        counted(lake, lake.loaded(), 30, (2, "B", False))
 
 
 def counted(lake: Lake, staged: Staged, pos: int, *rows: tuple[Any, ...]) -> tuple[Staged, Effects]:
