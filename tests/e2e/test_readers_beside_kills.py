@@ -1,6 +1,6 @@
 """A reader polls a table while runs of it are killed: it sees tables of the source only, one after the other.
 
-LAKEINGEST_KILLS sets the number of kills. A third of them is in bootstraps, in catch-ups, and in publishes each.
+LAKEINGEST_KILLS sets the number of kills: a quarter in bootstraps, a quarter in catch-ups, the rest in publishes.
 """
 
 import os
@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from hudi import HudiTableBuilder
 from pyiceberg.exceptions import NoSuchTableError
 from pyspark.sql import SparkSession
 
@@ -21,12 +19,16 @@ from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.hudi.folder import PROPERTIES
+from lakeingest.lake.marks import BUILDING
 from tests.beside import beside
 from tests.e2e.job import Job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
-KILLS = int(os.environ.get("LAKEINGEST_KILLS", "3"))
+KILLS = int(os.environ.get("LAKEINGEST_KILLS", "4"))
 BOOTSTRAP, CATCH_UP, PUBLISH = "a bootstrap", "a catch-up", "a publish"
 SECONDS = {BOOTSTRAP: 12.0, CATCH_UP: 8.0, PUBLISH: 3.0}  # within which a run is killed, from its first sign of work
 AMOUNT = 1000
@@ -34,18 +36,20 @@ ROWS, CHUNK_ROWS = 6_000, 300
 CLOCK = "clock"
 
 
-def read(job: Job) -> list[dict[str, Any]] | None:
-    """The rows that a reader finds who does not know our code; None where there is no table."""
-    if job.lake_format == "iceberg":
-        try:
-            return [dict(zip(("id", "n"), row, strict=True)) for row in job.published("t")]
-        except NoSuchTableError:
-            return None
-    folder = job.config.target.folder(TableId(job.database, "t"))
-    if not Path(str(folder)).exists():
+def read(job: Job) -> list[tuple[Any, ...]] | None:
+    """The rows that a reader finds; None where there is no table."""
+    if job.lake_format == "hudi" and not files.exists(folder_of(job) / PROPERTIES):
         return None
-    batches = HudiTableBuilder.from_base_uri(str(folder)).build().read()
-    return pa.Table.from_batches(batches).select(["id", "n"]).to_pylist() if batches else []
+    try:
+        return job.published("t")
+    except NoSuchTableError:
+        return None
+
+
+def folder_of(job: Job) -> File:
+    """Where readers find a Hudi table."""
+    target = job.config.target
+    return files.at(target.folder(TableId(job.database, "t")), target.storage)
 
 
 class Watched:
@@ -60,12 +64,10 @@ class Watched:
         (self._write, self._poll)[number](is_over)
 
     def _write(self, is_over: Callable[[], bool]) -> None:
-        keys, ticks = [f"Key {number}" for number in range(ROWS)], 0
         with self.job.connection() as connection, connection.cursor() as cursor:
             cursor.execute(f"USE {self.job.database}")
             [(ticks,)] = self.job.sql(f"SELECT n FROM {self.job.database}.t WHERE id = '{CLOCK}'")
-            present = {key for (key,) in self.job.sql(f"SELECT id FROM {self.job.database}.t")} - {CLOCK}
-            keys = sorted(present)
+            keys = sorted({key for (key,) in self.job.sql(f"SELECT id FROM {self.job.database}.t")} - {CLOCK})
             while not is_over():
                 ticks += 1
                 (giver, taker), moved = self.chance.sample(keys, 2), self.chance.randrange(len(keys))
@@ -85,7 +87,7 @@ class Watched:
             rows = read(self.job)
             assert rows is not None or clock < 0
             if rows is not None:
-                numbers = {row["id"]: row["n"] for row in rows}
+                numbers = dict(rows)
                 assert len(rows) == len(numbers) == ROWS + 1
                 assert sum(numbers.values()) - numbers[CLOCK] == AMOUNT * ROWS
                 assert numbers[CLOCK] >= clock
@@ -101,8 +103,8 @@ def job_in(tmp_path: Path, mysql_server: LocalServer, lake_config: Config) -> It
 
     def make(name: str) -> Job:
         target = lake_config.target
-        database, path = f"readers_{target.format}_{name}", target.warehouse.path
-        job = Job(tmp_path / name, mysql_server, database, CHUNK_ROWS, path, target.format).write()
+        database, warehouse = f"readers_{target.format}_{name}", str(target.warehouse)
+        job = Job(tmp_path / name, mysql_server, database, CHUNK_ROWS, warehouse, target.format).write()
         made.append(job)
         rows = ", ".join(f"('Key {number}', {AMOUNT})" for number in range(ROWS))
         table = "CREATE TABLE t (id VARCHAR(20) COLLATE utf8mb4_0900_as_cs PRIMARY KEY, n BIGINT NOT NULL)"
@@ -114,12 +116,13 @@ def job_in(tmp_path: Path, mysql_server: LocalServer, lake_config: Config) -> It
         job.sql(f"DROP DATABASE {job.database}")
 
 
-def signs(job: Job, phase: str) -> set[Path]:
+def signs(job: Job, phase: str) -> set[str]:
     """The files of which a new one is a sign that the phase has begun."""
-    if phase == PUBLISH and job.lake_format == "hudi":  # of the commit, or of the folder that becomes the table
-        folder = Path(str(job.config.target.folder(TableId(job.database, "t"))))
-        return set(folder.parent.glob(f"{folder.name}*/.hoodie/timeline/*.requested"))
-    return set((job.state / "spool" / "data").glob("*")) | set((job.state / "spool").glob("opened.json"))
+    folder, spool = folder_of(job), job.state / "spool"
+    if phase == PUBLISH and job.lake_format == "hudi":  # of the commit, in the folder or in that which becomes it
+        timelines = [one / ".hoodie" / "timeline" for one in (folder, folder.parent / (folder.name + BUILDING))]
+        return {str(file) for timeline in timelines for file in files.listed(timeline, "*.requested")}
+    return {str(file) for file in (*files.listed(spool / "data", "*"), *files.listed(spool, "opened.json"))}
 
 
 def killed(job: Job, phase: str, after: float) -> bool:
@@ -140,19 +143,17 @@ def test_a_reader_sees_tables_of_the_source_whatever_is_killed(
 ) -> None:
     """Not one before the first exact point, nothing half, no step back; in the end source and copy are equal."""
     chance = random.Random(KILLS)
-    counts, polls, began = {BOOTSTRAP: 0, CATCH_UP: 0, PUBLISH: 0}, 0, time.monotonic()
-    for number in range(-(-KILLS // 3)):
+    counts, polls, began = dict.fromkeys(SECONDS, 0), 0, time.monotonic()
+    for number in range(-(-KILLS // 4)):
         job = job_in(f"k{number}")
         watched = Watched(job, chance)
-        with beside(watched.work, 2):
-            for phase in (BOOTSTRAP, PUBLISH, CATCH_UP):
-                counts[phase] += killed(job, phase, chance.random() * SECONDS[phase])
-        with beside(watched.work, 2):
-            assert run(job.config, spark=spark).caught_up
+        for phases in ((BOOTSTRAP, PUBLISH), (CATCH_UP, PUBLISH)):
+            with beside(watched.work, 2):
+                for phase in phases:
+                    counts[phase] += killed(job, phase, chance.random() * SECONDS[phase])
+                assert run(job.config, spark=spark).caught_up
         assert run(job.config, spark=spark).caught_up
-        found = read(job)
-        assert found is not None
-        assert sorted((row["id"], row["n"]) for row in found) == job.source("t")
+        assert read(job) == job.source("t")
         polls += watched.polls
     said = ", ".join(f"{count} in {phase}" for phase, count in counts.items())
     took = f"{polls} polls in {time.monotonic() - began:.0f} s, 0 differences"

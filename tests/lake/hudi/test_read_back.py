@@ -9,13 +9,12 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
-from hudi import HudiTableBuilder
 
 from lakeingest.core.schema import Column, Kind
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.mysql.source_types import source_type
+from tests.engines import HUDI_RS
 from tests.lake.steps import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
@@ -43,12 +42,6 @@ FULL: tuple[Any, ...] = (
     [0.5, -1.0],
 )
 KEYS = [(text, data) for text in ("", "a", "A", "a ", "é🦆") for data in (b"", b"\x00", b"\xff")]
-
-
-def by_hudi_rs(lake: Lake) -> pa.Table:
-    """The rows as hudi-rs reads them."""
-    batches = HudiTableBuilder.from_base_uri(str(lake.settings.folder(lake.table))).build().read()
-    return pa.Table.from_batches(batches)
 
 
 def plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -81,11 +74,12 @@ def assert_read_alike(lake: Lake, count: int) -> None:
     expected = plain(lake.rows(lake.loaded()))
     assert len(expected) == count
     assert plain(lake.seen()) == expected
-    found = by_hudi_rs(lake)
+    found = HUDI_RS.read("", str(lake.settings.folder(lake.table)))
     assert set(found.column_names) - set(names) == {RECORD_KEY, *(n for n in found.column_names if n[:7] == "_hoodie")}
     wanted = found.select(names)
     assert plain([tuple(row.values()) for row in wanted.to_pylist()]) == expected
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("t", wanted)
-        assert plain(connection.sql("SELECT * FROM t").fetchall()) == expected
+        read = connection.sql("SELECT * FROM t").to_arrow_table().to_pylist()
+    assert plain([tuple(row.values()) for row in read]) == expected
