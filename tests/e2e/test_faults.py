@@ -131,6 +131,7 @@ def damaged(name: str, damage: Callable[[bytes], bytes | None], *, interrupted: 
             files.delete(file)
         for file, contents in backup.items():
             files.write(file, contents)
+        forget_kept()
 
     return broken
 
