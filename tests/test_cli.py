@@ -268,6 +268,7 @@ def test_a_source_that_is_away_is_retried_later(
     assert answer == {
         "exit": 75,
         "error": done.stderr.removeprefix("lakeingest: ").strip(),
+        "job": None,
         "caught_up": False,
         "tables": [],
     }

@@ -83,7 +83,7 @@ class DataprocJobs:
         from google.api_core.exceptions import Conflict
 
         with google.named("Dataproc does not start the job", "submit.dataproc"), suppress(Conflict):
-            self._client().submit_job(dict(request), timeout=google.SECONDS)
+            self._client().submit_job(dict(request), **google.limits())
         run = str(request["job"]["reference"]["job_id"])
         self._job(run)  # a conflict with something else is none with this job
         return run
@@ -104,11 +104,11 @@ class DataprocJobs:
     def cancel(self, run: str) -> None:
         """The driver is ended; nothing is done when it has ended."""
         with google.named(f"Dataproc does not cancel job {run}", "submit.dataproc"):
-            self._client().cancel_job(self._named(run), timeout=google.SECONDS)
+            self._client().cancel_job(self._named(run), **google.limits())
 
     def _job(self, run: str) -> Any:
         with google.named(f"Dataproc says nothing of job {run}", "submit.dataproc"):
-            return self._client().get_job(self._named(run), timeout=google.SECONDS)
+            return self._client().get_job(self._named(run), **google.limits())
 
     def _named(self, run: str) -> dict[str, str]:
         return {"project_id": self.config.project, "region": self.config.region, "job_id": run}

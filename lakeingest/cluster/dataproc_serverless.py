@@ -88,7 +88,7 @@ class DataprocBatches:
         from google.api_core.exceptions import Conflict
 
         with google.named("Dataproc does not start the batch", _KEY), suppress(Conflict):
-            self._client().create_batch(dict(request), timeout=google.SECONDS)
+            self._client().create_batch(dict(request), **google.limits())
         run = str(request["batch_id"])
         self._batch(run)  # a conflict with something else is none with this batch
         return run
@@ -108,12 +108,12 @@ class DataprocBatches:
         """The operation that made the batch is cancelled, and with it the batch."""
         operation = self._batch(run).operation
         with google.named(f"Dataproc does not cancel batch {run}", _KEY):
-            self._client().cancel_operation({"name": operation}, timeout=google.SECONDS)
+            self._client().cancel_operation({"name": operation}, **google.limits())
 
     def _batch(self, run: str) -> Any:
         name = f"projects/{self.config.project}/locations/{self.config.region}/batches/{run}"
         with google.named(f"Dataproc says nothing of batch {run}", _KEY):
-            return self._client().get_batch({"name": name}, timeout=google.SECONDS)
+            return self._client().get_batch({"name": name}, **google.limits())
 
     def _client(self) -> Any:
         return google.client("BatchControllerClient", self.config.region)

@@ -8,7 +8,8 @@ from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
 from lakeingest.files.stored import Stored
 
 EXTRA = "pip install 'lakeingest[gcp]'"
-SECONDS = 60.0
+SECONDS = 60.0  # for an answer
+_PATIENCE_SECONDS = 15.0  # of all tries of one request; by default Google's client tries some for 15 minutes
 
 
 def types() -> Any:
@@ -44,6 +45,15 @@ def client(kind: str, region: str) -> Any:
     """A client of the region's endpoint."""
     with named("Dataproc cannot be reached"):
         return getattr(types(), kind)(client_options={"api_endpoint": f"{region}-dataproc.googleapis.com:443"})
+
+
+def limits() -> dict[str, Any]:
+    """How long a request may take, and for how long one is repeated that changes nothing, or has an id of ours."""
+    from google.api_core import exceptions
+    from google.api_core.retry import Retry, if_exception_type
+
+    fails = if_exception_type(exceptions.ServiceUnavailable, exceptions.InternalServerError)
+    return {"timeout": SECONDS, "retry": Retry(fails, timeout=_PATIENCE_SECONDS)}
 
 
 @contextmanager

@@ -183,8 +183,11 @@ def test_a_job_whose_answer_is_lost_is_found(google: Google, service: Any) -> No
 @pytest.mark.parametrize(
     ("status", "error"), [(403, OperatorNeeded), (404, ConfigError), (429, Retryable), (503, Retryable)]
 )
-def test_what_google_refuses_is_named(google: Google, service: Any, status: int, error: type[Exception]) -> None:
-    """Who acts depends on the answer."""
+def test_what_google_refuses_is_named(
+    google: Google, service: Any, status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who acts depends on the answer. A server that fails is asked again for some seconds."""
+    monkeypatch.setattr(google_requests, "_PATIENCE_SECONDS", 0.5)
     google.status = status
     with pytest.raises(error):
         service.state("lakeingest-any")

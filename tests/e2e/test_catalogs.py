@@ -41,7 +41,7 @@ def said(job: Job, *arguments: str) -> tuple[int, str]:
     return process.returncode, output
 
 
-@pytest.mark.long("what runs on REST and S3 together", only=("glue on s3", "rest", "sql"))
+@pytest.mark.long("what runs on REST and S3 together", only=("glue on s3", "rest", "sql", "hive", "rest without names"))
 @pytest.mark.parametrize("kind", TARGETS)
 def test_a_table_is_copied_and_kept_equal(kind: str, tmp_path: Path, mysql_server: LocalServer) -> None:
     """Check, run, catch up, re-snapshot, verify: nothing is in the warehouse but the tables' files."""

@@ -75,7 +75,7 @@ def test_the_previous_release_is_other_code(code: Path, make_job: Callable[..., 
     """Or these tests would show nothing."""
     asked = [sys.executable, "-c", "import lakeingest; print(lakeingest.__file__)"]
     found = subprocess.run(
-        asked, env=os.environ | {"PYTHONPATH": str(code)}, capture_output=True, text=True, check=True
+        asked, cwd=code, env=os.environ | {"PYTHONPATH": str(code)}, capture_output=True, text=True, check=True
     )
     assert Path(found.stdout.strip()).is_relative_to(code)
     assert "check" in ended(previously(code, make_job(), "--help"))

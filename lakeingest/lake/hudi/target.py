@@ -264,7 +264,7 @@ class HudiTarget:
             if not self._is_published(table, staged.version):
                 raise stale(table)
             if published is None:
-                self._give_name(table)
+                self._folder_of(table).give_name()
                 folder.clear_building(spark)
             # readers see it before it is durable; until then staging and the spool stay
             if isinstance(folder.final, Path):
@@ -390,10 +390,6 @@ class HudiTarget:
             changes = no_changes(self._visible(table, published, spark))
         with configured(spark, options):
             merge_folder(folder.place, changes, last.key, spark, gone)
-
-    def _give_name(self, table: TableId) -> None:
-        """Give a table its final name."""
-        self._folder_of(table).give_name()
 
     def _staging(self, table: TableId) -> StagingFolder:
         return StagingFolder(table, self._folder / encode(str(table), safe=" "))

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event
 from lakeingest.disk import make_folder, sync
 
 IO = f"{__name__}.DurableFileIO"  # catalogs load the class by this name
-_TRIES = 10  # of a request to an overloaded store: some seconds, because the pauses grow
+_TRIES = 6  # of a request to an overloaded store: some seconds, because the pauses grow
 
 
 class DurableFileIO(PyArrowFileIO):

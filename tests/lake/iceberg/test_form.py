@@ -18,8 +18,8 @@ from lakeingest.core.schema import NULL_DATES, Choices, Column, Kind
 from lakeingest.errors import NotOurTable
 from lakeingest.lake.iceberg.evolution import GIVEN, Form
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.marks import BUILDING
 from lakeingest.mysql.source_types import source_type
+from tests.lake.conftest import building
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
@@ -114,7 +114,8 @@ def test_columns_that_are_never_null_are_required(lake_of: Callable[..., Lake], 
     lake = lake_of(columns)
     lake = replace(lake, schema=replace(lake.schema, choices=Choices(deletes="soft", metadata=("op", "committed_at"))))
     lake.created()
-    schema = catalog.load_table((lake.table.database, lake.table.name + BUILDING)).schema()
+    [name] = building(catalog, lake)
+    schema = catalog.load_table((lake.table.database, name)).schema()
     assert {field.name for field in schema.fields if field.required} == {
         "id",
         "w",

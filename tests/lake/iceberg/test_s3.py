@@ -53,6 +53,7 @@ def test_files_without_a_commit_are_deleted(lake: Lake) -> None:
     assert lake.seen() == lake.rows(lake.loaded()) == [(1, "a"), (2, "c")]
 
 
+@pytest.mark.long("tries a store again for a while")
 def test_a_store_that_does_not_answer_is_away(lake: Lake, settings: Target) -> None:
     """Exit code 75: nothing is wrong with the table, which goes on when the store is back."""
     staged = lake.published((1, "a"))
