@@ -83,7 +83,7 @@ class DataprocJobs:
         from google.api_core.exceptions import Conflict
 
         with google.named("Dataproc does not start the job", "submit.dataproc"), suppress(Conflict):
-            self._client().submit_job(dict(request), **google.limits())
+            self._client().submit_job(dict(request), timeout=google.SECONDS, retry=None)
         run = str(request["job"]["reference"]["job_id"])
         self._job(run)  # a conflict with something else is none with this job
         return run
@@ -104,7 +104,7 @@ class DataprocJobs:
     def cancel(self, run: str) -> None:
         """The driver is ended; nothing is done when it has ended."""
         with google.named(f"Dataproc does not cancel job {run}", "submit.dataproc"):
-            self._client().cancel_job(self._named(run), **google.limits())
+            self._client().cancel_job(self._named(run), timeout=google.SECONDS, retry=None)
 
     def _job(self, run: str) -> Any:
         with google.named(f"Dataproc says nothing of job {run}", "submit.dataproc"):

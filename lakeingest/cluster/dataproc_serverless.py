@@ -88,7 +88,7 @@ class DataprocBatches:
         from google.api_core.exceptions import Conflict
 
         with google.named("Dataproc does not start the batch", _KEY), suppress(Conflict):
-            self._client().create_batch(dict(request), **google.limits())
+            self._client().create_batch(dict(request), timeout=google.SECONDS, retry=None)
         run = str(request["batch_id"])
         self._batch(run)  # a conflict with something else is none with this batch
         return run
@@ -108,7 +108,7 @@ class DataprocBatches:
         """The operation that made the batch is cancelled, and with it the batch."""
         operation = self._batch(run).operation
         with google.named(f"Dataproc does not cancel batch {run}", _KEY):
-            self._client().cancel_operation({"name": operation}, **google.limits())
+            self._client().cancel_operation({"name": operation}, timeout=google.SECONDS, retry=None)
 
     def _batch(self, run: str) -> Any:
         name = f"projects/{self.config.project}/locations/{self.config.region}/batches/{run}"

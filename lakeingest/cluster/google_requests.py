@@ -48,7 +48,7 @@ def client(kind: str, region: str) -> Any:
 
 
 def limits() -> dict[str, Any]:
-    """How long a request may take, and for how long one is repeated that changes nothing, or has an id of ours."""
+    """How long a request may take, and for how long one is repeated that changes nothing."""
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
 
