@@ -370,3 +370,12 @@ def test_progress_without_re_snapshots_is_stored_as_before() -> None:
     assert not {"patches", "reread_since", "reread", "answered", "uncounted", "leftover"} & stored(shown).keys()
     assert stored(replaced(shown, RANGE))["format"] == REREAD_FORMAT
     assert stored(replace(shown, answered=(4,)))["format"] == FORMAT
+
+
+def test_a_quiet_table_does_not_go_back_and_stays_on_its_server() -> None:
+    """Only a later position of the same server can be that of the same rows."""
+    shown = at(Phase.PUBLISHED)
+    assert shown.unchanged(position(99)).stop == position(99).place
+    for wrong, reason in ((position(1), "does not come after"), (replace(position(99), epoch=1), "two servers")):
+        with pytest.raises(ValueError, match=reason):
+            shown.unchanged(wrong)

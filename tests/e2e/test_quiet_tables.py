@@ -9,7 +9,6 @@ import pytest
 from lakeingest.commands.changelog import Changelog, Copied
 from lakeingest.commands.status import status
 from lakeingest.config.place import Place
-from lakeingest.core import quiet as core_quiet
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
@@ -108,16 +107,6 @@ def test_a_quiet_table_is_committed_before_the_binlog_after_its_commit_is_gone(
         two.sql("SET GLOBAL binlog_expire_logs_seconds = DEFAULT")
     assert version(two, "still") != before
     assert_at_the_end(two)
-
-
-def test_many_tables_are_not_committed_at_once() -> None:
-    """The time is spread over their names."""
-    quiet = core_quiet.Quiet(1, None, 0)  # type: ignore[arg-type]
-    due = [quiet.needs_commit(TableId("shop", f"t{number}"), 375, 1000) for number in range(200)]
-    assert 60 < sum(due) < 140
-    assert not any(quiet.needs_commit(TableId("shop", f"t{number}"), 249, 1000) for number in range(200))
-    assert all(quiet.needs_commit(TableId("shop", f"t{number}"), 500, 1000) for number in range(200))
-    assert not quiet.needs_commit(TableId("shop", "t"), 86_400, None)
 
 
 def test_the_changelog_of_a_quiet_table_begins_with_a_copy(two: Pipe) -> None:
