@@ -39,7 +39,12 @@ from tests.e2e.test_resnapshots_under_load import CHUNK_ROWS, CLOCK, ROWS, Load,
 from tests.shown import catalog_of, shown
 from tests.spoiling import BadCatalog, BadStore, proxied
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.mysql,
+    pytest.mark.spark,
+    pytest.mark.unproven("the machine was busy when it was written"),
+]
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "4"))
 WORK_SECONDS = 20.0  # the longest time after which a run is killed that has begun its work

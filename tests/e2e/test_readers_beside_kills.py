@@ -26,7 +26,13 @@ from lakeingest.lake.marks import BUILDING
 from tests.beside import beside
 from tests.e2e.job import Job
 
-pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.formats,
+    pytest.mark.mysql,
+    pytest.mark.spark,
+    pytest.mark.unproven("the machine was busy when it was written"),
+]
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "4"))
 BOOTSTRAP, CATCH_UP, PUBLISH = "a bootstrap", "a catch-up", "a publish"
