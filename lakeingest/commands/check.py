@@ -24,7 +24,7 @@ from lakeingest.errors import (
     StateUnreadable,
 )
 from lakeingest.files.file import state_of
-from lakeingest.lake.formats import open_target
+from lakeingest.lake.formats import governed, open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.connection import connect
@@ -91,7 +91,7 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
     except LakeIngestError as error:
         lake = lake_of(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", f"cannot connect: {error}"), *lake], 0
-    checked += [*folders(config, size), _spool(config), spark_of(config, session)]
+    checked += [*folders(config, size), *_governed(config), _spool(config), spark_of(config, session)]
     return CheckResult(tuple(checked))
 
 
@@ -176,6 +176,12 @@ def _unchanged(changed: Sequence[TableId]) -> Checked:
         " and the next run makes it again"
     )
     return Checked("definitions as copied", finding if changed else None)
+
+
+def _governed(config: Config) -> Iterator[Checked]:
+    found = governed(config)
+    if found is not None:
+        yield Checked("Lake Formation", "; ".join(found) or None, fatal=False)
 
 
 def _spool(config: Config) -> Checked:

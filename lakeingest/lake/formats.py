@@ -47,6 +47,18 @@ def unwritable(config: Config) -> str | None:
     return store.unwritable(config.target)
 
 
+def governed(config: Config) -> tuple[str, ...] | None:
+    """What rights in Lake Formation a run lacks, each with its fix; None where nobody can tell."""
+    if config.target.catalog.type != "glue":
+        return None
+    from lakeingest.lake.iceberg import lake_formation
+
+    try:
+        return lake_formation.findings(config.target)
+    except LakeIngestError:
+        return None
+
+
 def import_writers() -> None:
     """Import what executors write with, before their first task; what takes long is Iceberg's."""
     importlib.import_module("lakeingest.lake.iceberg.target")
