@@ -60,7 +60,9 @@ class Lake:
 
         target = self.open()
         *path, method = self.boundaries[self.settings.format][boundary].split(".")
-        setattr(attrgetter(*path)(target) if path else target, method, crash)
+        owner = attrgetter(*path)(target) if path else target
+        assert hasattr(owner, method)
+        setattr(owner, method, crash)
         return target
 
     def created(self) -> Staged:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
+from lakeingest.disk import sync, sync_tree
 from lakeingest.errors import NotOurTable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTIES = ".hoodie/hoodie.properties"
+CLOCK_SECONDS = 2.0  # that a file's time may lag behind the clock
 _AT_ONCE = 16  # files that are copied at the same time
 
 
@@ -81,6 +83,12 @@ class TableFolder:
             self.give_name()
         elif isinstance(self.final, Stored):
             self._forget_building()
+
+    def make_durable(self, since: float) -> None:
+        """Let what was written since then outlive a loss of power; a store has it durable with its answer."""
+        if isinstance(self.final, Path):
+            sync_tree(self.final, since - CLOCK_SECONDS)
+            sync(self.final.parent)
 
     def clear_building(self, spark: "SparkSession") -> None:
         """Remove the folder of the first publish, which must not be where the table is."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote as encode
 from urllib.parse import unquote as decode
@@ -21,7 +20,6 @@ from lakeingest import config
 from lakeingest.core.change import DELETED
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.disk import sync, sync_tree
 from lakeingest.errors import UnsupportedTable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
@@ -56,7 +54,6 @@ from lakeingest.rows import lake_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CLOCK_SECONDS = 2.0  # that a file's time may lag behind the clock
 _NAME = re.compile(r"[\w$][\w$ -]*")
 
 
@@ -264,12 +261,9 @@ class HudiTarget:
             if not self._is_published(table, staged.version):
                 raise stale(table)
             if published is None:
-                self._folder_of(table).give_name()
-                folder.clear_building(spark)
+                self._give_name(folder, spark)
             # readers see it before it is durable; until then staging and the spool stay
-            if isinstance(folder.final, Path):
-                sync_tree(folder.final, began - CLOCK_SECONDS)
-                sync(folder.final.parent)
+            folder.make_durable(began)
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -393,6 +387,11 @@ class HudiTarget:
 
     def _staging(self, table: TableId) -> StagingFolder:
         return StagingFolder(table, self._folder / encode(str(table), safe=" "))
+
+    def _give_name(self, folder: TableFolder, spark: "SparkSession") -> None:
+        """The last step of a first publish."""
+        folder.give_name()
+        folder.clear_building(spark)
 
     def _folder_of(self, table: TableId) -> TableFolder:
         return TableFolder(table, files.at(self.settings.folder(table), self.settings.storage))
