@@ -4,6 +4,7 @@ Keys, values and defaults are those of the configuration's models, commands and 
 those of the lake formats. What a key means is in `keys.yml` beside this file, a line for each.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -106,7 +107,33 @@ def types_page() -> str:
     ).replace("@chosen@", _table("", ("choice: columns", "Iceberg", "Hudi (Spark)"), chosen).strip())
 
 
-PAGES = {"configuration.md": configuration_page, "cli.md": cli_page, "types.md": types_page}
+def platforms_page() -> str:
+    """Where whole runs were tested, as the tests that ran recorded it."""
+    names = {
+        "a folder": "a folder and SQLite",
+        "glue on s3": "S3 and Glue (moto)",
+        "hive": "a folder and Hive's metastore",
+        "rest": "a folder and REST",
+        "rest on s3": "S3 and REST",
+        "rest without names": "a folder and REST without renaming",
+        "sql": "a folder and PostgreSQL",
+    }
+    heads = ("format", "tables and catalog", "executors", "Spark", "Python", "passed", "failed", "day")
+    keys = ("format", "lake", "executors", "spark", "python", "passed", "failed", "day")
+    rows = [
+        " | ".join(str(names.get(row[key], row[key])) for key in keys)
+        for row in json.loads((DOCS / "tested.json").read_text())
+    ]
+    text = (DOCS / "reference" / "platforms.in").read_text()
+    return MADE + text.replace("@tested@", _table("", heads, [f"| {row} |" for row in rows]).strip())
+
+
+PAGES = {
+    "configuration.md": configuration_page,
+    "cli.md": cli_page,
+    "types.md": types_page,
+    "platforms.md": platforms_page,
+}
 
 
 def _keys(schema: Mapping[str, Any], defined: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
