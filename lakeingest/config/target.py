@@ -22,6 +22,8 @@ from lakeingest.core.schema import TableId
 if TYPE_CHECKING:
     from typing import Self
 
+_UNSAFE = re.compile(r"[^\w$.~-]+")
+
 
 class History(Frozen):
     """How long a published commit can still be read after a later commit has replaced it.
@@ -88,8 +90,9 @@ class Target(Frozen):
         return None if found is None else TableId(found["database"], found["table"])
 
     def folder(self, table: TableId) -> Place:
-        """The folder of a table. A character that a file name must not have is percent-encoded."""
-        namespace, name = (encode(part, safe=" ") for part in self.identifier(table))
+        """The folder of a table. What may not be in a file name, or in a URI, is percent-encoded."""
+        parts = (_UNSAFE.sub(lambda found: encode(found[0], safe=""), part) for part in self.identifier(table))
+        namespace, name = parts
         return self.warehouse / namespace / name
 
     def name(self, table: TableId) -> str:

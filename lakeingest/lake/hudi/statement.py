@@ -7,7 +7,6 @@ says which changes remove the row. Where all rows are replaced, GONE says that i
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakeingest.core.change import DELETED
@@ -96,10 +95,9 @@ def merge_folder(
     folder: File, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", gone: str = DELETED
 ) -> None:
     """Merge into the Hudi table in a folder. MERGE INTO needs the name of a table, so the folder has one meanwhile."""
-    uri = folder.as_uri() if isinstance(folder, Path) else location(folder)
     target = f"lakeingest_{folder.name.encode().hex()}"
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
-    spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{uri}'")
+    spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{location(folder)}'")
     try:
         columns = spark.table(target).columns
         if RECORD_KEY in columns:

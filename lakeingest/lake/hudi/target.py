@@ -54,7 +54,7 @@ from lakeingest.rows import lake_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NAME = re.compile(r"[\w$][\w$ -]*")
+_FOLDER = re.compile(r"[\w$./:+~-]+")  # in a name with other characters Hudi's SQL does not find a table
 
 
 class HudiTarget:
@@ -292,9 +292,11 @@ class HudiTarget:
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such name."""
-        table = schema.table
-        if not (_NAME.fullmatch(table.database) and _NAME.fullmatch(table.name)):
-            raise UnsupportedTable("Hudi allows only letters, digits, _, $, - and space in a name; use Iceberg")
+        folder = self.settings.folder(schema.table).hadoop
+        if not _FOLDER.fullmatch(folder):
+            raise UnsupportedTable(
+                f"Hudi cannot merge into {folder}: its name may have letters, digits and _ $ . + ~ -; use Iceberg"
+            )
         return tuple(map(hudi_type, schema.lake_columns))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.core.schema import Column, Kind
+from lakeingest.core.schema import Column, Kind, TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
 from lakeingest.lake.hudi import lock
 from lakeingest.lake.hudi.staging import StagingFolder
@@ -403,6 +403,21 @@ def test_a_column_that_hudi_cannot_name_is_refused(lake_of: Callable[..., Lake],
     with pytest.raises(UnsupportedTable, match=name):
         lake.created()
     assert not staging(lake).exists()
+
+
+@pytest.mark.parametrize("name", ["a b", "50%", "a'b", "a/b"])
+def test_a_table_whose_folder_hudi_would_not_find_is_refused(lake: Lake, name: str) -> None:
+    """MERGE INTO finds no folder whose name changes in a URI."""
+    with pytest.raises(UnsupportedTable, match="Hudi cannot merge into"):
+        lake.open().types(replace(lake.schema, table=TableId("shop", name)))
+
+
+def test_a_folder_may_have_other_letters(lake: Lake) -> None:
+    """They are in its name as they are."""
+    lake = replace(lake, schema=replace(lake.schema, table=TableId("contract", "größe$1-x")))
+    lake.publish(lake.merge(lake.published((1, "a")), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "a"), (2, "b")]
+    assert (lake.table.database, lake.table.name) in lake.open().names()
 
 
 def test_values_are_exact_through_every_step(lake_of: Callable[..., Lake], spark: SparkSession) -> None:
