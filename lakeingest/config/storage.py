@@ -43,7 +43,9 @@ class Storage(Frozen):
                 "fs.s3a.aws.credentials.provider": ",".join(_CHAIN),
                 # else each new file deletes the objects that stand for the folders above it; some stores refuse that
                 "fs.s3a.directory.marker.retention": "keep",
-                "fs.s3a.attempts.maximum": "5",  # of one request; each is tried several times again
+                # a store that is away is named after about a minute, instead of five
+                "fs.s3a.attempts.maximum": "5",
+                "fs.s3a.retry.limit": "5",
             }
         ) | self.known(_HADOOP)
 

@@ -31,7 +31,7 @@ _AWAY = re.compile(
     _STORE + r"(NETWORK_CONNECTION|SLOW_DOWN|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|THROTTLING|REQUEST_TIMEOUT"
     r"|UNKNOWN \(HTTP status (429|5\d\d)\))"
 )
-_SDK = "software.amazon.awssdk."
+_OF_STORE = "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.AWS"  # Iceberg's client of S3, and Hadoop's
 _THRIFT = "org.apache.thrift.transport.TTransportException"
 _METASTORE = {"org.apache.hadoop.hive.metastore.api." + name for name in ("MetaException", "InvalidObjectException")}
 
@@ -135,7 +135,7 @@ def _of_server(kinds: set[str], message: str, where: Path | str, catalog: Path |
         return away(catalog, message)
     if kinds & _METASTORE:
         return (away if "Could not connect" in message else refused)(catalog, message)
-    if any(kind.startswith(_SDK) for kind in kinds):
+    if any(kind.startswith(_OF_STORE) for kind in kinds):
         status = re.search(r"Status Code: (\d+)", message)
         if status is None or re.fullmatch(r"429|5\d\d", status[1]):  # without a status there was no answer
             return _store_away(where, message)
