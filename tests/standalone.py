@@ -56,6 +56,7 @@ class Cluster:
             "spark.pyspark.python": self.python,
             "spark.executorEnv.PYTHONPATH": f"{self.shared}/dependencies:{self.shared}/job",
             "spark.sql.shuffle.partitions": "4",
+            "spark.shuffle.readHostLocalDisk": "false",  # no user can read what another one has on the disk
         }
 
     def executors(self) -> list[int]:

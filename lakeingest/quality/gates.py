@@ -167,10 +167,12 @@ def _outcome(result: "ExpectationValidationResult") -> Outcome:
 
 
 def _error(info: Any) -> str | None:
-    """The first line of an error; Great Expectations reports one for the expectation, or for each of its metrics."""
+    """The first line that says why; Great Expectations reports an error for the expectation, or for each metric of it."""
     each = [info] if "raised_exception" in info else list((info or {}).values())
     raised = [str(one["exception_message"]).strip() for one in each if one["raised_exception"]]
-    return _shortened(raised[0].partition("\n")[0], 300) if raised else None
+    lines = raised[0].splitlines() if raised else []
+    of_java = len(lines) > 1 and lines[0].startswith("An error occurred while calling ")  # then Java's error
+    return _shortened(lines[of_java].lstrip(": "), 300) if lines else None
 
 
 def _shortened(value: Any, length: int = _TEXT) -> str:

@@ -191,7 +191,12 @@ def wait(process: "subprocess.Popen[str]", sign: Callable[[], bool], seconds: fl
 
 
 def ended(process: "subprocess.Popen[str]", log: Path) -> str:
-    """How a run ended by itself: it may, where the store or the catalog was away for too long."""
+    """How a run ended by itself: it may, where the store or the catalog was away for too long.
+
+    A JVM that is killed before it answers cannot be told from one that does not start.
+    """
+    if process.returncode == 3 and "JAVA_GATEWAY_EXITED" in log.read_text():
+        return "3, Spark did not start"
     assert process.returncode == 75, log.read_text()[-3000:]
     [name] = re.findall(r"\(runbook: (\w+)\)", log.read_text().splitlines()[-1]) or [""]
     return f"75 {name}"

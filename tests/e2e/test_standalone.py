@@ -112,7 +112,7 @@ def test_what_is_killed_is_read_again(
         job = job_in(f"{victim}{number}")
         for phase in ("wave", "merge"):
             process = job.start("run")
-            until(process, ": wave " if phase == "wave" else "opened")
+            until(process, ": wave " if phase == "wave" else "binlog: ")
             time.sleep(chance.random() * 2)
             if victim == "driver":
                 process.kill()
