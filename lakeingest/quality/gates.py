@@ -167,7 +167,7 @@ def _outcome(result: "ExpectationValidationResult") -> Outcome:
 
 
 def _error(info: Any) -> str | None:
-    """The first line that says why; Great Expectations reports an error for the expectation, or for each metric of it."""
+    """The first line that says why. Great Expectations has an error for the expectation, or for each of its metrics."""
     each = [info] if "raised_exception" in info else list((info or {}).values())
     raised = [str(one["exception_message"]).strip() for one in each if one["raised_exception"]]
     lines = raised[0].splitlines() if raised else []

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,9 @@ def until(process: "subprocess.Popen[str]", text: str) -> None:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """A process and all that it started, and they."""
+    """A process and all that it started, and they, as far as they have not ended."""
     yield pid
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield from descendants(int(child))
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in children.read_text().split():
+                yield from descendants(int(child))

@@ -117,7 +117,7 @@ def tree(process: "subprocess.Popen[str]") -> bool:
 
 def worker(process: "subprocess.Popen[str]") -> bool:
     """Kill a Python worker of Spark, or what starts them."""
-    return _kill_one(process, lambda line: "daemon" in line and "pyspark" in line)
+    return _kill_one(process, lambda line: "-m\0lakeingest.workers" in line)
 
 
 def executor(process: "subprocess.Popen[str]") -> bool:
