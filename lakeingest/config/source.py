@@ -61,6 +61,13 @@ class Ssh(Frozen):
         return self.model_copy(update={"key": SecretStr(found["key"]), "known_hosts": found["known_hosts"]})
 
 
+class Replica(Frozen):
+    """A replica of the source, from which rows are read; the binlog is read from the source."""
+
+    host: str
+    port: int = Field(default=3306, ge=1, le=65535)
+
+
 class Source(Frozen):
     """The server that tables are read from; a pipeline.yml has exactly one server."""
 
@@ -71,8 +78,16 @@ class Source(Frozen):
     password: SecretStr = SecretStr("")
     tls: Tls = Tls()
     ssh: Ssh | None = None
+    replica: Replica | None = None
     server_ids: str = Field(default="auto", coerce_numbers_to_str=True)
     max_connections: int = Field(default=8, ge=2)
+
+    @property
+    def of_rows(self) -> Self:
+        """The server that rows of tables are read from: the replica, if there is one."""
+        if self.replica is None:
+            return self
+        return self.model_copy(update={"host": self.replica.host, "port": self.replica.port, "replica": None})
 
     @property
     def tls_mode(self) -> str:

@@ -9,6 +9,9 @@
 
 MariaDB reports the position of a read view in the binlog: that is both watermarks.
 
+With `source.replica`, the view, the lock, the definition and the rows are of the replica; `mysql.replica` says why low
+and high may be of the primary then.
+
 Rows, low, high and definition are returned together: a retried task must never combine those of different attempts.
 """
 
@@ -30,12 +33,14 @@ from lakeingest.errors import ChunkTooLarge, OperatorNeeded, SchemaChanged, Spli
 from lakeingest.mysql.connection import (
     OPEN_VIEW,
     connect,
+    named_errors,
     query,
     snapshot_position,
     table_name,
     written_position,
 )
 from lakeingest.mysql.dialect import dialect
+from lakeingest.mysql.replica import catch_up, has_no_more
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.table_rows import select_rows
 from lakeingest.rows import table_schema
@@ -136,27 +141,31 @@ def read_rows(
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
-    It takes two connections to the server `server_uuid`. SplitUnstable when the table or the server changed during the
-    read (read it again); SchemaChanged when the definition is not `schema`; OperatorNeeded when binlog_order_commits is
-    OFF; ChunkTooSlow, ChunkTooLarge at the cap.
+    It takes two connections to the server `server_uuid`; with a replica one, and two to the replica. SplitUnstable when
+    the table or the server changed during the read (read it again); SchemaChanged when the definition is not `schema`;
+    OperatorNeeded when binlog_order_commits is OFF, or when the replica has transactions of its own; SourceAway when it
+    lags; ChunkTooSlow, ChunkTooLarge at the cap.
     """
-    with connect(source, stream=True) as reading, connect(source) as beside:
-        low, high = _marked_view(reading, beside, server_uuid, epoch, hooks)
+    # errors of the block are named as those of the inner connection's server
+    with connect(source) as beside, connect(source.of_rows, stream=True) as reading:
+        low, high = _marked_view(source, reading, beside, server_uuid, epoch, hooks)
         table = table_name(schema.table)
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
-        # on the other connection: the view's transaction would read information_schema as of the view
-        now = read_schema(beside, schema.table, schema.choices)
+        now = _definition(source, reading, beside, schema)
         if now.fingerprint != schema.fingerprint:
             raise SchemaChanged(
                 f"{schema.table}: DDL changed its definition since its first chunk; copy the table again"
             )
-        _same_server(reading, server_uuid)
+        if source.replica is None:
+            _same_server(reading, server_uuid)
         # an ALTER would wait for the metadata lock of an open transaction
         milliseconds = round(cap.seconds * 1000)
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
         rows, nulled = _rows(reading, schema, select, conditions, cap)
         hooks.after_rows()
         query(reading, "COMMIT")
+        if source.replica is not None:
+            has_no_more(source, beside, reading)
         for name in schema.key if schema.declared else ():
             if rows[name].null_count:
                 raise UnsupportedValue(
@@ -166,28 +175,51 @@ def read_rows(
 
 
 def _marked_view(
-    reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int, hooks: Hooks
+    source: Source,
+    reading: pymysql.Connection,
+    beside: pymysql.Connection,
+    server_uuid: str,
+    epoch: int,
+    hooks: Hooks,
 ) -> tuple[Low, FilePosition]:
     """Open the read view; its low and high watermark."""
-    is_exact = dialect(reading).has_snapshot_position
-    low = None if is_exact else read_low(reading, beside, server_uuid, epoch)
+    is_exact = dialect(beside).has_snapshot_position
+    with named_errors(source):
+        low = None if is_exact else read_low(beside, server_uuid, epoch)
     hooks.after_low()
+    if source.replica is not None:
+        catch_up(reading, low)
     query(reading, OPEN_VIEW)
     hooks.after_view()
-    high = snapshot_position(reading) if is_exact else written_position(beside)
-    _same_server(beside, server_uuid)
+    with named_errors(source):
+        high = snapshot_position(reading) if is_exact else written_position(beside)
+        _same_server(beside, server_uuid)
     hooks.after_high()
     return high.place(epoch) if low is None else low, high
 
 
-def read_low(reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
+def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
     """The low watermark of a read view that is opened after this returns."""
-    state = server_state(reading)
+    state = server_state(connection)
     if state.uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")
     if state.executed is not None:
         return state.executed
-    return written_position(beside).start_of_file.place(epoch)
+    return written_position(connection).start_of_file.place(epoch)
+
+
+def _definition(
+    source: Source, reading: pymysql.Connection, beside: pymysql.Connection, schema: TableSchema
+) -> TableSchema:
+    """The table's definition on the server of its rows.
+
+    On another connection: the view's transaction would read information_schema as of the view.
+    """
+    if source.replica is None:
+        return read_schema(beside, schema.table, schema.choices)
+    with connect(source.of_rows) as beside_reading:
+        _same_server(beside_reading, query(reading, f"SELECT {dialect(reading).server}")[0][0])
+        return read_schema(beside_reading, schema.table, schema.choices)
 
 
 def server_state(connection: pymysql.Connection) -> ServerState:

@@ -17,6 +17,7 @@ from lakeingest.lake.target import Target
 from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
+from lakeingest.mysql.preflight.replica import replica_conditions
 from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
@@ -117,10 +118,14 @@ def _refused(preflight: "Preflight", copied: Collection[TableId]) -> dict[TableI
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What the preconditions of some tables are checked on: the server, the lake, and what the lake holds."""
+    """What the preconditions of some tables are checked on: the server, the lake, and what the lake holds.
+
+    The conditions on a replica are checked once, for all tables.
+    """
 
     config: Config
     server: conditions.Server
+    replica: tuple[Checked, ...]
     target: Target
     generated: GeneratedColumns
     held: Copies
@@ -130,7 +135,8 @@ class Preflight:
         """The preflight of these tables."""
         missing = [table for table in tables if config.tables.of(table).cascades == "missing"]
         server, target = conditions.Server.of(connection, tables, missing), open_target(config)
-        return cls(config, server, target, GeneratedColumns(config.source, connection), copies(target, tables))
+        generated = GeneratedColumns(config.source, connection)
+        return cls(config, server, replica_conditions(config.source, server), target, generated, copies(target, tables))
 
     def of_tables(self, tables: Sequence[TableId]) -> Self:
         """The preflight of fewer tables."""
@@ -147,6 +153,7 @@ class Preflight:
         new = [schema for table, schema in schemas.items() if table not in copied]
         return [
             *conditions.ask(self.server, conditions.CONDITIONS | table_conditions.CONDITIONS),
+            *self.replica,
             usable,
             self.generated.checked(schemas.values()),
             _typed(self.target, schemas.values()),

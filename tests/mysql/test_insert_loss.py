@@ -79,8 +79,8 @@ def test_the_written_position_as_low_watermark_loses_inserts(
 ) -> None:
     """The mutant: File and Position as the low watermark. That it fails shows that the test above can."""
 
-    def written(reading: pymysql.Connection, beside: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
-        return written_position(beside).place(epoch)
+    def written(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
+        return written_position(connection).place(epoch)
 
     monkeypatch.setattr(chunk_reader, "read_low", written)
     with database_on(mysql_server_with(**MODES[gtid_mode])) as db:

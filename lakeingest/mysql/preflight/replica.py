@@ -1,0 +1,79 @@
+"""Preflight of `source.replica`: whether the rows of its tables are those of the source at a known position."""
+
+from collections.abc import Mapping
+
+from lakeingest.config import Source
+from lakeingest.core.condition import Checked
+from lakeingest.errors import LakeIngestError, OperatorNeeded
+from lakeingest.mysql.connection import connect, query_dicts
+from lakeingest.mysql.dialect import MARIADB
+from lakeingest.mysql.preflight.server import Condition, Finding, Server, ask, version
+from lakeingest.mysql.preflight.service import AURORA
+from lakeingest.mysql.preflight.tables import engines
+from lakeingest.mysql.replica import NO_GTIDS, has_no_more
+
+_OWN = "mysql.", "innodb_memcache."  # services ignore such tables, which are never copied
+
+
+def replica_conditions(source: Source, server: Server) -> tuple[Checked, ...]:
+    """The conditions on the replica of this server; none where rows are read from the server itself."""
+    if source.replica is None:
+        return ()
+    if not _has_gtids(server):
+        return (Checked("GTIDs for the replica", NO_GTIDS),)
+    try:
+        with connect(source.of_rows) as connection:
+            return ask(Server.of(connection, server.tables), _conditions(source, server))
+    except LakeIngestError as error:
+        return (Checked("connection to the replica", f"cannot connect: {error}"),)
+
+
+def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
+    def another_server(replica: Server) -> Finding:
+        if replica.variables.get("server_uuid") != primary.variables["server_uuid"]:
+            return None
+        return "source.replica leads to the source itself; name its replica, or remove source.replica"
+
+    def no_more(replica: Server) -> Finding:
+        try:
+            has_no_more(source, primary.connection, replica.connection)
+        except OperatorNeeded as error:
+            return str(error)
+        return None
+
+    return {
+        "version of the replica": version,
+        "GTIDs of the replica": _gtids,
+        "replica is another server": another_server,
+        "transactions of the replica": no_more,
+        "filters of the replica": _filters,
+        "InnoDB on the replica": engines,
+    }
+
+
+def _has_gtids(server: Server) -> bool:
+    return server.dialect is not MARIADB and server.variables.get("gtid_mode", "").upper() == "ON"
+
+
+def _gtids(replica: Server) -> Finding:
+    """The replica says which transactions its rows contain."""
+    if replica.service is AURORA and replica.is_on("innodb_read_only"):
+        return "source.replica is a reader of an Aurora cluster, which applies no binlog; remove source.replica"
+    return None if _has_gtids(replica) else "the replica has no GTIDs of MySQL; set gtid_mode = ON there"
+
+
+def _filters(replica: Server) -> Finding:
+    """It leaves no change out: `gtid_executed` would have its transaction all the same."""
+    kinds = sorted(
+        name
+        for status in query_dicts(replica.connection, "SHOW REPLICA STATUS")
+        for name, value in status.items()
+        if name.startswith("replicate_") and not _is_harmless(name, str(value or ""))
+    )
+    return f"{', '.join(kinds)} leave changes out of the replica; remove them" if kinds else None
+
+
+def _is_harmless(name: str, entries: str) -> bool:
+    if name in {"replicate_ignore_table", "replicate_wild_ignore_table"}:
+        return all(entry.startswith(_OWN) for entry in entries.split(",") if entry)
+    return not entries

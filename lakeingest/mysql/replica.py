@@ -1,0 +1,64 @@
+"""Waits of a chunk whose rows come from a replica, while its watermarks and the binlog are those of the primary.
+
+The view contains low, because the replica is waited for. High contains the view, because a transaction is in the
+primary's binlog before a replica can apply it, and high is read after the view opens. So the changes in between, which
+are whole rows, lead to the table as of high, in whatever order the replica applied them. Without the wait the view of a
+replica that lags would lack changes from before low, which no merge applies.
+
+A transaction that only the replica has would stay in the copy, so there must be none.
+"""
+
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.core.position import GtidSet, Low
+from lakeingest.errors import OperatorNeeded, SourceAway
+from lakeingest.mysql.connection import literal, named_errors, query
+
+LAG_SECONDS = 60  # as long as a chunk may take: a replica that lags by more would lag behind every chunk
+# A replica may have a transaction that its primary has written and not committed, because a semi-synchronous primary
+# waits for other replicas: usually for 10 seconds at most.
+COMMIT_SECONDS = 20
+NO_GTIDS = (
+    "source.replica needs a MySQL source with GTIDs, which tell what a replica contains; set gtid_mode = ON, or remove"
+    " source.replica"
+)
+
+
+def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
+    """Wait until the replica shows all transactions of low.
+
+    SourceAway where it does not in time; OperatorNeeded where low has no GTIDs.
+    """
+    if not isinstance(low, GtidSet):
+        raise OperatorNeeded(NO_GTIDS)
+    if not _has(replica, low, LAG_SECONDS):
+        lacks = low - executed(replica)
+        raise SourceAway(
+            f"the replica {replica.host}:{replica.port} lags: after {LAG_SECONDS} seconds it lacks {lacks.count}"
+            " transactions of its source; see SHOW REPLICA STATUS there, and run the same command again"
+        )
+
+
+def has_no_more(source: Source, primary: pymysql.Connection, replica: pymysql.Connection) -> None:
+    """OperatorNeeded where the replica has executed transactions that the primary, which is `source`, lacks."""
+    applied = executed(replica)
+    with named_errors(source):
+        if _has(primary, applied, COMMIT_SECONDS):
+            return
+        own = applied - executed(primary)
+    raise OperatorNeeded(
+        f"the replica {replica.host}:{replica.port} has transactions that its source lacks: {own}; set up the replica"
+        " again, and set super_read_only = ON there"
+    )
+
+
+def executed(connection: pymysql.Connection) -> GtidSet:
+    """The server's `gtid_executed`."""
+    return GtidSet.parse(query(connection, "SELECT @@global.gtid_executed")[0][0])
+
+
+def _has(connection: pymysql.Connection, gtids: GtidSet, seconds: int) -> bool:
+    """Whether the server executes all these transactions in time."""
+    [(is_late,)] = query(connection, f"SELECT WAIT_FOR_EXECUTED_GTID_SET({literal(str(gtids))}, {seconds})")
+    return not int(is_late)

@@ -1,0 +1,146 @@
+"""Chunks whose rows come from a replica."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from lakeingest.core.chunks import Chunk
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import GtidSet
+from lakeingest.core.schema import TableSchema
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import OperatorNeeded, SourceAway
+from lakeingest.mysql import replica
+from lakeingest.mysql.chunk_reader import ChunkRead, Hooks, read_chunk, server_state
+from lakeingest.mysql.connection import connect, query
+from tests.mysql.database import EPOCH, Db
+from tests.replication import Pair, replicating
+
+pytestmark = pytest.mark.mysql
+
+NO_HOOKS = Hooks()
+
+
+@pytest.fixture
+def pair(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
+    """A source and its replica."""
+    with replicating(mysql_server_with) as both:
+        yield both
+
+
+@pytest.fixture
+def db(pair: Pair) -> Iterator[Db]:
+    """A database on the primary, and so on the replica."""
+    query(pair.primary, "CREATE DATABASE followed")
+    query(pair.primary, "USE followed")
+    try:
+        yield Db(pair.source, pair.primary, "followed")
+    finally:
+        query(pair.replica, "START REPLICA")
+        query(pair.primary, "DROP DATABASE followed")
+        pair.level()
+
+
+def numbers(db: Db, *ids: int) -> TableSchema:
+    """A table with these ids."""
+    schema = db.table("t", "id INT PRIMARY KEY, v INT DEFAULT 0")
+    db.run(*(f"INSERT INTO t (id) VALUES ({i})" for i in ids))
+    return schema
+
+
+def read(db: Db, schema: TableSchema, hooks: Hooks = NO_HOOKS) -> ChunkRead:
+    """Read the whole table in one chunk."""
+    uuid = server_state(db.connection).uuid
+    return read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), uuid, EPOCH, hooks)
+
+
+def rows(found: ChunkRead) -> dict[int, int]:
+    """The rows of a chunk: `v` by the id."""
+    return {row["id"]: row["v"] for row in found.rows.to_pylist()}
+
+
+@contextmanager
+def lagging(pair: Pair) -> Iterator[None]:
+    """The replica applies nothing within the block."""
+    query(pair.replica, "STOP REPLICA SQL_THREAD")
+    try:
+        yield
+    finally:
+        query(pair.replica, "START REPLICA SQL_THREAD")
+
+
+def test_rows_come_from_the_replica_and_watermarks_from_the_primary(pair: Pair, db: Db) -> None:
+    """A difference that no binlog has shows where the rows were read."""
+    schema = numbers(db, 1, 2)
+    pair.level()
+    query(pair.replica, "SET sql_log_bin = 0")
+    query(pair.replica, "UPDATE followed.t SET v = 5 WHERE id = 2")
+    query(pair.replica, "SET sql_log_bin = 1")
+    found = read(db, schema)
+    assert rows(found) == {1: 0, 2: 5}
+    assert found.split.low == GtidSet.parse(db.executed())
+    assert found.high == db.here()
+
+
+def test_a_chunk_waits_for_a_replica_that_lags(pair: Pair, db: Db) -> None:
+    """Changes before low are in the rows, because nothing applies them later; a later change is within high."""
+    schema = numbers(db, 1, 2, 3)
+    pair.level()
+    with lagging(pair):
+        db.run("UPDATE t SET v = 7 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (4, 4)")
+        before = db.executed()
+        caught_up = threading.Timer(1.5, lambda: start_applying(pair))
+        caught_up.start()
+        began = time.monotonic()
+        found = read(db, schema, Hooks(after_view=lambda: db.run("UPDATE t SET v = 8 WHERE id = 1")))
+        caught_up.join()
+    assert time.monotonic() - began > 1
+    assert rows(found) == {1: 7, 3: 0, 4: 4}
+    assert found.split.low == GtidSet.parse(before)
+    assert found.high == db.here()
+
+
+def start_applying(pair: Pair) -> None:
+    """Let the replica go on, on a connection of this thread."""
+    with connect(pair.source.of_rows) as connection:
+        query(connection, "START REPLICA SQL_THREAD")
+
+
+def test_a_replica_that_does_not_catch_up_is_named(pair: Pair, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler runs the same command again; then the chunk can be read."""
+    monkeypatch.setattr(replica, "LAG_SECONDS", 1)
+    schema = numbers(db, 1)
+    pair.level()
+    with lagging(pair):
+        db.run("UPDATE t SET v = 7", "UPDATE t SET v = 8")
+        lags = rf"the replica 127\.0\.0\.1:{pair.source.of_rows.port} lags: after 1 seconds it lacks 2 transactions"
+        with pytest.raises(SourceAway, match=lags):
+            read(db, schema)
+    assert rows(read(db, schema)) == {1: 8}
+
+
+def test_a_transaction_that_only_the_replica_has_is_refused(
+    pair: Pair, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stay in the copy. The message has its GTID."""
+    monkeypatch.setattr(replica, "COMMIT_SECONDS", 1)
+    schema = numbers(db, 1)
+    pair.level()
+    query(pair.replica, "INSERT INTO followed.t VALUES (2, 2)")
+    [(uuid,)] = query(pair.replica, "SELECT @@server_uuid")
+    with pytest.raises(OperatorNeeded, match=rf"transactions that its source lacks: {uuid}:1; set up the replica"):
+        read(db, schema)
+
+
+def test_ddl_that_the_replica_has_not_applied_yet_is_waited_for(pair: Pair, db: Db) -> None:
+    """The definition is that of the replica's rows, which is the new one."""
+    numbers(db, 1)
+    pair.level()
+    with lagging(pair):
+        db.run("ALTER TABLE t ADD COLUMN w INT DEFAULT 3")
+        schema = db.table("u", "id INT PRIMARY KEY")
+        threading.Timer(0.5, lambda: start_applying(pair)).start()
+        assert read(db, schema).rows.num_rows == 0

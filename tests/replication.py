@@ -1,0 +1,66 @@
+"""Two MySQL servers, the second one a replica of the first."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.demo.server import LocalServer
+from lakeingest.mysql.connection import connect, query
+
+USER, PASSWORD = "lake", "p"  # an account of both servers, because it is replicated
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source whose rows are read from its replica, and an administrator's connection to each of the two servers."""
+
+    source: Source
+    primary: pymysql.Connection
+    replica: pymysql.Connection
+
+    def level(self) -> None:
+        """Wait until the replica has all transactions of the primary."""
+        [(executed,)] = query(self.primary, "SELECT @@global.gtid_executed")
+        [(is_late,)] = query(self.replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 60)")
+        assert is_late == "0"
+
+
+@contextmanager
+def replicating(server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
+    """Two servers that only such tests use; from now on one replicates from the other."""
+    one, other = server_with(server_id="71"), server_with(server_id="72")
+    with administrator(one) as primary, administrator(other) as replica:
+        [(executed,)] = query(primary, "SELECT @@global.gtid_executed")
+        for statement in (
+            f"DROP USER IF EXISTS {USER}",
+            "RESET BINARY LOGS AND GTIDS",
+            f"SET GLOBAL gtid_purged = '{executed}'",
+            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{one.host}', SOURCE_PORT = {one.port},"
+            f" SOURCE_USER = '{USER}', SOURCE_PASSWORD = '{PASSWORD}', GET_SOURCE_PUBLIC_KEY = 1,"
+            " SOURCE_AUTO_POSITION = 1",
+        ):
+            query(replica, statement)
+        query(primary, f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'")
+        query(primary, f"GRANT ALL ON *.* TO {USER}")
+        query(replica, "START REPLICA")
+        try:
+            account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
+            source = Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
+            pair = Pair(source, primary, replica)
+            pair.level()
+            yield pair
+        finally:
+            query(replica, "STOP REPLICA")
+            query(replica, "RESET REPLICA ALL")
+            query(primary, f"DROP USER {USER}")
+
+
+@contextmanager
+def administrator(server: LocalServer) -> Iterator[pymysql.Connection]:
+    """A connection of the server's administrator."""
+    account = {"user": server.user, "password": server.password}
+    with connect(Source.model_validate({"host": server.host, "port": server.port, **account})) as connection:
+        yield connection
