@@ -1,7 +1,6 @@
 """Chunks whose rows come from a replica."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,10 +11,11 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableSchema
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import OperatorNeeded, SourceAway
+from lakeingest.errors import OperatorNeeded, SchemaChanged, SourceAway
 from lakeingest.mysql import replica
 from lakeingest.mysql.chunk_reader import ChunkRead, Hooks, read_chunk, server_state
-from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.connection import query
+from lakeingest.mysql.schema_reader import read_schema
 from tests.mysql.database import EPOCH, Db
 from tests.replication import Pair, replicating
 
@@ -63,22 +63,29 @@ def rows(found: ChunkRead) -> dict[int, int]:
 
 
 @contextmanager
-def lagging(pair: Pair) -> Iterator[None]:
-    """The replica applies nothing within the block."""
+def lagging(pair: Pair, applies_after: float | None = None) -> Iterator[None]:
+    """The replica applies nothing within the block, or nothing until so many seconds have passed."""
     query(pair.replica, "STOP REPLICA SQL_THREAD")
+    timer = threading.Timer(applies_after or 0, query, (pair.replica, "START REPLICA SQL_THREAD"))
+    if applies_after is not None:
+        timer.start()
     try:
         yield
     finally:
-        query(pair.replica, "START REPLICA SQL_THREAD")
+        timer.join() if applies_after is not None else timer.run()
+
+
+def unlogged(pair: Pair, statement: str) -> None:
+    """Change the replica without a trace in its GTIDs."""
+    for one in ("SET sql_log_bin = 0", statement, "SET sql_log_bin = 1"):
+        query(pair.replica, one)
 
 
 def test_rows_come_from_the_replica_and_watermarks_from_the_primary(pair: Pair, db: Db) -> None:
     """A difference that no binlog has shows where the rows were read."""
     schema = numbers(db, 1, 2)
     pair.level()
-    query(pair.replica, "SET sql_log_bin = 0")
-    query(pair.replica, "UPDATE followed.t SET v = 5 WHERE id = 2")
-    query(pair.replica, "SET sql_log_bin = 1")
+    unlogged(pair, "UPDATE followed.t SET v = 5 WHERE id = 2")
     found = read(db, schema)
     assert rows(found) == {1: 0, 2: 5}
     assert found.split.low == GtidSet.parse(db.executed())
@@ -89,24 +96,32 @@ def test_a_chunk_waits_for_a_replica_that_lags(pair: Pair, db: Db) -> None:
     """Changes before low are in the rows, because nothing applies them later; a later change is within high."""
     schema = numbers(db, 1, 2, 3)
     pair.level()
-    with lagging(pair):
+    change = Hooks(after_view=lambda: db.run("UPDATE t SET v = 8 WHERE id = 1"))
+    with lagging(pair, applies_after=1):
         db.run("UPDATE t SET v = 7 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (4, 4)")
-        before = db.executed()
-        caught_up = threading.Timer(1.5, lambda: start_applying(pair))
-        caught_up.start()
-        began = time.monotonic()
-        found = read(db, schema, Hooks(after_view=lambda: db.run("UPDATE t SET v = 8 WHERE id = 1")))
-        caught_up.join()
-    assert time.monotonic() - began > 1
+        low, found = GtidSet.parse(db.executed()), read(db, schema, change)
     assert rows(found) == {1: 7, 3: 0, 4: 4}
-    assert found.split.low == GtidSet.parse(before)
+    assert found.split.low == low
     assert found.high == db.here()
 
 
-def start_applying(pair: Pair) -> None:
-    """Let the replica go on, on a connection of this thread."""
-    with connect(pair.source.of_rows) as connection:
-        query(connection, "START REPLICA SQL_THREAD")
+def test_a_definition_that_the_replica_does_not_have_yet_is_waited_for(pair: Pair, db: Db) -> None:
+    """Rows and definition are both of the replica."""
+    table = numbers(db, 1).table
+    pair.level()
+    with lagging(pair, applies_after=1):
+        db.run("ALTER TABLE t ADD COLUMN w INT DEFAULT 3")
+        found = read(db, read_schema(db.connection, table))
+    assert found.rows.to_pylist() == [{"id": 1, "v": 0, "w": 3}]
+
+
+def test_a_definition_that_only_the_replica_has_is_refused(pair: Pair, db: Db) -> None:
+    """The chunk's rows would have other columns than the table's changes."""
+    schema = numbers(db, 1)
+    pair.level()
+    unlogged(pair, "ALTER TABLE followed.t RENAME COLUMN v TO w")
+    with pytest.raises(SchemaChanged):
+        read(db, schema)
 
 
 def test_a_replica_that_does_not_catch_up_is_named(pair: Pair, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,12 +150,16 @@ def test_a_transaction_that_only_the_replica_has_is_refused(
         read(db, schema)
 
 
-def test_ddl_that_the_replica_has_not_applied_yet_is_waited_for(pair: Pair, db: Db) -> None:
-    """The definition is that of the replica's rows, which is the new one."""
-    numbers(db, 1)
+def test_a_transaction_that_the_primary_is_committing_is_waited_for(pair: Pair, db: Db) -> None:
+    """A semi-synchronous primary commits later than its replica."""
+    schema = numbers(db, 1)
     pair.level()
-    with lagging(pair):
-        db.run("ALTER TABLE t ADD COLUMN w INT DEFAULT 3")
-        schema = db.table("u", "id INT PRIMARY KEY")
-        threading.Timer(0.5, lambda: start_applying(pair)).start()
-        assert read(db, schema).rows.num_rows == 0
+    uuid = server_state(db.connection).uuid
+    number = dict(GtidSet.parse(db.executed()).members)[uuid, ""][-1][1] + 1
+    for statement in (f"SET gtid_next = '{uuid}:{number}'", "BEGIN", "COMMIT", "SET gtid_next = AUTOMATIC"):
+        query(pair.replica, statement)
+    commit = threading.Timer(1, db.run, ("CREATE TABLE u (id INT PRIMARY KEY)",))
+    commit.start()
+    found = read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), uuid, EPOCH)
+    commit.join()
+    assert rows(found) == {1: 0}
