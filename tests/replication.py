@@ -27,6 +27,11 @@ class Pair:
         [(is_late,)] = query(self.replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 60)")
         assert is_late == "0"
 
+    def unlogged(self, statement: str) -> None:
+        """Change the replica without a trace in its GTIDs."""
+        for one in ("SET sql_log_bin = 0", statement, "SET sql_log_bin = 1"):
+            query(self.replica, one)
+
 
 @contextmanager
 def replicating(server_with: Callable[..., LocalServer]) -> Iterator[Pair]:

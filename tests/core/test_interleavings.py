@@ -20,11 +20,11 @@ from lakeingest.core.position import GtidSet, Low, Place
 from lakeingest.core.splits import Splits
 from lakeingest.core.wave import MergePlan
 from lakeingest.errors import SpoolGap
-from tests.core.world import CALM, Collated, Statement, Table, TellsItsPlace, World
+from tests.core.world import CALM, Collated, FromReplica, Read, Statement, Table, TellsItsPlace, World
 
 KEYS = range(8)
 WALKS = 300
-SOUND = (World, Collated, TellsItsPlace)
+SOUND = (World, Collated, TellsItsPlace, FromReplica)
 SOME = st.integers(0, 3)
 STATEMENTS = st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.sampled_from(KEYS)), max_size=3)
 
@@ -288,6 +288,20 @@ class TellsTheWrittenPosition(TellsItsPlace):
     def view(self) -> Place:
         """What the server shows."""
         return self.source.places[-1]
+
+
+class ReplicaWithoutWait(FromReplica):
+    """A replica that lags lacks what is before low."""
+
+    def waited_for(self, read: Read) -> int:  # noqa: ARG002 - that is the mistake
+        """Nothing."""
+        return 0
+
+
+class ReplicaReadAfterHigh(FromReplica):
+    """The replica applies what is written after high, and the merge may end before that."""
+
+    READING = ("low", "high", "rows")
 
 
 def walked(kind: type[World], seed: int) -> World:

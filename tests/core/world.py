@@ -266,10 +266,13 @@ class World:
             case "low":
                 read.low = self.low()
             case "rows":
-                table = self.source.tables[self.source.visible]
-                read.rows = tuple(row for row in table.items() if self.wants(row, read))
+                read.rows = tuple(row for row in self.seen(read, some).items() if self.wants(row, read))
             case _:
                 read.high = self.high()
+
+    def seen(self, read: Read, some: int) -> Table:  # noqa: ARG002 - a replica shows one of several tables
+        """The table as a chunk's view shows it."""
+        return self.source.tables[self.source.visible]
 
     def wants(self, row: Row, read: Read) -> bool:
         """Whether a chunk has this row of its view."""
@@ -533,3 +536,23 @@ class TellsItsPlace(World):
         read, table = reading[some % len(reading)], self.source.tables[self.source.visible]
         read.low = read.high = self.view()
         read.rows = tuple(row for row in table.items() if self.wants(row, read))
+
+
+class FromReplica(World):
+    """Rows come from a replica, which applies what the source has written, sooner or later and in an order of its own.
+
+    So the view shows each key as of another moment. The chunk has waited until none is before its low.
+    """
+
+    def __init__(self, rows: Table, *, gtids: bool) -> None:  # noqa: ARG002 - there is no replica without them
+        super().__init__(rows, gtids=True)
+
+    def waited_for(self, read: Read) -> int:
+        """How many transactions the replica shows at least."""
+        return read.low.count if isinstance(read.low, GtidSet) else 0
+
+    def seen(self, read: Read, some: int) -> Table:
+        """No transaction less than was waited for, and none that is not written yet."""
+        least, tables = self.waited_for(read), self.source.tables
+        moments = {key: tables[least + (some + key) % (len(tables) - least)] for table in tables for key in table}
+        return {key: table[key] for key, table in moments.items() if key in table}

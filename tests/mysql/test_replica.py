@@ -75,17 +75,11 @@ def lagging(pair: Pair, applies_after: float | None = None) -> Iterator[None]:
         timer.join() if applies_after is not None else timer.run()
 
 
-def unlogged(pair: Pair, statement: str) -> None:
-    """Change the replica without a trace in its GTIDs."""
-    for one in ("SET sql_log_bin = 0", statement, "SET sql_log_bin = 1"):
-        query(pair.replica, one)
-
-
 def test_rows_come_from_the_replica_and_watermarks_from_the_primary(pair: Pair, db: Db) -> None:
     """A difference that no binlog has shows where the rows were read."""
     schema = numbers(db, 1, 2)
     pair.level()
-    unlogged(pair, "UPDATE followed.t SET v = 5 WHERE id = 2")
+    pair.unlogged("UPDATE followed.t SET v = 5 WHERE id = 2")
     found = read(db, schema)
     assert rows(found) == {1: 0, 2: 5}
     assert found.split.low == GtidSet.parse(db.executed())
@@ -119,7 +113,7 @@ def test_a_definition_that_only_the_replica_has_is_refused(pair: Pair, db: Db) -
     """The chunk's rows would have other columns than the table's changes."""
     schema = numbers(db, 1)
     pair.level()
-    unlogged(pair, "ALTER TABLE followed.t RENAME COLUMN v TO w")
+    pair.unlogged("ALTER TABLE followed.t RENAME COLUMN v TO w")
     with pytest.raises(SchemaChanged):
         read(db, schema)
 

@@ -70,7 +70,7 @@ def _filters(replica: Server) -> Finding:
         for name, value in status.items()
         if name.startswith("replicate_") and not _is_harmless(name, str(value or ""))
     )
-    return f"{', '.join(kinds)} leave changes out of the replica; remove them" if kinds else None
+    return f"the replica leaves changes out by {', '.join(kinds)}; remove the filters" if kinds else None
 
 
 def _is_harmless(name: str, entries: str) -> bool:
