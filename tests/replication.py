@@ -35,7 +35,7 @@ class Pair:
 
 @contextmanager
 def replicating(server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
-    """Two servers that only such tests use; from now on one replicates from the other."""
+    """Two servers that only such tests use; one replicates from the other, and is level again at the end."""
     one, other = server_with(server_id="71"), server_with(server_id="72")
     with administrator(one) as primary, administrator(other) as replica:
         [(executed,)] = query(primary, "SELECT @@global.gtid_executed")
@@ -57,6 +57,7 @@ def replicating(server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
             pair = Pair(source, primary, replica)
             pair.level()
             yield pair
+            pair.level()
         finally:
             query(replica, "STOP REPLICA")
             query(replica, "RESET REPLICA ALL")

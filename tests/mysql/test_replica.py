@@ -39,9 +39,7 @@ def db(pair: Pair) -> Iterator[Db]:
     try:
         yield Db(pair.source, pair.primary, "followed")
     finally:
-        query(pair.replica, "START REPLICA")
         query(pair.primary, "DROP DATABASE followed")
-        pair.level()
 
 
 def numbers(db: Db, *ids: int) -> TableSchema:

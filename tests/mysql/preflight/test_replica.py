@@ -135,3 +135,4 @@ def test_a_replica_that_leaves_changes_out_is_refused(pair: Pair, filters: str, 
         assert found(pair.source).get("filters of the replica") == finding
     finally:
         query(pair.replica, "CHANGE REPLICATION FILTER REPLICATE_DO_DB = (), REPLICATE_IGNORE_TABLE = ()")
+        query(pair.replica, "START REPLICA SQL_THREAD")
