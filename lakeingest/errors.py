@@ -66,7 +66,7 @@ class Retryable(LakeIngestError):
 
 
 class SourceAway(Retryable):
-    """The source cannot be reached, or the connection broke."""
+    """The source or its replica cannot be reached, the connection broke, or the replica lags."""
 
 
 class SourceMoved(Retryable):

@@ -21,6 +21,7 @@ from lakeingest.config import Config, load_config
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
+from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import CheckFailed, PreflightFailed
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -105,6 +106,22 @@ def test_a_source_and_a_machine_that_are_ready_pass(db: Db, file_of: Callable[..
     names = [one.name for one in result.checked]
     assert len(set(names)) == len(names)
     assert left(tmp_path) == ["pipeline.yml"]
+
+
+@pytest.mark.parametrize(
+    ("flavor", "settings"),
+    [(MYSQL, {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}), (MARIADB_11_4, {})],
+    ids=["MySQL", "MariaDB"],
+)
+def test_a_replica_of_a_source_without_gtids_is_a_problem(
+    server_of: Callable[..., LocalServer], file_of: Callable[..., Path], flavor: Flavor, settings: dict[str, str]
+) -> None:
+    """By the name of the condition, with the way out."""
+    with database_on(server_of(flavor, **settings)) as db:
+        db.run("CREATE TABLE orders (id INT PRIMARY KEY)")
+        result = check(load_config(file_of(db), ["source.replica.host=replica.invalid"]))
+    assert {one.name for one in result.problems} == {"GTIDs for the replica"}
+    assert "or remove source.replica" in found(result)["GTIDs for the replica"]
 
 
 def test_a_text_key_with_several_codes_for_a_character_is_a_warning(db: Db, file_of: Callable[..., Path]) -> None:

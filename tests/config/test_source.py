@@ -25,6 +25,14 @@ def test_a_token_of_what_is_no_region_is_refused() -> None:
         Source.model_validate(ACCOUNT | {"password": "aws-rds-iam://shop.abc.eu-west-1.rds.amazonaws.com"})
 
 
+def test_rows_are_read_from_the_replica_with_the_account_of_the_source() -> None:
+    """Where there is none, from the source itself."""
+    alone = Source.model_validate(ACCOUNT | {"password": "p", "max_connections": 4})
+    assert alone.of_rows is alone
+    source = Source.model_validate(alone.model_dump() | {"replica": {"host": "other.example.com", "port": 3307}})
+    assert source.of_rows == alone.model_copy(update={"host": "other.example.com", "port": 3307})
+
+
 @pytest.mark.parametrize("mode", ["disabled", "preferred"])
 def test_a_token_without_tls_is_refused(mode: str) -> None:
     """Whoever reads it on its way may log in with it for 15 minutes."""

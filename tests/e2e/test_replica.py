@@ -33,6 +33,7 @@ def pipe(pair: Pair, pipe_on: Callable[..., Pipe], mysql_server_with: Callable[.
     return made
 
 
+@pytest.mark.long("copies a table while its replica lags")
 def test_a_table_that_changes_while_a_lagging_replica_is_read_is_copied_exactly(
     pair: Pair, pipe: Pipe, mysql_server_with: Callable[..., LocalServer]
 ) -> None:
