@@ -3,20 +3,23 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
+from lakeingest.config.source import Replica
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableSchema
+from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import OperatorNeeded, SchemaChanged, SourceAway
 from lakeingest.mysql import replica
 from lakeingest.mysql.chunk_reader import ChunkRead, Hooks, read_chunk, server_state
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.schema_reader import read_schema
-from tests.mysql.database import EPOCH, Db
+from tests.mysql.database import EPOCH, Db, database_on
 from tests.replication import Pair, replicating
 
 pytestmark = pytest.mark.mysql
@@ -155,3 +158,20 @@ def test_a_transaction_that_the_primary_is_committing_is_waited_for(pair: Pair, 
     found = read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), uuid, EPOCH)
     commit.join()
     assert rows(found) == {1: 0}
+
+
+@pytest.mark.parametrize(
+    ("flavor", "settings"),
+    [(MYSQL, {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}), (MARIADB_11_4, {})],
+    ids=["MySQL", "MariaDB"],
+)
+def test_without_gtids_no_chunk_is_read(
+    server_of: Callable[..., LocalServer], flavor: Flavor, settings: dict[str, str]
+) -> None:
+    """Also where nothing was checked before."""
+    server = server_of(flavor, **settings)
+    with database_on(server) as plain:
+        schema = numbers(plain, 1)
+        source = plain.source.model_copy(update={"replica": Replica(host=server.host, port=server.port)})
+        with pytest.raises(OperatorNeeded, match=r"or remove source\.replica"):
+            read(replace(plain, source=source), schema)
