@@ -146,7 +146,7 @@ def read_rows(
     OperatorNeeded when binlog_order_commits is OFF, or when the replica has transactions of its own; SourceAway when it
     lags; ChunkTooSlow, ChunkTooLarge at the cap.
     """
-    # errors of the block are named as those of the inner connection's server
+    # errors in the block name the server of the inner connection
     with connect(source) as beside, connect(source.of_rows, stream=True) as reading:
         low, high = _marked_view(source, reading, beside, server_uuid, epoch, hooks)
         table = table_name(schema.table)
