@@ -202,7 +202,6 @@ def test_a_job_is_cancelled(google: Google, service: Any) -> None:
     assert path.endswith(f"jobs/{run}:cancel" if service.key == "dataproc" else "operations/o:cancel")
 
 
-@pytest.mark.unproven("the machine was busy when it was written")
 @pytest.mark.long("packs all dependencies of a job")
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the archives are for Python 3.11")
 @pytest.mark.parametrize("ends", ["well", "badly"])

@@ -26,7 +26,6 @@ PAGE = (ROOT / "docs" / "howto" / "emr-serverless.md").read_text()
 REGION, PASSWORD = "us-east-1", "hush-hush"
 
 pytestmark = [
-    pytest.mark.unproven("the machine was busy when it was written"),
     pytest.mark.long("packs all dependencies of a job, and runs it with a Spark of its own"),
     pytest.mark.mysql,
     pytest.mark.spark,

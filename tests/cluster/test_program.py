@@ -69,7 +69,6 @@ def test_archives_in_the_working_folder_are_found(
     assert said([python, program, "--version"], folder) == f"lakeingest {__version__}\n"
 
 
-@pytest.mark.unproven("the machine was busy when it was written")
 @pytest.mark.long("starts Spark")
 def test_archives_are_found_where_spark_unpacks_them_in_client_mode(
     tmp_path: Path, python: Path, archives: dict[str, Path], program: Path

@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.mysql,
     pytest.mark.spark,
-    pytest.mark.unproven("the machine was busy when it was written"),
 ]
 
 PUBLISHES, ROWS, CHANGES = 20, 400, 40

@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.formats,
     pytest.mark.mysql,
     pytest.mark.spark,
-    pytest.mark.unproven("the machine was busy when it was written"),
 ]
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "4"))

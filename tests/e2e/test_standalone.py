@@ -21,7 +21,6 @@ from tests.e2e.job import Job, until
 from tests.standalone import Cluster, standalone_cluster
 
 pytestmark = [
-    pytest.mark.unproven("the machine was busy when it was written"),
     pytest.mark.e2e,
     pytest.mark.mysql,
     pytest.mark.local("it has a lake and a cluster of its own"),

@@ -23,9 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 ROWS, CHUNK_ROWS = 4_000, 100
 
 
-@pytest.fixture(
-    params=["iceberg", pytest.param("hudi", marks=pytest.mark.unproven("the machine was busy when it was written"))]
-)
+@pytest.fixture(params=["iceberg", "hudi"])
 def job(request: pytest.FixtureRequest, tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
     """A pipeline with a table of many waves; catalog, tables and state are not on this machine."""
     with (rest_on_s3 if request.param == "iceberg" else hudi_on_s3)(tmp_path) as target:
@@ -130,7 +128,6 @@ def test_one_machine_works_at_a_time(job: Job, tmp_path: Path) -> None:
     assert second.published("t") == job.source("t")
 
 
-@pytest.mark.unproven("the machine was busy when it was written")
 @pytest.mark.long("waits until a lease has expired")
 def test_a_run_that_is_paused_within_a_publish_of_hudi_changes_nothing_after_it(hudi_job: Job, tmp_path: Path) -> None:
     """The next run rolls back what it was writing, which cannot be completed then."""

@@ -82,7 +82,6 @@ def test_the_previous_release_is_other_code(code: Path, make_job: Callable[..., 
 
 
 @pytest.mark.formats
-@pytest.mark.unproven("the machine was busy when it was written")
 @pytest.mark.long("six processes, one after the other")
 def test_a_published_copy_is_continued(code: Path, make_job: Callable[..., Job], lake_format: str) -> None:
     """From its position, and not copied again. The previous release continues it too, or says what it cannot read."""
@@ -107,7 +106,6 @@ def test_a_published_copy_is_continued(code: Path, make_job: Callable[..., Job],
     assert job.published("t") == job.source("t")
 
 
-@pytest.mark.unproven("the machine was busy when it was written")
 @pytest.mark.long("processes of both versions")
 def test_a_copy_that_was_killed_is_continued(code: Path, make_job: Callable[..., Job]) -> None:
     """Its waves stay, and the changes since then are merged from the spool that the previous release began."""

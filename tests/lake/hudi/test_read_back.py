@@ -20,7 +20,6 @@ from tests.lake.steps import Lake
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.formats("hudi"),
-    pytest.mark.unproven("the machine was busy when it was written"),
 ]
 
 COLUMNS = (

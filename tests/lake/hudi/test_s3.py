@@ -40,7 +40,6 @@ from tests.lake.test_target import *  # noqa: F403 - the same contract
 from tests.stores import hadoop_reaches, storage_of
 
 pytestmark = [
-    pytest.mark.unproven("the machine was busy when it was written"),
     pytest.mark.spark,
     pytest.mark.formats("hudi"),
     pytest.mark.long("Hudi's contract again, on a store"),

@@ -7,7 +7,6 @@ from lakeingest.lake.hudi.timeline import newest
 from tests.lake.steps import Lake
 
 pytestmark = [
-    pytest.mark.unproven("the machine was busy when it was written"),
     pytest.mark.spark,
     pytest.mark.formats("hudi"),
     pytest.mark.long("several publishes of Hudi each"),

@@ -139,7 +139,6 @@ def test_a_step_takes_effect_once_whatever_glue_answers(
     spoil_every_step(on_glue, spark, fault, preparing=0, naming=naming)
 
 
-@pytest.mark.unproven("the machine was busy when it was written")
 @pytest.mark.long("another catalog of what runs on REST")
 @pytest.mark.parametrize("naming", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
@@ -150,7 +149,6 @@ def test_a_step_takes_effect_once_if_postgresql_is_gone(
     spoil_every_step(on_postgresql, spark, fault, preparing=0, naming=naming)
 
 
-@pytest.mark.unproven("the machine was busy when it was written")
 @pytest.mark.long("another catalog of what runs on REST")
 @pytest.mark.parametrize("naming", [0, 1, 2])
 @pytest.mark.parametrize("fault", FAULTS)
