@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.java_gateway import launch_gateway
 
 from lakeingest.demo.rest_catalog import _java
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
@@ -60,16 +60,15 @@ def _ask(uri: str) -> None:
 
 def _make_tables_of_locks(folder: Path, database: str) -> None:
     """Nothing else makes them; in its test mode, where it does, the metastore refuses PyIceberg's locks."""
-    session = SparkSession.getActiveSession()
-    assert session is not None, "the tables of locks are made by the JVM of a running session"
-    jvm = session._jvm  # noqa: SLF001 - PySpark has no public way
-    assert jvm is not None
-    jvm.System.setProperty("derby.stream.error.file", str(folder / "derby.log"))
-    settings = jvm.org.apache.hadoop.hive.conf.HiveConf()
-    settings.set("javax.jdo.option.ConnectionURL", f"{database};create=true")
-    settings.set("javax.jdo.option.ConnectionDriverName", "org.apache.derby.jdbc.EmbeddedDriver")
-    jvm.org.apache.hadoop.hive.metastore.txn.TxnDbUtil.prepDb(settings)
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     try:
-        jvm.java.sql.DriverManager.getConnection(f"{database};shutdown=true")
-    except Py4JJavaError as error:
-        assert "shutdown" in str(error.java_exception), error  # noqa: PT017 - that is how Derby answers
+        jvm = gateway.jvm
+        jvm.System.setProperty("derby.stream.error.file", str(folder / "derby.log"))
+        settings = jvm.org.apache.hadoop.hive.conf.HiveConf()
+        settings.set("javax.jdo.option.ConnectionURL", f"{database};create=true")
+        settings.set("javax.jdo.option.ConnectionDriverName", "org.apache.derby.jdbc.EmbeddedDriver")
+        jvm.org.apache.hadoop.hive.metastore.txn.TxnDbUtil.prepDb(settings)
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # then the JVM ends, and with it Derby's hold of the database
+        gateway.proc.wait()

@@ -17,6 +17,7 @@ from lakeingest.files.file import state_of
 from tests.catalog_servers import hudi_on_s3, rest_on_s3
 from tests.e2e.job import Job, descendants, until
 from tests.e2e.signalled import soon
+from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -162,3 +163,31 @@ def test_a_run_that_is_paused_within_a_publish_of_hudi_changes_nothing_after_it(
     job.sql(f"UPDATE {job.database}.t SET v = 'last' WHERE id % 3 = 0")
     assert second.run()[0] == 0
     assert second.published("t") == job.source("t")
+
+
+@pytest.mark.long("whole runs with Spark's event log")
+def test_no_secret_is_in_the_store_nor_in_what_spark_shows(job: Job, tmp_path: Path) -> None:
+    """Spark's pages show what its event log has: settings, plans and jobs. The store has the tables and the state."""
+    events = tmp_path / "events"
+    events.mkdir()
+    file = job.folder / "pipeline.yml"
+    doc = json.loads(file.read_text())
+    doc["spark"]["conf"] |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    file.write_text(json.dumps(doc))
+    key = doc["target"]["storage"]["properties"]["s3.secret-access-key"]
+    secrets = {"the password": job.server.password.encode(), "the key of the store": key.encode()}
+    said(job, "run")
+    job.sql(f"UPDATE {job.database}.t SET v = 'changed' WHERE id % 2 = 0")
+    printed = said(job, "run") + said(job, "verify")
+    warehouse = files.at(job.config.target.warehouse, job.config.target.storage)
+    stored = {str(one): files.read(one) for one in [*everything(warehouse), *everything(job.state)]}
+    shown = {str(path): path.read_bytes() for path in events.iterdir()}
+    assert any(b"SparkListenerEnvironmentUpdate" in content for content in shown.values())
+    assert len(stored) > 10
+    found = [
+        (what, name)
+        for name, content in (stored | shown | {"the output": printed.encode()}).items()
+        for what, secret in secrets.items()
+        if secret in bytes(content)
+    ]
+    assert found == []
