@@ -47,7 +47,8 @@ pytestmark = [
 ]
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "4"))
-WORK_SECONDS = 20.0  # the longest time after which a run is killed that has begun its work
+WORK_SECONDS = 12.0  # the longest time after which a run is killed that has begun its work
+SPARK_SECONDS = 60.0  # until a part of Spark is looked for in vain: not all runs need it
 BEGIN_SECONDS = 900.0  # until a run has begun its work, on a machine that has much else to do
 TRIES = 20  # of the last run, whose requests are spoiled, too
 # what the state has at its end: each of these is replaced or removed by a run, or its number is limited
@@ -133,7 +134,7 @@ def _kill_one(process: "subprocess.Popen[str]", chosen: Callable[[str], bool]) -
         found[:] = [pid for pid in descendants(process.pid) if chosen(Path(f"/proc/{pid}/cmdline").read_text())]
         return bool(found)
 
-    wait(process, look_for, WORK_SECONDS)
+    wait(process, look_for, SPARK_SECONDS)
     if found:
         os.kill(found[-1], signal.SIGKILL)
     return bool(found)
@@ -280,7 +281,7 @@ def test_runs_that_are_killed_on_a_bad_store_and_a_bad_catalog(
     with beside(lambda _, is_over: load.write(is_over), 1):
         kills = 0
         while kills < KILLS:
-            how = killed(machines, KINDS[kills % len(KINDS)], chance)
+            how = killed(machines, KINDS[endings.total() % len(KINDS)], chance)
             endings[how] += 1
             kills += not how.startswith(("75", "nothing"))
             keep_reading_again(lake, chance)

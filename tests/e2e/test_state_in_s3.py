@@ -180,7 +180,8 @@ def test_no_secret_is_in_the_store_nor_in_what_spark_shows(job: Job, tmp_path: P
     job.sql(f"UPDATE {job.database}.t SET v = 'changed' WHERE id % 2 = 0")
     printed = said(job, "run") + said(job, "verify")
     warehouse = files.at(job.config.target.warehouse, job.config.target.storage)
-    stored = {str(one): files.read(one) for one in [*everything(warehouse), *everything(job.state)]}
+    every = [one for one in [*everything(warehouse), *everything(job.state)] if files.exists(one)]  # no folders
+    stored = {str(one): files.read(one) for one in every}
     shown = {str(path): path.read_bytes() for path in events.iterdir()}
     assert any(b"SparkListenerEnvironmentUpdate" in content for content in shown.values())
     assert len(stored) > 10

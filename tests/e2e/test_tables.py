@@ -57,6 +57,8 @@ def test_tables_and_columns_with_odd_names(any_pipe: Pipe) -> None:
 
 def test_a_database_with_an_odd_name(pipe: Pipe) -> None:
     """Its dot is none between database and table."""
+    if pipe.config.target.catalog.type in {"glue", "hive"}:
+        pytest.skip("a catalog that has only names of a-z, 0-9 and _")
     database = f"{pipe.database}.x`y"
     tables = pipe.config.tables.model_copy(update={"include": (f"{pipe.database}?x?y.*",)})
     pipe.config = pipe.config.model_copy(update={"tables": tables})
