@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -118,7 +119,7 @@ def tree(process: "subprocess.Popen[str]") -> bool:
 
 def worker(process: "subprocess.Popen[str]") -> bool:
     """Kill a Python worker of Spark, or what starts them."""
-    return _kill_one(process, lambda line: "-m\0lakeingest.workers" in line)
+    return _kill_one(process, _is_worker)
 
 
 def executor(process: "subprocess.Popen[str]") -> bool:
@@ -126,15 +127,23 @@ def executor(process: "subprocess.Popen[str]") -> bool:
     return _kill_one(process, lambda line: line.partition("\0")[0].endswith("java"))
 
 
+def _is_worker(line: str) -> bool:
+    return "-m\0lakeingest.workers" in line
+
+
 def _kill_one(process: "subprocess.Popen[str]", chosen: Callable[[str], bool]) -> bool:
-    """Kill the youngest such process, once there is one; whether there was."""
-    found: list[int] = []
+    """Kill the youngest such process, once Spark has workers; whether it had."""
+    lines: dict[int, str] = {}
 
-    def look_for() -> bool:
-        found[:] = [pid for pid in descendants(process.pid) if chosen(Path(f"/proc/{pid}/cmdline").read_text())]
-        return bool(found)
+    def look() -> bool:
+        lines.clear()
+        for pid in descendants(process.pid):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                lines[pid] = Path(f"/proc/{pid}/cmdline").read_text()
+        return any(map(_is_worker, lines.values()))
 
-    wait(process, look_for, SPARK_SECONDS)
+    wait(process, look, SPARK_SECONDS)
+    found = [pid for pid, line in lines.items() if chosen(line)] if any(map(_is_worker, lines.values())) else []
     if found:
         os.kill(found[-1], signal.SIGKILL)
     return bool(found)
@@ -192,12 +201,7 @@ def wait(process: "subprocess.Popen[str]", sign: Callable[[], bool], seconds: fl
 
 
 def ended(process: "subprocess.Popen[str]", log: Path) -> str:
-    """How a run ended by itself: it may, where the store or the catalog was away for too long.
-
-    A JVM that is killed before it answers cannot be told from one that does not start.
-    """
-    if process.returncode == 3 and "JAVA_GATEWAY_EXITED" in log.read_text():
-        return "3, Spark did not start"
+    """How a run ended by itself: it may, where the store or the catalog was away for too long."""
     assert process.returncode == 75, log.read_text()[-3000:]
     [name] = re.findall(r"\(runbook: (\w+)\)", log.read_text().splitlines()[-1]) or [""]
     return f"75 {name}"
