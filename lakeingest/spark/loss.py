@@ -18,6 +18,7 @@ _ENDED = (
     "SparkContext was shut down",
     "stopped SparkContext",
     "Python worker exited unexpectedly",
+    "EOFException occurred while reading the port number",  # of what starts the workers
     "java.lang.OutOfMemoryError",
     "ExecutorLostFailure",
     "Master removed our application",

@@ -3,8 +3,9 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,32 @@ def test_a_killed_jvm_is_named_and_the_next_run_goes_on(job: Job) -> None:
     code, said_then = job.run()
     assert code == 0, said_then
     assert job.published("items") == job.source("items")
+
+
+@pytest.mark.long("starts Spark several times")
+def test_workers_that_are_killed_as_they_start_are_named(job: Job) -> None:
+    """Before they answer Spark, as the kernel does that has no memory left: one line, 75, and nothing is lost."""
+    process = job.start("run")
+    while process.poll() is None and not (started := workers(process)):
+        time.sleep(0.01)
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 75, output[-2000:]
+    assert output.splitlines()[-1].endswith("(runbook: SparkLost)")
+    code, said_then = job.run()
+    assert code == 0, said_then
+    assert job.published("items") == job.source("items")
+
+
+def workers(process: "subprocess.Popen[str]") -> list[int]:
+    """The processes of Python that Spark has started."""
+    found = []
+    for pid in descendants(process.pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if "-m\0lakeingest.workers" in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(pid)
+    return found
 
 
 @contextmanager
