@@ -1,7 +1,8 @@
 """Where the end-to-end tests have their tables and states: folders and SQLite, or what LAKEINGEST_LAKE names.
 
 Its values are the names in `catalog_servers.TARGETS`. Where the tables are in S3 the states are there, too. With
-LAKEINGEST_SPARK=standalone Spark's tasks run on a cluster, as other users; that needs tables in S3.
+LAKEINGEST_SPARK=standalone Spark's tasks run on a cluster, as other users; that needs tables in S3. LAKEINGEST_MERGE is
+`target.merge` of all tests on Iceberg that do not set it themselves.
 """
 
 import os
@@ -19,6 +20,7 @@ from tests.quick import QUICK
 from tests.standalone import Cluster, standalone_cluster
 
 NAME = os.environ.get("LAKEINGEST_LAKE")
+MERGE = os.environ.get("LAKEINGEST_MERGE", "auto")
 ON_CLUSTER = os.environ.get("LAKEINGEST_SPARK") == "standalone"
 _clusters: list[Cluster] = []  # the one that runs
 _opened: dict[str, Mapping[str, Any]] = {}  # `target` of a pipeline.yml, while its servers run
@@ -47,8 +49,8 @@ def spark_conf() -> dict[str, str]:
 
 
 def target_of(lake_format: str) -> Mapping[str, Any]:
-    """`target` of a pipeline.yml without the format; empty for folders and SQLite."""
-    return _opened.get(lake_format, {})
+    """`target` of a pipeline.yml without the format; no catalog and no warehouse for folders and SQLite."""
+    return {**_opened.get(lake_format, {}), **({"merge": MERGE} if lake_format == "iceberg" else {})}
 
 
 def new_state(lake_format: str) -> str | None:

@@ -3,14 +3,14 @@
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote as encode
 
 from pydantic import Field, field_validator, model_validator
 
 from lakeingest.config.catalogs import Catalog, kind_of
 from lakeingest.config.duration import Duration
-from lakeingest.config.formats import FORMATS, FormatName
+from lakeingest.config.formats import FORMATS, FormatName, MergeName
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.place import Place
@@ -53,6 +53,7 @@ class Target(Frozen):
     table: str = "{database}.{table}"
     properties: Properties = Field(default={})
     location: Location | None = None
+    merge: MergeName | Literal["auto"] = "auto"
     history: History = History()
 
     @field_validator("location")
@@ -61,6 +62,17 @@ class Target(Frozen):
         if given is not None and not is_of_one_table(given):
             raise ValueError("it needs {database} and {table}, because each table has a folder of its own")
         return given
+
+    @model_validator(mode="after")
+    def _can_merge(self) -> "Self":
+        if self.merge != "auto" and self.merge not in (known := FORMATS[self.format].merges):
+            raise ValueError(f"merge: {self.format} has no {self.merge}, only auto and {' and '.join(known)}")
+        return self
+
+    @property
+    def way_of_merging(self) -> MergeName:
+        """How changes are merged, `auto` resolved."""
+        return FORMATS[self.format].merges[0] if self.merge == "auto" else self.merge
 
     @property
     def catalog_file(self) -> Path:

@@ -1,11 +1,10 @@
-"""MERGE INTO, with which Hudi publishes: the statement, the rows that it leaves, and how it runs.
+"""MERGE INTO, with which Hudi publishes: the rows that it leaves, and how it runs.
 
 Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others; else it
 says which changes remove the row. Where all rows are replaced, GONE says that instead, in either case.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.hudi.record_key import RECORD_KEY, record_key, with_record_key
+from lakeingest.lake.merge_into import merge_into
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,30 +22,6 @@ if TYPE_CHECKING:
 
 GONE = "_lakeingest_gone"
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
-
-
-def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str], gone: str = DELETED) -> str:
-    """The statement that upserts and deletes the rows of `changes` in `target`, which has these columns.
-
-    The column `gone` says which changes remove the row; where it is one of the table's, none does.
-    The clauses exclude one another: if two apply, Hudi drops the delete.
-    """
-    columns = [quote(name) for name in names]
-    on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
-    if gone in names:
-        return (
-            f"MERGE INTO {target} t USING {changes} c ON {on}"
-            f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
-            f" WHEN NOT MATCHED THEN INSERT ({', '.join(columns)})"
-            f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
-        )
-    return (
-        f"MERGE INTO {target} t USING {changes} c ON {on}"
-        f" WHEN MATCHED AND c.{gone} THEN DELETE"
-        f" WHEN MATCHED AND NOT c.{gone} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
-        f" WHEN NOT MATCHED AND NOT c.{gone} THEN INSERT ({', '.join(columns)})"
-        f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
-    )
 
 
 def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
@@ -107,22 +83,6 @@ def merge_folder(
         spark.sql(merge_into(target, "lakeingest_changes", names, key, gone))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")
-
-
-@contextmanager
-def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    """Give the session these settings for the block; SQL cannot hand them to Hudi in another way."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":

@@ -1,7 +1,8 @@
 """Commits to an Iceberg catalog that take effect at most once, even if their answers are lost.
 
 An answer can be lost or late, or refuse a request that a client or a proxy sent twice. So only the table shows whether
-a commit took effect. For this purpose every commit adds a new snapshot or moves main, and it asserts the current
+a commit took effect. For this purpose every commit adds a new snapshot, moves main, or moves staging to
+a snapshot that was never there, and it asserts the current
 snapshot of each branch that it moves (Iceberg's REST specification, "TableRequirement"). Of all copies of such a
 request at most one takes effect. Once another commit moved a branch, none can. It also asserts the table's schema.
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCreate,
@@ -124,8 +126,8 @@ class _Request:
         branches = {one.ref_name: one.snapshot_id for one in updates if isinstance(one, SetSnapshotRefUpdate)}
         creates = isinstance(transaction, CreateTableTransaction)
         added = frozenset(one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate))
-        if not added and MAIN_BRANCH not in branches:
-            raise ValueError("a commit must add a snapshot or move main, to be recognised")
+        if not added and not branches:
+            raise ValueError("a commit must add a snapshot or move a branch, to be recognised")
         touched = branches.keys() | {one.ref_name for one in updates if isinstance(one, RemoveSnapshotRefUpdate)}
         asserted: tuple[TableRequirement, ...] = (AssertCreate(),)
         if not creates:
@@ -140,11 +142,14 @@ class _Request:
         self.table.catalog.commit_table(self.table, self.requirements, self.updates)
 
     def is_in(self, metadata: TableMetadata) -> bool:
-        """Whether the request took effect: its snapshots exist, or main was moved to its snapshot."""
+        """Whether the request took effect: its snapshots exist, or a branch was moved to its snapshot."""
         if metadata.table_uuid != self.table.metadata.table_uuid:
             return False
         if self.snapshots:
             return all(metadata.snapshot_by_id(one) is not None for one in self.snapshots)
+        if MAIN_BRANCH not in self.branches:  # a statement made the snapshot, which the branch never had before
+            lines = {branch: ancestors_of(metadata.snapshot_by_name(branch), metadata) for branch in self.branches}
+            return all(self.branches[name] in (one.snapshot_id for one in line) for name, line in lines.items())
         # it moves main alone, which may have moved on since: the log names the snapshot then
         target, logs = self.branches[MAIN_BRANCH], (metadata.snapshot_log, self.table.metadata.snapshot_log)
         now, before = (sum(entry.snapshot_id == target for entry in log) for log in logs)

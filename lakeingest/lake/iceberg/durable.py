@@ -10,6 +10,8 @@ from typing import Self
 import pyarrow as pa
 from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy import Engine, event
 
 from lakeingest.disk import make_folder, sync
@@ -70,6 +72,18 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
             super().close()
             sync(self._path)
             sync(self._path.parent)
+
+
+def sync_snapshot(loaded: Table, snapshot: Snapshot) -> None:
+    """Sync the files that another engine wrote for a snapshot in a folder of this machine, and their names."""
+    manifests = [one for one in snapshot.manifests(loaded.io) if one.added_snapshot_id == snapshot.snapshot_id]
+    entries = (entry for one in manifests for entry in one.fetch_manifest_entry(loaded.io))
+    written = [snapshot.manifest_list, *(one.manifest_path for one in manifests)]
+    written += (entry.data_file.file_path for entry in entries)
+    parsed = (DurableFileIO.parse_location(location) for location in written)
+    paths = {Path(path) for scheme, _, path in parsed if scheme == "file"}
+    for path in paths | {path.parent for path in paths}:
+        sync(path)
 
 
 def sync_commits(engine: Engine) -> None:

@@ -21,6 +21,7 @@ from lakeingest.lake.target import Staged
 
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
+MERGING = f"{STAGING}_merge_"  # begins the name of a branch that a statement merges on, until staging has its commit
 STATE, BOOTSTRAPPING = f"{STAGING}.state", "bootstrapping"  # the property of an unpublished table under its own name
 
 

@@ -7,7 +7,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.lake.iceberg.history import STAGING, resume_point
+from lakeingest.lake.iceberg.history import MERGING, STAGING, resume_point
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
 from lakeingest.lake.marks import progress_marks
 from lakeingest.lake.refusals import stale
@@ -15,8 +15,23 @@ from lakeingest.lake.refusals import stale
 
 def mark(transaction: Transaction, progress: Progress, base: int, changes: FileChanges = NO_FILES) -> None:
     """Append a marked commit to staging; it takes effect with the transaction."""
-    marks = {**progress_marks(progress, base), "lakeingest.commit": uuid.uuid4().hex}
+    marks = marks_of(progress, base)
     RowDelta(transaction, transaction._table.io, STAGING, marks, changes).commit()  # noqa: SLF001 - as PyIceberg does
+
+
+def marks_of(progress: Progress, base: int) -> dict[str, str]:
+    """The marks of a new commit on this base."""
+    return {**progress_marks(progress, base), "lakeingest.commit": uuid.uuid4().hex}
+
+
+def end_merges(transaction: Transaction, loaded: Table) -> None:
+    """Remove the branches of statements: staging has the commit of one, and those of interrupted runs are given up."""
+    branches = [branch for branch in loaded.metadata.refs if branch.startswith(MERGING)]
+    if branches:
+        ends = ManageSnapshots(transaction=transaction)
+        for branch in branches:
+            ends.remove_branch(branch)
+        ends.commit()
 
 
 def reset(table: TableId, loaded: Table) -> Transaction:

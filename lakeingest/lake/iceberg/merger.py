@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,21 +46,26 @@ class IcebergMerger:
 
     def replace(self, changes: pa.Table) -> bytes:
         """Position deletes of the rows with these keys; each key has at most one row."""
-        with storage_errors(self.table.location):
-            places, numbers = self._find(changes)
-            gone = changes[DELETED].to_numpy()
-            is_present = np.zeros(len(gone), bool)
-            is_present[numbers] = True
-            if is_present.sum() != len(numbers):
-                raise StateUnreadable(f"{self.table.location} has a key twice; drop the table to copy it again")
-            effects = Effects(*(int(one.sum()) for one in (~gone & ~is_present, ~gone & is_present, gone & is_present)))
-            return pickle.dumps((write_deletes(self.table, places), effects))
+        places, effects = self.find(changes)
+        return pickle.dumps((write_deletes(self.table, places), effects))
 
     def write(self, rows: pa.Table) -> bytes:
         """Data files with the table's field ids and statistics."""
         return pickle.dumps((write_rows(self.table, rows), Effects(0, 0, 0)))
 
-    def _find(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
+    def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
+        """The places of the rows with these keys, and what the changes do; StateUnreadable for a key with two rows."""
+        with storage_errors(self.table.location):
+            places, numbers = self._places(changes)
+        gone = changes[DELETED].to_numpy()
+        is_present = np.zeros(len(gone), bool)
+        is_present[numbers] = True
+        if is_present.sum() != len(numbers):
+            raise StateUnreadable(f"{self.table.location} has a key twice; drop the table to copy it again")
+        counts = (int(one.sum()) for one in (~gone & ~is_present, ~gone & is_present, gone & is_present))
+        return places, Effects(*counts)
+
+    def _places(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
         """The positions of the rows with these keys, and the numbers of their changes."""
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
         deletes = {file.file_path: file for task in self.files for file in task.delete_files}
@@ -97,8 +103,8 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
     return tuple(scan.plan_files())
 
 
-def files_and_effects(merged: Iterable[bytes]) -> tuple[list[DataFile], Effects]:
-    """All files that mergers have written, and the sum of their effects."""
+def files_and_effects(merged: Iterable[bytes]) -> tuple[list[Any], Effects]:
+    """All files that mergers of one way have written, and the sum of their effects."""
     parts = [pickle.loads(one) for one in merged]  # noqa: S301 - written by our own executors
     counts = [(one.inserted, one.updated, one.deleted) for _, one in parts]
     return [file for files, _ in parts for file in files], Effects(*map(sum, zip(*counts, strict=True)))

@@ -31,12 +31,12 @@ from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
-from lakeingest.lake.iceberg.compaction import compacted, files_of, with_compaction
+from lakeingest.lake.iceberg.compaction import compacted, files_of
 from lakeingest.lake.iceberg.creation import show
 from lakeingest.lake.iceberg.entries import Entries
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.evolution import Form, evolve
-from lakeingest.lake.iceberg.expiry import delete, due_now, expire, limits, sweep, trim
+from lakeingest.lake.iceberg.expiry import due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import (
     STAGING,
     STATE,
@@ -46,8 +46,9 @@ from lakeingest.lake.iceberg.history import (
     tip,
 )
 from lakeingest.lake.iceberg.location import chosen_location
-from lakeingest.lake.iceberg.marks import mark, reset
+from lakeingest.lake.iceberg.marks import end_merges, mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
+from lakeingest.lake.iceberg.merging import WAYS, Merge
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.naming import refusal
 from lakeingest.lake.iceberg.properties import wanted
@@ -71,6 +72,7 @@ class IcebergTarget:
     def __init__(self, settings: config.Target, options: Callable[[TableId], TableOptions] | None = None) -> None:
         self.settings = settings
         self._options = options or (lambda _: TableOptions())
+        self._merging = WAYS[settings.way_of_merging]
         self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
     @functools.cached_property
@@ -159,7 +161,7 @@ class IcebergTarget:
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:  # noqa: ARG002
         """Remove every file of rows and of deletes; main still has them."""
         loaded = self._with(progress.table, staged.version)
-        return self._commit(loaded, staged, progress, FileChanges(gone=files_of(loaded, staged.version)))
+        return self._commit_files(loaded, staged, progress, FileChanges(gone=files_of(loaded, staged.version)))
 
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
@@ -170,29 +172,31 @@ class IcebergTarget:
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
         added = [file for pickled in files for file in pickle.loads(pickled)]  # noqa: S301 - by our own executors
-        return self._commit(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
+        return self._commit_files(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
 
     @names_storage_errors
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """For the executors, with the files that they have to read."""
         loaded = self._with(staged.progress.table, staged.version)
-        return IcebergMerger(TableFiles.of(loaded), tuple(key), files_with(loaded, staged.version, key[0], bounds))
+        files = files_with(loaded, staged.version, key[0], bounds)
+        return self._merging.merger(TableFiles.of(loaded), tuple(key), files)
 
     @names_storage_errors
     def commit_merge(
         self,
         staged: Staged,
-        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats that count by a job
+        open_spark: "Callable[[], SparkSession]",
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """Positions of the old rows and files of the new rows, in one marked commit."""
+        """One marked commit, made as `target.merge` says."""
         files, effects = files_and_effects(merged)
-        loaded = self._with(staged.progress.table, staged.version)
-        changes = with_compaction(loaded, staged.version, files)
-        compacted_files = {one.file_path for one in files} - {one.file_path for one in changes.added}
-        delete(loaded.io, compacted_files)
-        return self._commit(loaded, staged, after(effects), changes), effects
+
+        def load() -> Table:
+            return self._with(staged.progress.table, staged.version)
+
+        prepared = self._merging.prepare(Merge(load(), staged.version, files, effects, after, load, open_spark))
+        return self._commit(prepared.loaded, staged, prepared.progress, prepared.write), effects
 
     @names_storage_errors
     def readers(
@@ -209,7 +213,7 @@ class IcebergTarget:
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""
-        return self._commit(self._table(progress.table), staged, progress)
+        return self._commit_files(self._table(progress.table), staged, progress)
 
     @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
@@ -267,7 +271,7 @@ class IcebergTarget:
         changes = compacted(loaded, staged.version)
         if changes == NO_FILES and not due_now(loaded, self.settings.history):
             return staged
-        return self._commit(loaded, staged, staged.progress, changes, all_due=True)
+        return self._commit_files(loaded, staged, staged.progress, changes, all_due=True)
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
@@ -304,7 +308,7 @@ class IcebergTarget:
             raise stale(table)
         return loaded
 
-    def _commit(
+    def _commit_files(
         self,
         loaded: Table,
         staged: Staged,
@@ -313,7 +317,23 @@ class IcebergTarget:
         *,
         all_due: bool = False,
     ) -> Staged:
-        """One marked commit that builds on `staged`, which must be the tip of staging."""
+        """One marked commit of these changes."""
+
+        def write(transaction: Transaction) -> None:
+            mark(transaction, progress, staged.version, changes)
+
+        return self._commit(loaded, staged, progress, write, all_due=all_due)
+
+    def _commit(
+        self,
+        loaded: Table,
+        staged: Staged,
+        progress: Progress,
+        write: Callable[[Transaction], None],
+        *,
+        all_due: bool = False,
+    ) -> Staged:
+        """Commit what is written into a transaction; it builds on `staged`, which must be the tip of staging."""
         table, gone = progress.table, 0
 
         def build(found: Table) -> Transaction:
@@ -321,7 +341,8 @@ class IcebergTarget:
             if tip(found, STAGING).snapshot_id != staged.version:
                 raise stale(table)
             transaction = OneTransaction(found)
-            mark(transaction, progress, staged.version, changes)
+            write(transaction)
+            end_merges(transaction, found)
             gone += expire(transaction, found, self.settings.history, all_due=all_due)
             return transaction
 

@@ -1,0 +1,124 @@
+"""The ways to merge changes into an Iceberg table: what executors do, and what the commit on staging does.
+
+`row_delta`: executors write files of rows and of deletes, and our commit adds them. `statement`: executors write the
+changes, Spark merges them on a branch of its own, and our commit moves staging to that snapshot.
+"""
+
+import pickle
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from lakeingest.config.formats import MergeName
+from lakeingest.core.keys import quote
+from lakeingest.core.progress import Progress
+from lakeingest.lake.iceberg.compaction import with_compaction
+from lakeingest.lake.iceberg.durable import sync_snapshot
+from lakeingest.lake.iceberg.expiry import delete
+from lakeingest.lake.iceberg.history import MERGING, STAGING, tip
+from lakeingest.lake.iceberg.marks import mark, marks_of
+from lakeingest.lake.iceberg.merger import IcebergMerger
+from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.row_delta import FOR_EVER, NO_FILES
+from lakeingest.lake.iceberg.statement import merge_on_branch, write_changes
+from lakeingest.lake.refusals import stale
+from lakeingest.lake.target import Effects
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge of these files, which mergers wrote, into a snapshot of a table."""
+
+    loaded: Table
+    version: int
+    files: Sequence[Any]
+    effects: Effects
+    after: Callable[[Effects], Progress]
+    load: Callable[[], Table]
+    open_spark: "Callable[[], SparkSession]"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is left to commit: `write` puts it into a transaction on the table, which was loaded for it."""
+
+    loaded: Table
+    progress: Progress
+    write: Callable[[Transaction], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WayOfMerging:
+    """What executors write with, and how that becomes a commit."""
+
+    merger: type[IcebergMerger]
+    prepare: Callable[[Merge], Prepared]
+
+
+@dataclass(frozen=True, slots=True)
+class StatementMerger(IcebergMerger):
+    """Stores the changes for the statement, and counts what it will do."""
+
+    keeps_deletes: bool = True
+
+    def replace(self, changes: pa.Table) -> bytes:
+        """Write nothing: the statement replaces rows."""
+        _, effects = self.find(changes)
+        return pickle.dumps(([], effects))
+
+    def write(self, rows: pa.Table) -> bytes:
+        """A file of changes."""
+        return pickle.dumps((write_changes(self.table, self.key, rows), Effects(0, 0, 0)))
+
+
+def _by_row_delta(merge: Merge) -> Prepared:
+    """Positions of the old rows and files of the new rows; what a compaction writes anew is deleted."""
+    changes = with_compaction(merge.loaded, merge.version, merge.files)
+    delete(merge.loaded.io, {one.file_path for one in merge.files} - {one.file_path for one in changes.added})
+    progress = merge.after(merge.effects)
+    return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, merge.version, changes))
+
+
+def _by_statement(merge: Merge) -> Prepared:
+    """A snapshot of Spark on its own branch, to which our commit moves staging. It may compact small files, too.
+
+    StaleWriter if the snapshot does not build on the version of the merge.
+    """
+    table, loaded, version = (progress := merge.after(merge.effects)).table, merge.loaded, merge.version
+    if tip(loaded, STAGING).snapshot_id != version:
+        raise stale(table)
+    if merge.effects == Effects(0, 0, 0):
+        return Prepared(loaded, progress, lambda transaction: mark(transaction, progress, version))
+    branch = f"{MERGING}{uuid.uuid4().hex}"
+    name = ".".join(quote(part) for part in (loaded.catalog.name, *loaded.name()))
+    merge_on_branch(
+        merge.open_spark(), name, branch, version, TableFiles.of(loaded), merge.files, marks_of(progress, version)
+    )
+    delete(loaded.io, [file.path for file in merge.files])
+    found = merge.load()
+    made = found.metadata.snapshot_by_name(branch)
+    if made is None or made.parent_snapshot_id != version:
+        raise stale(table)
+    sync_snapshot(found, made)
+    changes = with_compaction(found, made.snapshot_id, ())
+
+    def write(transaction: Transaction) -> None:
+        ManageSnapshots(transaction=transaction).create_branch(made.snapshot_id, STAGING, FOR_EVER).commit()
+        if changes != NO_FILES:
+            mark(transaction, progress, made.snapshot_id, changes)
+
+    return Prepared(found, progress, write)
+
+
+WAYS: Mapping[MergeName, WayOfMerging] = {
+    "row_delta": WayOfMerging(IcebergMerger, _by_row_delta),
+    "statement": WayOfMerging(StatementMerger, _by_statement),
+}

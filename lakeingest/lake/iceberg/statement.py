@@ -1,0 +1,136 @@
+"""MERGE INTO of Spark on a branch of its own, which begins at the commit that the run knows.
+
+Nobody else writes to that branch, so the statement neither meets nor overwrites another commit. Its snapshot carries
+the marks of a commit of ours. Executors write the changes to files that no snapshot has; Spark reads them through
+Python, which reaches every store that they were written to.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table.locations import load_location_provider
+
+from lakeingest.core.change import DELETED
+from lakeingest.core.keys import quote
+from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.merge_into import merge_into
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BATCH = 32 << 20  # bytes of rows that Python hands to the JVM at once
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesFile:
+    """Changes of a merge, each key once, in a file: the columns of the table, and DELETED."""
+
+    path: str
+    key: tuple[str, ...]
+
+
+def write_changes(table: TableFiles, key: tuple[str, ...], rows: pa.Table) -> list[ChangesFile]:
+    """A new file, or none; its values have the types of the table, as those of data files."""
+    if not rows.num_rows:
+        return []
+    metadata = table.metadata
+    fields = metadata.schema().as_arrow()
+    columns = {field.name: rows[field.name].cast(field.type) for field in fields} | {DELETED: rows[DELETED]}
+    place = load_location_provider(metadata.location, metadata.properties)
+    out = table.io.new_output(place.new_data_location(f"{uuid.uuid4()}-changes.parquet"))
+    with storage_errors(table.location), out.create() as stream:
+        pq.write_table(pa.table(columns), stream, compression="zstd")
+    return [ChangesFile(out.location, key)]
+
+
+def merge_on_branch(
+    spark: "SparkSession",
+    name: str,
+    branch: str,
+    version: int,
+    table: TableFiles,
+    files: Sequence[ChangesFile],
+    marks: Mapping[str, str],
+) -> None:
+    """Make the branch of the table of this name, and merge the changes there in one commit with these marks."""
+    spark.sql(f"ALTER TABLE {name} CREATE BRANCH {quote(branch)} AS OF VERSION {version}")
+    target, view = f"{name}.{quote(f'branch_{branch}')}", f"{branch}_changes"
+    names = [field.name for field in table.metadata.schema().fields]
+    _changes(spark, target, table, files).createOrReplaceTempView(view)
+    try:
+        _Statement(spark, merge_into(target, view, names, files[0].key)).run(marks)
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def _changes(spark: "SparkSession", target: str, table: TableFiles, files: Sequence[ChangesFile]) -> "DataFrame":
+    """The rows of the files, with Spark's types of the target; any may be null, because deleted rows may have nulls."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    fields = spark.sql(f"SELECT * FROM {target}").schema
+    columns = {field.name: field.dataType for field in fields} | {DELETED: BooleanType()}
+    schema = StructType([StructField(*column) for column in columns.items()])
+    reader = _Reader(table, tuple(file.path for file in files), to_arrow_schema(schema))
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(reader.read, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads files of changes in a Python worker of Spark."""
+
+    table: TableFiles
+    paths: tuple[str, ...]
+    schema: pa.Schema
+
+    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the files with these numbers, a few at a time."""
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            with (
+                storage_errors(self.table.location),
+                self.table.io.new_input(self.paths[number]).open() as opened,
+                pq.ParquetFile(opened) as parquet,
+            ):
+                groups = (parquet.metadata.row_group(index) for index in range(parquet.metadata.num_row_groups))
+                size = sum(group.total_byte_size for group in groups)
+                rows = max(1, parquet.metadata.num_rows * _BATCH // max(size, _BATCH))
+                for batch in parquet.iter_batches(rows):
+                    yield from pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema).to_batches()
+
+
+class _Statement:
+    """A statement for the JVM, which calls it while the commits of this thread get the marks."""
+
+    class Java:
+        """What it is there."""
+
+        implements = ("java.util.concurrent.Callable",)
+
+    def __init__(self, spark: "SparkSession", text: str) -> None:
+        self._spark, self._text = spark, text
+        self._failure: Exception | None = None
+
+    def run(self, marks: Mapping[str, str]) -> None:
+        """Run it; SQL has no other way to give properties to a commit."""
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        context = self._spark.sparkContext
+        jvm = context._jvm  # noqa: SLF001 - Iceberg has this for Java alone
+        assert jvm is not None  # noqa: S101 - the session runs
+        ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call] # noqa: SLF001
+        failure = jvm.java.lang.Class.forName("java.lang.Exception")
+        jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(marks), self, failure)
+        if self._failure is not None:
+            raise self._failure
+
+    def call(self) -> None:
+        """What the JVM calls. An error that goes through it would lose its cause."""
+        try:
+            self._spark.sql(self._text)
+        except Exception as error:  # noqa: BLE001 - it is raised after the call
+            self._failure = error

@@ -1,0 +1,51 @@
+"""MERGE INTO of Spark: the statement, and the settings that it runs with. Changes have the column DELETED."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lakeingest.core.change import DELETED
+from lakeingest.core.keys import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str], gone: str = DELETED) -> str:
+    """The statement that upserts and deletes the rows of `changes` in `target`, which has these columns.
+
+    The column `gone` says which changes remove the row; where it is one of the table's, none does.
+    The clauses exclude one another: if two apply, Hudi drops the delete.
+    """
+    columns = [quote(name) for name in names]
+    on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
+    if gone in names:
+        return (
+            f"MERGE INTO {target} t USING {changes} c ON {on}"
+            f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
+            f" WHEN NOT MATCHED THEN INSERT ({', '.join(columns)})"
+            f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
+        )
+    return (
+        f"MERGE INTO {target} t USING {changes} c ON {on}"
+        f" WHEN MATCHED AND c.{gone} THEN DELETE"
+        f" WHEN MATCHED AND NOT c.{gone} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
+        f" WHEN NOT MATCHED AND NOT c.{gone} THEN INSERT ({', '.join(columns)})"
+        f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
+    )
+
+
+@contextmanager
+def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """Give the session these settings for the block; SQL cannot hand them to a format in another way."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
