@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def merge_into(target: str, changes: str, names: Sequence[str], key: Sequence[str], gone: str = DELETED) -> str:
+def merge_into(
+    target: str, changes: str, names: Sequence[str], key: Sequence[str], gone: str = DELETED, within: str = ""
+) -> str:
     """The statement that upserts and deletes the rows of `changes` in `target`, which has these columns.
 
-    The column `gone` says which changes remove the row; where it is one of the table's, none does.
+    The column `gone` says which changes remove the row; where it is one of the table's, none does. `within` is a
+    condition that each row of `t` with a changed key meets, so that files without such rows are not read.
     The clauses exclude one another: if two apply, Hudi drops the delete.
     """
     columns = [quote(name) for name in names]
-    on = " AND ".join(f"t.{quote(name)} = c.{quote(name)}" for name in key)
+    on = " AND ".join([*(f"t.{quote(name)} = c.{quote(name)}" for name in key), *([within] if within else [])])
     if gone in names:
         return (
             f"MERGE INTO {target} t USING {changes} c ON {on}"

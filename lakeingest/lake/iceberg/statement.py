@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table.locations import load_location_provider
 
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
+from lakeingest.lake.iceberg.audit import as_integers
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.merge_into import merge_into
@@ -28,10 +30,14 @@ _BATCH = 32 << 20  # bytes of rows that Python hands to the JVM at once
 
 @dataclass(frozen=True, slots=True)
 class ChangesFile:
-    """Changes of a merge, each key once, in a file: the columns of the table, and DELETED."""
+    """Changes of a merge, each key once, in a file: the columns of the table, and DELETED.
+
+    `ends` are the least and the greatest value of the key's first column where that is an integer.
+    """
 
     path: str
     key: tuple[str, ...]
+    ends: tuple[int, int] | None
 
 
 def write_changes(table: TableFiles, key: tuple[str, ...], rows: pa.Table) -> list[ChangesFile]:
@@ -45,7 +51,9 @@ def write_changes(table: TableFiles, key: tuple[str, ...], rows: pa.Table) -> li
     out = table.io.new_output(place.new_data_location(f"{uuid.uuid4()}-changes.parquet"))
     with storage_errors(table.location), out.create() as stream:
         pq.write_table(pa.table(columns), stream, compression="zstd")
-    return [ChangesFile(out.location, key)]
+    integers = as_integers(columns[key[0]])
+    ends = None if integers is None else pc.min_max(integers).as_py()
+    return [ChangesFile(out.location, key, ends and (ends["min"], ends["max"]))]
 
 
 def merge_on_branch(
@@ -63,9 +71,17 @@ def merge_on_branch(
     names = [field.name for field in table.metadata.schema().fields]
     _changes(spark, target, table, files).createOrReplaceTempView(view)
     try:
-        _Statement(spark, merge_into(target, view, names, files[0].key)).run(marks)
+        _Statement(spark, merge_into(target, view, names, files[0].key, within=_within(files))).run(marks)
     finally:
         spark.catalog.dropTempView(view)
+
+
+def _within(files: Sequence[ChangesFile]) -> str:
+    """The condition that a row with a changed key meets; empty where the key is no integer."""
+    ends = [file.ends for file in files if file.ends is not None]
+    if len(ends) < len(files):
+        return ""
+    return f"t.{quote(files[0].key[0])} BETWEEN {min(least for least, _ in ends)} AND {max(most for _, most in ends)}"
 
 
 def _changes(spark: "SparkSession", target: str, table: TableFiles, files: Sequence[ChangesFile]) -> "DataFrame":
