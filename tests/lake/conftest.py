@@ -21,7 +21,7 @@ BOUNDARIES = {
     "iceberg": {"commit": "_commit", "rename": "_entries.give_name"},
     "hudi": {"commit": "_commit", "rename": "_give_name"},
 }
-_numbers = itertools.count(1)
+numbers = itertools.count(1)
 
 
 def lake_named(
@@ -38,7 +38,7 @@ def lake_of(lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
     """A function that makes a table with these columns and this key, under a new name."""
 
     def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Lake:
-        schema = TableSchema(TableId("contract", f"t{next(_numbers)}"), columns, key)
+        schema = TableSchema(TableId("contract", f"t{next(numbers)}"), columns, key)
         return Lake(lake_config.target, lambda: open_target(lake_config), spark, schema, BOUNDARIES)
 
     return make

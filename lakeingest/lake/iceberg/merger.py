@@ -32,6 +32,7 @@ from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.target import Bounds, Effects
 
+NO_EFFECTS = Effects(0, 0, 0)
 _POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
 
 
@@ -51,7 +52,7 @@ class IcebergMerger:
 
     def write(self, rows: pa.Table) -> bytes:
         """Data files with the table's field ids and statistics."""
-        return pickle.dumps((write_rows(self.table, rows), Effects(0, 0, 0)))
+        return pickle.dumps((write_rows(self.table, rows), NO_EFFECTS))
 
     def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
         """The places of the rows with these keys, and what the changes do; StateUnreadable for a key with two rows."""

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.config.formats import MergeName
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
+from lakeingest.errors import OperatorNeeded
 from lakeingest.lake.iceberg.compaction import with_compaction
 from lakeingest.lake.iceberg.durable import sync_snapshot
 from lakeingest.lake.iceberg.expiry import delete
-from lakeingest.lake.iceberg.history import MERGING, STAGING, tip
+from lakeingest.lake.iceberg.history import MERGING, STAGING, is_marked, tip
 from lakeingest.lake.iceberg.marks import mark, marks_of
-from lakeingest.lake.iceberg.merger import IcebergMerger
+from lakeingest.lake.iceberg.merger import NO_EFFECTS, IcebergMerger
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import FOR_EVER, NO_FILES
 from lakeingest.lake.iceberg.statement import merge_on_branch, write_changes
@@ -76,7 +78,7 @@ class StatementMerger(IcebergMerger):
 
     def write(self, rows: pa.Table) -> bytes:
         """A file of changes."""
-        return pickle.dumps((write_changes(self.table, self.key, rows), Effects(0, 0, 0)))
+        return pickle.dumps((write_changes(self.table, self.key, rows), NO_EFFECTS))
 
 
 def _by_row_delta(merge: Merge) -> Prepared:
@@ -88,34 +90,42 @@ def _by_row_delta(merge: Merge) -> Prepared:
 
 
 def _by_statement(merge: Merge) -> Prepared:
-    """A snapshot of Spark on its own branch, to which our commit moves staging. It may compact small files, too.
-
-    StaleWriter if the snapshot does not build on the version of the merge.
-    """
-    table, loaded, version = (progress := merge.after(merge.effects)).table, merge.loaded, merge.version
-    if tip(loaded, STAGING).snapshot_id != version:
-        raise stale(table)
-    if merge.effects == Effects(0, 0, 0):
-        return Prepared(loaded, progress, lambda transaction: mark(transaction, progress, version))
-    branch = f"{MERGING}{uuid.uuid4().hex}"
-    name = ".".join(quote(part) for part in (loaded.catalog.name, *loaded.name()))
-    merge_on_branch(
-        merge.open_spark(), name, branch, version, TableFiles.of(loaded), merge.files, marks_of(progress, version)
-    )
-    delete(loaded.io, [file.path for file in merge.files])
-    found = merge.load()
-    made = found.metadata.snapshot_by_name(branch)
-    if made is None or made.parent_snapshot_id != version:
-        raise stale(table)
-    sync_snapshot(found, made)
-    changes = with_compaction(found, made.snapshot_id, ())
+    """A snapshot of Spark on its own branch, to which our commit moves staging. It may compact small files, too."""
+    progress, version = merge.after(merge.effects), merge.version
+    if tip(merge.loaded, STAGING).snapshot_id != version:
+        raise stale(progress.table)
+    if merge.effects == NO_EFFECTS:
+        delete(merge.loaded.io, [file.path for file in merge.files])
+        return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, version))
+    loaded, made = _made_by_spark(merge, progress)
+    changes = with_compaction(loaded, made.snapshot_id, ())
 
     def write(transaction: Transaction) -> None:
         ManageSnapshots(transaction=transaction).create_branch(made.snapshot_id, STAGING, FOR_EVER).commit()
         if changes != NO_FILES:
             mark(transaction, progress, made.snapshot_id, changes)
 
-    return Prepared(found, progress, write)
+    return Prepared(loaded, progress, write)
+
+
+def _made_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
+    """The table with the snapshot that the statement made; StaleWriter if it does not build on the merge's version."""
+    branch = f"{MERGING}{uuid.uuid4().hex}"
+    name = ".".join(quote(part) for part in (merge.loaded.catalog.name, *merge.loaded.name()))
+    files, marks = TableFiles.of(merge.loaded), marks_of(progress, merge.version)
+    merge_on_branch(merge.open_spark(), name, branch, merge.version, files, merge.files, marks)
+    delete(merge.loaded.io, [file.path for file in merge.files])
+    loaded = merge.load()
+    made = loaded.metadata.snapshot_by_name(branch)
+    if made is None or made.parent_snapshot_id != merge.version:
+        raise stale(progress.table)
+    if not is_marked(made):
+        raise OperatorNeeded(
+            f"{progress.table}: Spark did not store the progress with its commit; unset PYSPARK_PIN_THREAD, or set"
+            " target.merge to row_delta"
+        )
+    sync_snapshot(loaded, made)
+    return loaded, made
 
 
 WAYS: Mapping[MergeName, WayOfMerging] = {
