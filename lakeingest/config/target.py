@@ -53,7 +53,7 @@ class Target(Frozen):
     table: str = "{database}.{table}"
     properties: Properties = Field(default={})
     location: Location | None = None
-    merge: MergeName | Literal["auto"] = "auto"
+    merge: Literal["auto", MergeName] = "auto"
     history: History = History()
 
     @field_validator("location")

@@ -36,6 +36,7 @@ target:
   format: iceberg
   catalog: {type: sql}
   warehouse: ./warehouse
+  merge: auto
   history: {keep: 5d, least: 20}
   table: "{database}.{table}"
 state: ./state
@@ -637,3 +638,16 @@ def test_a_cluster_reaches_a_store_and_a_server() -> None:
     target = "target={warehouse: s3://a/w, catalog: {type: rest, uri: http://a}}"
     config = parsed("spark/conf={spark.master: yarn}", "state=s3://a/s", target)
     assert (config.spark.master, config.on_this_machine) == ("yarn", ())
+
+
+def test_each_format_has_its_ways_to_merge() -> None:
+    """`auto` is the first of them; another format's is refused by name."""
+    found = [
+        parse_config({**LEAST, "target": {"format": name, "merge": merge}}, Path("/"), {}).target.way_of_merging
+        for name, merge in (("iceberg", "auto"), ("iceberg", "statement"), ("hudi", "auto"), ("hudi", "statement"))
+    ]
+    assert found == ["row_delta", "statement", "statement", "statement"]
+    with pytest.raises(ConfigError, match="merge: hudi has no row_delta, only auto and statement"):
+        parse_config({**LEAST, "target": {"format": "hudi", "merge": "row_delta"}}, Path("/"), {})
+    with pytest.raises(ConfigError, match=r"target\.merge: "):
+        parse_config({**LEAST, "target": {"merge": "upsert"}}, Path("/"), {})
