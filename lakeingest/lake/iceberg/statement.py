@@ -5,6 +5,7 @@ the marks of a commit of ours. Executors write the changes to files that no snap
 Python, which reaches every store that they were written to.
 """
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table.locations import load_location_provider
 
+from lakeingest import errors
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
+from lakeingest.errors import LakeIngestError
 from lakeingest.lake.iceberg.audit import as_integers
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
@@ -119,6 +122,13 @@ class _Reader:
                     yield from pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema).to_batches()
 
 
+def _of_worker(failure: Exception) -> LakeIngestError | None:
+    """Our error that a Python worker raised; Spark has only its text."""
+    found = re.search(r"^lakeingest\.errors\.(\w+): (.*)", str(failure), re.MULTILINE)
+    kind = getattr(errors, found[1], None) if found else None
+    return kind(found[2]) if found and kind else None
+
+
 class _Statement:
     """A statement for the JVM, which calls it while the commits of this thread get the marks."""
 
@@ -142,7 +152,7 @@ class _Statement:
         failure = jvm.java.lang.Class.forName("java.lang.Exception")
         jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(marks), self, failure)
         if self._failure is not None:
-            raise self._failure
+            raise _of_worker(self._failure) or self._failure
 
     def call(self) -> None:
         """What the JVM calls. An error that goes through it would lose its cause."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, Target
 from lakeingest.core.change import DELETED
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.errors import StaleWriter
+from lakeingest.errors import StaleWriter, StateUnreadable
 from lakeingest.lake.iceberg import compaction
 from lakeingest.lake.iceberg.history import MERGING, STAGING
 from lakeingest.lake.iceberg.statement import merge_on_branch
@@ -74,6 +75,12 @@ def lake_of(lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
 def branches(raw: Raw) -> list[str]:
     """The branches of statements that the table has."""
     return [name for name in raw(BUILDING).metadata.refs if name.startswith(MERGING)]
+
+
+def changes_of(lake: Lake) -> list[Path]:
+    """The files of changes that the table's folder has."""
+    found = lake.settings.warehouse.path.rglob("*-changes.parquet")
+    return [file for file in found if f"/{lake.table.name}-" in str(file)]
 
 
 KINDS = (
@@ -145,7 +152,7 @@ def test_a_merge_is_one_commit_of_spark_with_all_marks(lake: Lake, raw: Raw) -> 
     assert table.metadata.refs[STAGING].snapshot_id == merged.version
     assert table.metadata.refs[STAGING].max_ref_age_ms is not None
     assert branches(raw) == []
-    assert not list(lake.settings.warehouse.path.rglob(f"{lake.table.name}*/**/*-changes.parquet"))
+    assert changes_of(lake) == []
 
 
 def test_deleted_rows_stay_where_the_table_keeps_them(lake_of: Callable[..., Lake]) -> None:
@@ -225,6 +232,42 @@ def test_another_commit_on_the_branch_refuses_the_statement(
         lake.merge(staged, (1, "A", False))
     assert lake.loaded() == staged
     assert lake.rows(staged) == [(1, "a")]
+
+
+def test_a_failure_of_a_worker_has_our_name(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has only the text of an error of Python; nothing is merged."""
+    staged, statement = lake.copied((1, "a")), SparkSession.sql
+
+    def lost(spark: SparkSession, text: str, *more: Any) -> Any:
+        if text.startswith("MERGE"):
+            [file] = changes_of(lake)
+            file.unlink()
+        return statement(spark, text, *more)
+
+    monkeypatch.setattr(SparkSession, "sql", lost)
+    with pytest.raises(StateUnreadable, match=r"a file is gone or damaged: .*-changes\.parquet"):
+        lake.merge(staged, (1, "A", False))
+    assert lake.loaded() == staged
+
+
+def test_the_files_of_spark_are_durable_before_staging_names_them(
+    lake: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, deletes, manifests and their list, in a folder of this machine: Spark does not sync them."""
+    synced = set[Path]()
+    monkeypatch.setattr("lakeingest.lake.iceberg.durable.sync", synced.add)
+    staged = lake.copied((1, "a"), (2, "b"))
+    synced.clear()
+    merged = lake.merge(staged, (1, "A", False))
+    table = raw(BUILDING)
+    made = table.metadata.snapshot_by_id(merged.version)
+    assert made is not None
+    manifests = [one for one in made.manifests(table.io) if one.added_snapshot_id == merged.version]
+    files = [entry.data_file.file_path for one in manifests for entry in one.fetch_manifest_entry(table.io)]
+    assert len(files) == len(manifests) == 2
+    for name in (made.manifest_list, *files, *(one.manifest_path for one in manifests)):
+        path = Path(name.removeprefix("file:"))
+        assert {path, path.parent} <= synced
 
 
 def test_what_a_crash_leaves_is_removed_by_the_next_commit(lake: Lake, raw: Raw) -> None:
