@@ -1,14 +1,9 @@
-"""MERGE INTO of Spark: the statement, and the settings that it runs with. Changes have the column DELETED."""
+"""MERGE INTO of Spark, as both formats use it: the text of the statement. Changes have the column DELETED."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def merge_into(
@@ -36,19 +31,3 @@ def merge_into(
         f" WHEN NOT MATCHED AND NOT c.{gone} THEN INSERT ({', '.join(columns)})"
         f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
     )
-
-
-@contextmanager
-def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    """Give the session these settings for the block; SQL cannot hand them to a format in another way."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

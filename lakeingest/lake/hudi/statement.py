@@ -4,7 +4,8 @@ Changes have the column DELETED. If the rows have it too, deleted rows stay, and
 says which changes remove the row. Where all rows are replaced, GONE says that instead, in either case.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,22 @@ def merge_folder(
         spark.sql(merge_into(target, "lakeingest_changes", names, key, gone))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")
+
+
+@contextmanager
+def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """Give the session these settings for the block; SQL cannot hand them to Hudi in another way."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":

@@ -34,6 +34,7 @@ from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of,
 from lakeingest.lake.hudi.statement import (
     GONE,
     changed,
+    configured,
     insert_into,
     last_changes,
     merge_folder,
@@ -46,7 +47,6 @@ from lakeingest.lake.hudi.timeline import Instant, retention, writes
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING
-from lakeingest.lake.merge_into import configured
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 from lakeingest.rows import lake_schema

@@ -1,10 +1,10 @@
 """Commits to an Iceberg catalog that take effect at most once, even if their answers are lost.
 
 An answer can be lost or late, or refuse a request that a client or a proxy sent twice. So only the table shows whether
-a commit took effect. For this purpose every commit adds a new snapshot, moves main, or moves staging to
-a snapshot that was never there, and it asserts the current
-snapshot of each branch that it moves (Iceberg's REST specification, "TableRequirement"). Of all copies of such a
-request at most one takes effect. Once another commit moved a branch, none can. It also asserts the table's schema.
+a commit took effect. For this purpose every commit adds a new snapshot, or moves main, or moves staging to a snapshot
+where it never was. It asserts the current snapshot of each branch that it moves (Iceberg's REST specification,
+"TableRequirement"). Of all copies of such a request at most one takes effect. Once another commit moved a branch, none
+can. It also asserts the table's schema.
 
 PyIceberg's `commit_transaction` is not used. It retries as the table's property `commit.retry.num-retries` says, and
 builds our changes on the commit of another writer. After a conflict it deletes manifests, which are needed if the

@@ -13,7 +13,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.hudi import timeline
-from lakeingest.lake.merge_into import configured
+from lakeingest.lake.hudi.statement import configured
 from tests.lake.steps import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
