@@ -20,7 +20,7 @@ from tests.quick import QUICK
 from tests.standalone import Cluster, standalone_cluster
 
 NAME = os.environ.get("LAKEINGEST_LAKE")
-MERGE = os.environ.get("LAKEINGEST_MERGE", "auto")
+MERGE = os.environ.get("LAKEINGEST_MERGE")
 ON_CLUSTER = os.environ.get("LAKEINGEST_SPARK") == "standalone"
 _clusters: list[Cluster] = []  # the one that runs
 _opened: dict[str, Mapping[str, Any]] = {}  # `target` of a pipeline.yml, while its servers run
@@ -50,7 +50,8 @@ def spark_conf() -> dict[str, str]:
 
 def target_of(lake_format: str) -> Mapping[str, Any]:
     """`target` of a pipeline.yml without the format; no catalog and no warehouse for folders and SQLite."""
-    return {**_opened.get(lake_format, {}), **({"merge": MERGE} if lake_format == "iceberg" else {})}
+    merge = {"merge": MERGE} if MERGE is not None and lake_format == "iceberg" else {}
+    return {**_opened.get(lake_format, {}), **merge}
 
 
 def new_state(lake_format: str) -> str | None:
