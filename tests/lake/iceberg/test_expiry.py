@@ -63,8 +63,9 @@ def local(location: str) -> Path:
 
 
 def files(table: Table) -> set[str]:
-    """The names of all files of a table."""
-    return {file.name for file in local(table.location()).rglob("*") if file.is_file()}
+    """The names of all files of a table; those of Spark have checksums of Hadoop beside them, which are left out."""
+    found = {file.name for file in local(table.location()).rglob("*") if file.is_file()}
+    return {name for name in found if not name.endswith(".crc")}
 
 
 def referenced(table: Table) -> set[str]:
