@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.catalog_servers import rest_on_s3
+from tests.catalog_servers import hudi_on_s3, rest_on_s3
 from tests.e2e.job import Job, until
 from tests.standalone import Cluster, standalone_cluster
 
@@ -39,23 +39,25 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Any]]:
-    """A REST catalog and S3."""
-    with rest_on_s3(tmp_path_factory.mktemp("servers")) as found:
-        yield found
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Any]]:
+    """By format: a REST catalog and S3, or S3 alone."""
+    iceberg, hudi = (tmp_path_factory.mktemp(name) for name in ("iceberg", "hudi"))
+    with rest_on_s3(iceberg) as of_iceberg, hudi_on_s3(hudi) as of_hudi:
+        yield {"iceberg": of_iceberg, "hudi": of_hudi}
 
 
 @pytest.fixture
 def job_in(
-    tmp_path: Path, cluster: Cluster, target: Mapping[str, Any], mysql_server: LocalServer
+    tmp_path: Path, cluster: Cluster, targets: Mapping[str, Any], mysql_server: LocalServer
 ) -> Iterator[Callable[..., Job]]:
     """Call it with a name: a pipeline on the cluster, and a table of many waves. Its folder is the driver's alone."""
     with ExitStack() as stack:
 
-        def make(name: str, **conf: str) -> Job:
+        def make(name: str, lake: str = "iceberg", **conf: str) -> Job:
             database = f"cluster_{name}_{uuid.uuid4().hex[:6]}"
             stored, settings = f"s3://lake/state/{database}", {**cluster.conf, **conf}
-            job = Job(tmp_path / name, mysql_server, database, CHUNK_ROWS, target=target, stored=stored, conf=settings)
+            own = {"lake_format": lake, "target": targets[lake], "stored": stored, "conf": settings}
+            job = Job(tmp_path / name, mysql_server, database, CHUNK_ROWS, **own)
             job.write().folder.chmod(0o700)
             rows = ", ".join(f"({i}, 'v{i}')" for i in range(ROWS))
             table = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(40))"
@@ -85,9 +87,10 @@ def change(job: Job, chance: random.Random) -> None:
     )
 
 
-def test_a_table_is_copied_kept_equal_and_repaired_by_other_users(job_in: Callable[..., Job]) -> None:
+@pytest.mark.parametrize("lake", ["iceberg", "hudi"])
+def test_a_table_is_copied_kept_equal_and_repaired_by_other_users(job_in: Callable[..., Job], lake: str) -> None:
     """Bootstrap, catch-up, verify and re-snapshot, from a folder that only the driver may enter."""
-    job = job_in("whole")
+    job = job_in("whole", lake)
     done(job, "run")
     assert job.published("t") == job.source("t")
     change(job, random.Random(1))
@@ -101,14 +104,19 @@ def test_a_table_is_copied_kept_equal_and_repaired_by_other_users(job_in: Callab
     assert sorted(file.name for file in job.folder.iterdir()) == ["pipeline.yml"]
 
 
+@pytest.mark.parametrize("lake", ["iceberg", "hudi"])
 @pytest.mark.parametrize("victim", ["executor", "driver"])
 def test_what_is_killed_is_read_again(
-    job_in: Callable[..., Job], cluster: Cluster, record_property: Callable[[str, object], None], victim: str
+    job_in: Callable[..., Job],
+    cluster: Cluster,
+    record_property: Callable[[str, object], None],
+    victim: str,
+    lake: str,
 ) -> None:
     """In mid-wave and in mid-merge. Without an executor the run goes on, without its driver the next run does."""
     chance = random.Random(victim)
     for number in range(KILLS):
-        job = job_in(f"{victim}{number}")
+        job = job_in(f"{victim}{number}", lake)
         for phase in ("wave", "merge"):
             process = job.start("run")
             until(process, ": wave " if phase == "wave" else "binlog: ")
@@ -123,7 +131,9 @@ def test_what_is_killed_is_read_again(
                 assert process.returncode == 0, output[-3000:]
                 assert ended or phase == "merge"
             assert job.published("t") == job.source("t")
-            record_property("kills on a cluster, equal after each", f"round {number}: the {victim} in a {phase}")
+            record_property(
+                "kills on a cluster, equal after each", f"{lake}, round {number}: the {victim} in a {phase}"
+            )
             for _ in range(5):
                 change(job, chance)
         done(job, "run")
