@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -149,13 +150,15 @@ def lake_config(lake_format: str, lake_servers: None, tmp_path_factory: pytest.T
     target = Target.model_validate({"format": lake_format, **lakes.target_of(lake_format)})
     others = (POSTGRESQL_JAR, S3_JAR) if target.format == "iceberg" else (S3A_JAR,)
     jars = ",".join((*FORMATS[target.format].jars(target), *others))
-    doc = {
+    doc: dict[str, Any] = {
         "name": "tests",
         "source": {"host": "127.0.0.1", "user": "nobody"},
         "tables": {"include": ["none.*"]},
         "target": {"format": lake_format, **lakes.target_of(lake_format)},
         "spark": {"conf": {**lakes.spark_conf(), "spark.jars.packages": jars}},
     }
+    if lakes.ON_CLUSTER:
+        doc["state"] = lakes.new_state(lake_format)
     return parse_config(doc, tmp_path_factory.mktemp("lake"), {})
 
 
