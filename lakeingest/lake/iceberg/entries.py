@@ -106,6 +106,7 @@ class Entries:
         """
         table, own = schema.table, self._settings.identifier(schema.table)
         name = self._first_publish.begun_as(own)
+        self._listed.clear()  # if an answer is lost, the next look has to find the table that was made
         self._catalog.create_namespace_if_not_exists(name[0])
         if name == own:
             loaded = made_at_once(self._catalog, name, schema, form, self._settings, chosen)

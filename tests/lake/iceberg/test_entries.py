@@ -1,7 +1,7 @@
 """Entries of tables that are being built: what a crash leaves, what a superseded run can do, and which one counts."""
 
 from pathlib import Path
-from typing import cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -9,16 +9,17 @@ from pyspark.sql import SparkSession
 
 from lakeingest import config
 from lakeingest.config.place import Place
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import NotOurTable, StaleWriter
-from lakeingest.lake.iceberg import entries
+from lakeingest.errors import CatalogAway, NotOurTable, StaleWriter
+from lakeingest.lake.iceberg import commit, entries
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.naming import name_to_build, own_name
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
 from tests.lake.conftest import BOUNDARIES, building
-from tests.lake.steps import PLAIN, Crash, Lake
+from tests.lake.steps import PLAIN, START, UUID, Crash, Lake
 
 NAME = ("shop", "orders")
 
@@ -114,6 +115,28 @@ def test_a_run_that_begins_a_table_beside_another_one_yields(lake: Lake, catalog
         lake.created()
     assert building(catalog, lake) == [name]
     assert lake.loaded() == made
+
+
+def test_a_creation_whose_answer_is_lost_is_gone_on_with_by_the_same_run(
+    lake: Lake, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run has listed the names a moment before, and finds the table that it has made all the same."""
+    target = lake.open()
+    assert target.recover(lake.table) is None
+    real = commit.commit
+
+    def lost(*given: Any) -> NoReturn:
+        real(*given)
+        raise CatalogAway("the answer is lost")
+
+    progress = Progress(lake.table, lake.schema.fingerprint, UUID, 1, START).created()
+    monkeypatch.setattr(entries, "commit", lost)
+    with pytest.raises(CatalogAway):
+        target.create(lake.schema, progress)
+    found = target.recover(lake.table)
+    assert found is not None
+    assert found.progress == progress
+    assert len(building(catalog, lake)) == 1
 
 
 def test_of_several_builds_the_most_advanced_one_is_continued(lake: Lake, catalog: Catalog) -> None:
