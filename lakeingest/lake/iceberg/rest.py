@@ -1,4 +1,7 @@
-"""Iceberg's REST catalog with a time limit for each request: PyIceberg sets none, and would wait for ever."""
+"""Iceberg's REST catalog with a time limit for each request: PyIceberg sets none, and would wait for ever.
+
+What only reads is asked again a few times, within a second or two.
+"""
 
 import functools
 
@@ -7,11 +10,22 @@ from pyiceberg.catalog.rest import Capability, RestCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableUpdate, ValidatableTableRequirement
 from requests import Session
+from urllib3.util import Retry
 
 from lakeingest.config.catalogs import FirstPublishName
 from lakeingest.lake.iceberg.expiry import AssertUnreferenced
 
 _SECONDS = (10.0, 60.0)  # to connect, and between two bytes of an answer
+# Of many tables each run reads several times. A commit is never sent again: its answer is looked up.
+_READ_AGAIN = Retry(
+    3,
+    read=1,  # one that is silent takes a minute each time
+    status_forcelist=(429, 500, 502, 503, 504),
+    allowed_methods={"GET", "HEAD"},
+    backoff_factor=0.2,
+    raise_on_status=False,
+    respect_retry_after_header=False,
+)
 # Amazon's services, by their names in signatures: they neither rename nor register a table
 _WITHOUT_NAMES = {"glue", "s3tables"}
 
@@ -35,6 +49,8 @@ class TimedRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         session = super()._create_session()
+        for adapter in session.adapters.values():
+            adapter.max_retries = _READ_AGAIN  # type: ignore[attr-defined]
         session.request = functools.partial(session.request, timeout=_SECONDS)  # type: ignore[method-assign]
         return session
 

@@ -2,6 +2,8 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,13 +12,17 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, Target
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import CatalogAway
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg import rest
 from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.catalog_servers import TARGETS, add_catalog, rest_server
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 from tests.proxy import SILENCE_SECONDS, Proxy, proxied
+from tests.spoiling import Proxy as Spoiler
+from tests.spoiling import proxied as spoiled_by
 from tests.tcp_proxy import FAULTS, tcp_proxied
 
 pytestmark = [pytest.mark.spark]
@@ -165,3 +171,28 @@ def test_a_creation_is_prepared_once_more(on_rest: Spoiled, spark: SparkSession)
     lake = new_table(config, straight, spark)
     proxy.fault = "503 before it"
     assert lake.created() == lake.loaded()
+
+
+class Busy(Spoiler):
+    """Answers so many requests that only read with 503."""
+
+    times = 0
+
+    def meets(self, method: str, _: str, __: dict[str, str]) -> str:
+        """No other fault."""
+        self.times -= method in {"GET", "HEAD"}
+        return "503 before it" if self.times >= 0 else ""
+
+
+@pytest.mark.parametrize(("times", "is_away"), [(3, False), (4, True)])
+def test_what_only_reads_is_asked_again(tmp_path: Path, times: int, is_away: bool) -> None:  # noqa: FBT001
+    """A few times: a run of many tables reads so often that some answer would always be an error."""
+    with rest_server(tmp_path) as straight, spoiled_by(straight, Busy) as (proxy, uri):
+        assert isinstance(proxy, Busy)
+        doc = {"catalog": {"type": "rest", "uri": uri}, "warehouse": tmp_path / "warehouse"}
+        target = IcebergTarget(Target.model_validate(doc))
+        assert target.recover(TableId("shop", "orders")) is None
+        proxy.times = times
+        with pytest.raises(CatalogAway) if is_away else nullcontext():
+            target.names()
+        assert proxy.times <= 0
