@@ -101,7 +101,8 @@ def test_a_table_is_copied_kept_equal_and_repaired_by_other_users(job_in: Callab
     done(job, "resnapshot", f"{job.database}.t")
     assert job.published("t") == job.source("t")
     done(job, "verify")
-    assert sorted(file.name for file in job.folder.iterdir()) == ["pipeline.yml"]
+    own = {"spark-warehouse"} if lake == "hudi" else set()  # of Spark's own catalog, which Hudi's statement needs
+    assert {file.name for file in job.folder.iterdir()} - own == {"pipeline.yml"}
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "hudi"])
