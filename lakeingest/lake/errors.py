@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,11 @@ _AWAY = re.compile(
 )
 _OF_STORE = "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.AWS"  # Iceberg's client of S3, and Hadoop's
 _THRIFT = "org.apache.thrift.transport.TTransportException"
-_METASTORE = {"org.apache.hadoop.hive.metastore.api." + name for name in ("MetaException", "InvalidObjectException")}
+_METASTORE = {
+    "org.apache.hadoop.hive.metastore.api." + name
+    for name in ("MetaException", "InvalidObjectException", "InvalidOperationException")
+}
+_OF_METASTORES_DATABASE = re.compile(r"JDO|SQLException|TransactionException|[Tt]imed? ?out|[Dd]eadlock")
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -158,6 +163,19 @@ def of_database(catalog: Path | str, message: str) -> LakeIngestError:
     """The error for what a catalog's database says."""
     # two processes that open a new catalog at the same time both create its tables
     return held(catalog) if "locked" in message or "already exists" in message else _failed(catalog, message)
+
+
+def of_metastore(catalog: Path | str, error: Exception) -> LakeIngestError | None:
+    """The error for what a metastore of Hive says, or its client; None for other errors."""
+    library = sys.modules.get("thrift.Thrift")
+    if library is None or not isinstance(error, library.TException):
+        return None
+    transport = sys.modules["thrift.transport.TTransport"]
+    # a MetaException is also how the metastore reports errors of its own database
+    is_away = isinstance(error, transport.TTransportException | library.TApplicationException) or (
+        type(error).__name__ == "MetaException" and _OF_METASTORES_DATABASE.search(str(error))
+    )
+    return (away if is_away else refused)(catalog, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def held(catalog: Path | str) -> Retryable:

@@ -1,7 +1,21 @@
 """Why a table of the lake is not written: the messages that both formats have in common."""
 
+import re
+
+from lakeingest.config.catalogs import CatalogType
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter
+from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, UnsupportedTable
+
+_FOLDING = {"glue", "hive"}  # these change or refuse other names
+_FOLDED = re.compile(r"[a-z0-9_]+")
+
+
+def assert_nameable(kind: CatalogType | None, name: tuple[str, str]) -> None:
+    """UnsupportedTable when a catalog of this type cannot have the name."""
+    if kind in _FOLDING and not all(map(_FOLDED.fullmatch, name)):
+        raise UnsupportedTable(
+            f"a catalog of type {kind} has only names of a-z, 0-9 and _, not {'.'.join(name)}; leave the table out"
+        )
 
 
 def stale(table: TableId) -> StaleWriter:

@@ -1,6 +1,5 @@
 """Failures of Iceberg's storage: what `lake.errors` names, and errors of PyIceberg and of the catalog's database."""
 
-import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,10 +21,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake import errors
-from lakeingest.lake.errors import away, held, of_database, refused, unreadable
+from lakeingest.lake.errors import away, held, of_database, of_metastore, refused, unreadable
 from lakeingest.lake.iceberg.projection import NotProjectable
-
-_OF_METASTORES_DATABASE = re.compile(r"JDO|SQLException|TransactionException|[Tt]imed? ?out|[Dd]eadlock")
 
 
 @contextmanager
@@ -62,7 +59,7 @@ def _named(where: Path | str, catalog: Path | str, error: Exception) -> LakeInge
             return of_database(catalog, str(error.orig))
         case RESTError():
             return _of_rest(catalog, error)
-    if (answered := _of_amazon(catalog, error) or _of_hive(catalog, error)) is not None:
+    if (answered := _of_amazon(catalog, error) or of_metastore(catalog, error)) is not None:
         return answered
     if isinstance(error, OSError | MemoryError):
         return away(catalog, _message(error)) if _is_of_requests(error) else None
@@ -87,19 +84,6 @@ def _of_amazon(catalog: Path | str, error: Exception) -> LakeIngestError | None:
         is_away = status >= HTTPStatus.INTERNAL_SERVER_ERROR or "Throttl" in code or "LimitExceeded" in code
     else:
         is_away = isinstance(error, library.ConnectionError | library.HTTPClientError | library.IncompleteReadError)
-    return (away if is_away else refused)(catalog, _message(error))
-
-
-def _of_hive(catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """The error for what a metastore of Hive says, or its client; None for other errors."""
-    library = sys.modules.get("thrift.Thrift")
-    if library is None or not isinstance(error, library.TException):
-        return None
-    transport = sys.modules["thrift.transport.TTransport"]
-    # a MetaException is also how the metastore reports errors of its own database
-    is_away = isinstance(error, transport.TTransportException | library.TApplicationException) or (
-        type(error).__name__ == "MetaException" and _OF_METASTORES_DATABASE.search(str(error))
-    )
     return (away if is_away else refused)(catalog, _message(error))
 
 

@@ -8,7 +8,6 @@ alteration is sent only soon after the lock was granted. It also names the metad
 
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 from hive_metastore.ThriftHiveMetastore import Client
 from hive_metastore.ttypes import (
@@ -19,21 +18,13 @@ from hive_metastore.ttypes import (
     UnknownDBException,
 )
 from hive_metastore.ttypes import Table as HiveTable
-from pyiceberg.catalog.hive import (
-    HIVE_KERBEROS_AUTH,
-    HIVE_KERBEROS_SERVICE_NAME,
-    HIVE_KERBEROS_SERVICE_NAME_DEFAULT,
-    HiveCatalog,
-    _HiveClient,
-)
+from pyiceberg.catalog.hive import HiveCatalog, _HiveClient
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
-from pyiceberg.utils.properties import property_as_bool
 from thrift.protocol import TBinaryProtocol
-from thrift.transport import TSocket, TTransport
 
-_PORT = 9083
-_SECONDS = 60.0  # for a connection, and for each answer
+from lakeingest.lake.metastore import TimedClient
+
 _LOCKED_SECONDS = 60.0  # that a lock counts; the server's limit must not be shorter
 
 
@@ -42,10 +33,7 @@ class TimedHiveCatalog(HiveCatalog):
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
-        uri, *_ = properties["uri"].split(",")
-        has_kerberos = property_as_bool(properties, HIVE_KERBEROS_AUTH, False)
-        service = properties.get(HIVE_KERBEROS_SERVICE_NAME, HIVE_KERBEROS_SERVICE_NAME_DEFAULT)
-        return _TimedClient(uri, properties.get("ugi"), has_kerberos, service)
+        return _LockingClient.of(properties)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """NoSuchNamespaceError where some servers answer that with an error of their own."""
@@ -55,15 +43,7 @@ class TimedHiveCatalog(HiveCatalog):
             raise NoSuchNamespaceError(str(error)) from error
 
 
-class _TimedClient(_HiveClient):
-    def _init_thrift_transport(self) -> TTransport.TTransportBase:
-        place = urlsplit(self._uri)
-        socket = TSocket.TSocket(place.hostname, place.port or _PORT)
-        socket.setTimeout(_SECONDS * 1000)
-        if self._kerberos_auth:
-            return TTransport.TSaslClientTransport(socket, host=place.hostname, service=self._kerberos_service_name)
-        return TTransport.TBufferedTransport(socket)
-
+class _LockingClient(TimedClient):
     def _client(self) -> Client:
         client = _CheckedClient(TBinaryProtocol.TBinaryProtocol(self._transport))
         if self._ugi:

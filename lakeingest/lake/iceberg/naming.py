@@ -1,4 +1,4 @@
-"""Names of tables: which ones a catalog can have, and the names under which tables are built.
+"""The names under which tables are built.
 
 Until its first publish a table has a name with a random part, `<name>__lakeingest_new_<8 hexadecimal digits>`. Earlier
 versions built without that part; their tables are continued.
@@ -7,21 +7,11 @@ versions built without that part; their tables are continued.
 import re
 import secrets
 
-from lakeingest.config.catalogs import CatalogType
 from lakeingest.lake.marks import BUILDING
 
 Name = tuple[str, str]
 
-_FOLDING = {"glue", "hive"}  # these change or refuse other names
-_FOLDED = re.compile(r"[a-z0-9_]+")
 _BUILT = re.compile(rf"(?P<own>.+){BUILDING}(_[0-9a-f]{{8}})?", re.DOTALL)
-
-
-def refusal(kind: CatalogType | None, name: Name) -> str | None:
-    """Why a catalog of this type cannot have the name; None if it can."""
-    if kind not in _FOLDING or all(map(_FOLDED.fullmatch, name)):
-        return None
-    return f"a catalog of type {kind} has only names of a-z, 0-9 and _, not {'.'.join(name)}; leave the table out"
 
 
 def name_to_build(name: Name) -> Name:

@@ -25,7 +25,7 @@ from lakeingest.config.tables import TableOptions
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import StaleWriter, UnsupportedTable
+from lakeingest.errors import StaleWriter
 from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
@@ -50,7 +50,6 @@ from lakeingest.lake.iceberg.marks import end_merges, mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.merging import WAYS, Merge
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.naming import refusal
 from lakeingest.lake.iceberg.properties import wanted
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
@@ -59,7 +58,7 @@ from lakeingest.lake.iceberg.shape import assert_whole
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.marks import POSITION
-from lakeingest.lake.refusals import stale
+from lakeingest.lake.refusals import assert_nameable, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 
 if TYPE_CHECKING:
@@ -290,8 +289,7 @@ class IcebergTarget:
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The names of the Iceberg types."""
-        if refused := refusal(self.settings.catalog.type, self.settings.identifier(schema.table)):
-            raise UnsupportedTable(refused)
+        assert_nameable(self.settings.catalog.type, self.settings.identifier(schema.table))
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def _form(self, schema: TableSchema) -> Form:
