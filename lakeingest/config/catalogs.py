@@ -1,7 +1,8 @@
-"""The catalogs that Iceberg tables are found by: the properties of each, for Spark and for PyIceberg.
+"""The catalogs that tables are found by: the properties of each for Iceberg, for Spark and for PyIceberg.
 
 sql: SQLite under the warehouse, which is the default, or a PostgreSQL server that `uri` names. rest: a server of
-Iceberg's REST protocol. glue: Amazon's. hive: a metastore of Hive.
+Iceberg's REST protocol. glue: Amazon's. hive: a metastore of Hive. path: none, because Hudi's tables are found by their
+folders; a metastore can name them, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,8 +35,9 @@ POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
 class Catalog(Frozen):
     """Where tables are found by name; `type` None: the default of the format.
 
-    `name` is the catalog's name in Spark. `properties` are handed to Spark and to PyIceberg as they are.
-    `first_publish` is how readers come to see a new table: for a server of REST that does not say what it offers.
+    `name` is the catalog's name in Spark. `properties` are handed to Spark and to PyIceberg as they are, or with Hudi
+    to the tool that registers its tables. `first_publish` is how readers come to see a new table: for a server of REST
+    that does not say what it offers.
     """
 
     type: CatalogType | None = None

@@ -47,6 +47,11 @@ class Format:
     sample_queries: Callable[["Target", TableId], Mapping[str, str]]
 
     @property
+    def by_folder(self) -> bool:
+        """Whether its tables are found by their folders, whatever else names them."""
+        return "path" in self.catalogs
+
+    @property
     def jar(self) -> str:
         """The Maven coordinates for the Spark that is here; OperatorNeeded if there are none."""
         line = spark_line()
@@ -147,8 +152,8 @@ FORMATS: Mapping[FormatName, Format] = {
     ),
     "hudi": Format(
         stores=("s3", "s3a"),  # for which Hadoop's client is brought
-        catalogs=("path",),
-        cluster_catalogs=("path",),
+        catalogs=("path", "hive"),  # the second one names the tables that are in their folders, too
+        cluster_catalogs=("path", "hive"),
         merges=("statement",),
         by_line={"3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"},
         extension=_HUDI_EXTENSION,

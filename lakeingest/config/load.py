@@ -87,14 +87,15 @@ class Config(Frozen):
             if value not in built:
                 where, have = " on a cluster" if info.context else "", ", ".join(map(str, built))
                 raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {have}")
-        if self.target.catalog.uri is not None and lake.catalogs == ("path",):
+        if self.target.catalog.uri is not None and lake.by_folder and self.target.catalog.type != "hive":
             raise NotBuiltYet(
-                f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet; leave it out"
+                f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet, except of type hive;"
+                " leave it out"
             )
         self._assert_reached()
         if not info.context:
             self._assert_reached_by_executors()
-        if self.target.warehouse.scheme is not None and lake.catalogs != ("path",) and self.target.catalog.is_embedded:
+        if self.target.warehouse.scheme is not None and not lake.by_folder and self.target.catalog.is_embedded:
             raise ValueError(
                 f"target.warehouse: {self.target.warehouse}: the embedded catalog is a file of this machine; name"
                 " another target.catalog, of type rest, or of type sql with a uri"
@@ -114,7 +115,7 @@ class Config(Frozen):
                 known = {"properties", *store_of(place.scheme).only}
                 for name in sorted(self.target.storage.model_fields_set - known):
                     raise ValueError(f"target.storage.{name}: {key} is on {place.scheme}://, which has no {name}")
-        if lake.catalogs == ("path",) and self.state.scheme is not None and self.target.warehouse.scheme is None:
+        if lake.by_folder and self.state.scheme is not None and self.target.warehouse.scheme is None:
             raise ValueError(
                 f"state: {self.state}: what {self.target.format} has not published yet is there, and Spark reads it as"
                 " it reads the tables; put target.warehouse into the store, too"
@@ -127,7 +128,7 @@ class Config(Frozen):
         given: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         given += [(f"tables.options.{pattern}", options) for pattern, options in patterns]
         for where, one in given:
-            if FORMATS[self.target.format].catalogs == ("path",) and (one.properties or one.location):
+            if FORMATS[self.target.format].by_folder and (one.properties or one.location):
                 key = "properties" if one.properties else "location"
                 raise NotBuiltYet(f"{where}.{key}: {self.target.format} tables do not have it yet; leave it out")
             location = one.location or ""

@@ -131,6 +131,7 @@ def test_soft_deletes_and_metadata_columns_are_choices_of_a_table() -> None:
         ("tables/startup=adopt", "tables.startup: adopt"),
         ("tables/startup={position: 'binlog.000001:4'}", r"tables\.startup"),
         ("target={format: hudi, catalog: {uri: 'postgresql://h/d'}}", "target.catalog.uri: hudi .* not built yet"),
+        ("target={format: hudi, catalog: {type: glue}}", "target.catalog.type: glue .* has path, hive"),
         ("target/catalog={type: path}", "target.catalog.type: path"),
         (
             "target/warehouse=abfss://bucket/lake",

@@ -164,6 +164,11 @@ class StagingFolder:
             files.delete(commit)
         folders.delete_all(there)
 
+    def is_swept(self, version: int) -> bool:
+        """Whether the commit of the version is the first one, as `sweep` leaves it."""
+        commits = self.commits()
+        return bool(commits) and commits[0].version == version
+
     def sweep(self, version: int) -> None:
         """Remove the files that only commits up to `version` needed, which readers see now. Its commit itself stays."""
         later = self.commits(version)

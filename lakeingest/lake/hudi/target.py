@@ -7,7 +7,6 @@ Readers would see a rollback of a commit, so the gates run before it, on the row
 """
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +19,6 @@ from lakeingest import config
 from lakeingest.core.change import DELETED
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import UnsupportedTable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
@@ -29,6 +27,7 @@ from lakeingest.lake.hudi.effects import effects_of, rows_in
 from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
 from lakeingest.lake.hudi.folder import TableFolder, is_table
 from lakeingest.lake.hudi.lock import publishing
+from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.options import BUCKETS, KEY, buckets_for, write_options
 from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over, since_restart
 from lakeingest.lake.hudi.statement import (
@@ -44,7 +43,7 @@ from lakeingest.lake.hudi.statement import (
     staged_rows,
 )
 from lakeingest.lake.hudi.timeline import Instant, retention, writes
-from lakeingest.lake.hudi.types import hudi_type
+from lakeingest.lake.hudi.types import hudi_types
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import published_by_another, stale
@@ -54,19 +53,18 @@ from lakeingest.rows import lake_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_FOLDER = re.compile(r"[\w$./:+~-]+")  # in a name with other characters Hudi's SQL does not find a table
-
 
 class HudiTarget:
-    """`lake.target.Target` on Hudi tables that are found by their folders; `staging` is a folder of ours."""
+    """`lake.target.Target` on Hudi tables, each in the folder of its name; `staging` is a folder of ours."""
 
     def __init__(self, settings: config.Target, staging: File) -> None:
         self.settings, self._folder = settings, staging
         self._warehouse = files.at(settings.warehouse, settings.storage)
+        self._metastore = Metastore(settings)
 
     def exists(self) -> bool:
-        """Whether the warehouse or staging exists."""
-        return folders.is_there(self._warehouse) or folders.is_there(self._folder)
+        """Whether the warehouse or staging exists, or there is a metastore; CatalogAway when that does not answer."""
+        return self._metastore.answers() or folders.is_there(self._warehouse) or folders.is_there(self._folder)
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
@@ -88,7 +86,8 @@ class HudiTarget:
     def recover(self, table: TableId) -> Staged | None:
         """The last commit of staging; an interrupted first publish is finished.
 
-        Staging that does not build on what readers see is dropped, and begins again from that.
+        Staging that does not build on what readers see is dropped, and begins again from that. Where a publish ended
+        before the metastore knew of it, a commit of progress alone follows, whose publish tells it.
         """
         published, staging = self._published(table), self._staging(table)
         staged = self._resume_point(table, published)
@@ -99,7 +98,9 @@ class HudiTarget:
                 staging.drop()
             if staged is not None and published is not None:
                 staging.resume(staged.progress, json.loads(published.properties[KEY]), staged.version)
-        return staged
+        follows = published is None or self._metastore.follows(table, published.time)
+        is_known = follows or published is None or staging.is_swept(published.version)
+        return staged if staged is None or is_known or not staged.visible else self.mark(staged, staged.progress)
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
@@ -264,6 +265,7 @@ class HudiTarget:
                 self._give_name(folder, spark)
             # readers see it before it is durable; until then staging and the spool stay
             folder.make_durable(began)
+        self._metastore.register(table, folder.final, spark)
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -292,19 +294,16 @@ class HudiTarget:
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such name."""
-        folder = self.settings.folder(schema.table).hadoop
-        if not _FOLDER.fullmatch(folder):
-            raise UnsupportedTable(
-                f"Hudi cannot merge into {folder}: its name may have letters, digits and _ $ . + ~ -; use Iceberg"
-            )
-        return tuple(map(hudi_type, schema.lake_columns))
+        return hudi_types(self.settings, schema)
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
         """Where a run continues: at the last commit of staging, if and only if that builds on what readers see.
 
-        StateUnreadable when a file that readers need is gone or damaged.
+        StateUnreadable when a file that readers need is gone or damaged; NotOurTable when the metastore has something
+        else under its name.
         """
         staging = self._staging(table)
+        self._metastore.assert_ours(table)
         if published is None:
             commits = staging.commits()
             if not commits or commits[0].base is not None:  # it built on a table that was dropped

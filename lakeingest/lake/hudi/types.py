@@ -1,9 +1,13 @@
-"""The Spark type of every kind of column of a Hudi table."""
+"""The Spark type of every kind of column of a Hudi table, and which names tables and columns can have."""
 
 import re
 
-from lakeingest.core.schema import Column, Kind
+from lakeingest.config import Target
+from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.errors import UnsupportedTable
+from lakeingest.lake.refusals import assert_nameable
+
+_FOLDER = re.compile(r"[\w$./:+~-]+")  # in a name with other characters Hudi's SQL does not find a table
 
 _SPARK_TYPES = {
     Kind.INT32: "int",
@@ -26,6 +30,17 @@ _SPARK_TYPES = {
     Kind.MOMENT: "string",
     Kind.MICROS: "bigint",
 }
+
+
+def hudi_types(settings: Target, schema: TableSchema) -> tuple[str, ...]:
+    """The types of a table's columns; UnsupportedTable where Hudi has no such column, or no such name."""
+    folder = settings.folder(schema.table).hadoop
+    if not _FOLDER.fullmatch(folder):
+        raise UnsupportedTable(
+            f"Hudi cannot merge into {folder}: its name may have letters, digits and _ $ . + ~ -; use Iceberg"
+        )
+    assert_nameable(settings.catalog.type, settings.identifier(schema.table))
+    return tuple(map(hudi_type, schema.lake_columns))
 
 
 def hudi_type(column: Column) -> str:

@@ -1,0 +1,117 @@
+"""A metastore of Hive, in which published tables are registered: readers find them there by name.
+
+Hudi's own HiveSyncTool registers a table, and it follows the columns and the last commit. The tool would replace a
+table that has another folder, so it runs only where the name is free, or has our folder.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lakeingest import config
+from lakeingest.config.place import Place
+from lakeingest.core.schema import TableId
+from lakeingest.errors import OperatorNeeded
+from lakeingest.files.file import File
+from lakeingest.lake.errors import of_metastore, storage_errors
+from lakeingest.lake.hudi.folder import location
+from lakeingest.lake.refusals import not_ours
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakeingest.lake.metastore import TimedClient
+
+_SYNC = "hoodie.datasource.hive_sync."
+_LAST_COMMIT = "last_commit_time_sync"
+_HADOOP = {"hive.metastore.client.socket.timeout": "60s"}  # 600 by default
+
+
+class Metastore:
+    """The metastore of a target; without one nothing is registered, and every name is free."""
+
+    def __init__(self, settings: config.Target) -> None:
+        self._settings = settings
+        self._is_there = settings.catalog.type == "hive"
+
+    def answers(self) -> bool:
+        """Whether there is a metastore; CatalogAway when it does not answer."""
+        if self._is_there:
+            self._ask(lambda client: client.ping())
+        return self._is_there
+
+    def assert_ours(self, table: TableId) -> None:
+        """NotOurTable when something else has the table's name: another folder, or no table of Hudi."""
+        self._parameters(table)
+
+    def follows(self, table: TableId, instant: str) -> bool:
+        """Whether the metastore has the table as of this commit; always where there is none."""
+        return not self._is_there or self._parameters(table).get(_LAST_COMMIT) == instant
+
+    def register(self, table: TableId, folder: File, spark: "SparkSession") -> None:
+        """Let the metastore have the table as it is in its folder."""
+        if not self._is_there:
+            return
+        self.assert_ours(table)
+        namespace, name = self._settings.identifier(table)
+        catalog = self._settings.catalog
+        options = {
+            f"{_SYNC}mode": "hms",
+            f"{_SYNC}use_jdbc": "false",
+            f"{_SYNC}metastore.uris": catalog.address,
+            f"{_SYNC}database": namespace,
+            f"{_SYNC}table": name,
+            f"{_SYNC}partition_extractor_class": "org.apache.hudi.hive.NonPartitionedExtractor",
+            f"{_SYNC}support_timestamp": "true",
+            # a table that was copied again can have a column of another type, which a metastore does not let alter
+            f"{_SYNC}recreate_table_on_error": "true",
+            "hoodie.datasource.meta.sync.base.path": location(folder),
+            **{key: value for key, value in catalog.given.items() if key.startswith("hoodie.")},
+        }
+        hadoop = _HADOOP | {key: value for key, value in catalog.given.items() if key not in options}
+        context: Any = spark.sparkContext
+        jvm = context._jvm  # noqa: SLF001 - no public way
+        properties = jvm.java.util.Properties()
+        for key, value in options.items():
+            properties.setProperty(key, value)
+        conf = jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())  # noqa: SLF001
+        for key, value in hadoop.items():
+            conf.set(key, value)
+        with storage_errors(str(folder), self._settings.catalog_place):
+            tool = jvm.org.apache.hudi.hive.HiveSyncTool(properties, conf)
+            try:
+                tool.syncHoodieTable()
+            finally:
+                tool.close()
+
+    def _parameters(self, table: TableId) -> dict[str, str]:
+        """The table's parameters there, none where its name is free; NotOurTable when something else has it."""
+        found = self._entry(table) if self._is_there else None
+        if found is None:
+            return {}
+        parameters = dict(found.parameters or {})
+        place = Place.of(found.sd.location or "").hadoop
+        is_hudi = parameters.get("spark.sql.sources.provider") == "hudi"
+        if not is_hudi or place != self._settings.folder(table).hadoop:
+            name = ".".join(self._settings.identifier(table))
+            raise not_ours(f"{name} in {self._settings.catalog_place}", table)
+        return parameters
+
+    def _entry(self, table: TableId) -> Any:
+        """What has the table's name there; None if nothing."""
+        namespace, name = self._settings.identifier(table)
+        return self._ask(lambda client: client.entry(namespace, name))
+
+    def _ask(self, question: Callable[["TimedClient"], Any]) -> Any:
+        """The answer to a question; a failure is named."""
+        place, catalog = self._settings.catalog_place, self._settings.catalog
+        try:
+            from lakeingest.lake.metastore import TimedClient
+        except ModuleNotFoundError as error:
+            raise OperatorNeeded(f"{place}: {error}; pip install 'lakeingest[hive]'") from error
+        try:
+            return question(TimedClient.of({"uri": catalog.address, **catalog.given}))
+        except Exception as error:
+            named = of_metastore(place, error)
+            if named is None:
+                raise
+            raise named from error
