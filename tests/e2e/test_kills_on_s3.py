@@ -225,6 +225,7 @@ def add_table(lake: Lake, number: int) -> None:
     """Add a table to be copied, so that Spark has something to do."""
     name = f"{lake.job.database}.more{number}"
     lake.job.sql(
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # no locks beside the load
         f"CREATE TABLE {name} LIKE {lake.job.database}.t",
         f"INSERT INTO {name} SELECT * FROM {lake.job.database}.t",
     )
