@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
 ROWS ?=
 ROUNDS ?= 5
-SLICE ?= 0/6
+SLICE ?= 0/9
 bench: DIR ?= ./benchmark-lake
 DIR ?= ./demo-lake
 PLACE ?= local
@@ -35,7 +35,7 @@ test-all: .venv/package.stamp .venv/dev.stamp ## run every test
 	.venv/bin/python -m pytest -n 2 tests/core --cov
 	.venv/bin/python -m pytest -n 2 --durations 25 --ignore tests/core
 
-test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/6 to 5/6)
+test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/9 to 8/9)
 	.venv/bin/python -m pytest -n 2 --durations 10 --take $(SLICE)
 
 test-newer-spark: .venv-spark4/stamp ## run cases on Spark 4.1, in an environment of its own
