@@ -31,6 +31,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
+from lakeingest.files import folder as folders
 from lakeingest.pipeline import maintenance, signals
 from lakeingest.state.signals import SignalFolder
 from tests.beside import beside
@@ -54,8 +55,8 @@ BEGIN_SECONDS = 900.0  # until a run has begun its work, on a machine that has m
 TRIES = 20  # of a run that is not killed, but whose requests are spoiled, too
 # what the state has at its end: each of these is replaced or removed by a run, or its number is limited
 DOCUMENTS = re.compile(
-    r"(owner|lease|last_run)\.json|(definitions|stopped|signals|quality|audit\.jsonl)/.*"
-    r"|spool/((opened|boundaries|id)\.json|(segments|archive)/.*\.json)"
+    r"(owner|lease|last_run|quiet)\.json|(definitions|stopped|signals|quality|audit\.jsonl)/.*"
+    r"|spool/((opened|boundaries|id)\.json|(segments|archive|rereads)/.*\.json)"
 )
 
 
@@ -276,11 +277,16 @@ def left_over(lake: Lake) -> list[str]:
         for document in files.read_all(kept)
         for name in re.findall(rb"data/[\w.-]+", document)
     }
+    for document in folders.tree(folder / "rereads"):
+        if document.suffix == ".json":
+            table = f"{state}/spool/rereads/{document.parent.name}"
+            data |= {f"{table}/{name.decode()}" for name in re.findall(rb"[\w.-]+\.parquet", files.read(document))}
     uploads = client.list_multipart_uploads(Bucket=store.bucket).get("Uploads", ())
     return sorted(
         key
         for key in keys - named - data
-        if not (key.startswith(f"{state}/") and DOCUMENTS.fullmatch(key.removeprefix(f"{state}/")))
+        if not key.endswith("/")  # a folder of the server's disk
+        and not (key.startswith(f"{state}/") and DOCUMENTS.fullmatch(key.removeprefix(f"{state}/")))
     ) + sorted(f"upload of {one['Key']}" for one in uploads)
 
 
