@@ -24,6 +24,8 @@ _ENDED = (
     "Master removed our application",
     "All masters are unresponsive",
 )
+# How the JVM meets the end of a worker that it waits for, if not as the end of its data.
+_CUT = re.compile(r"SocketException: .*\n(\s+at java\..*\n)+\s+at org\.apache\.spark\.api\.python\.PythonRunner")
 # Texts of Spark's errors when Python on the executors does not start, or is another one than the driver's.
 _UNFIT = re.compile(r"Error from python worker:|PYTHON_VERSION_MISMATCH|Cannot run program")
 _REASON = re.compile(r"^\s*(\w*Error\b.*|lakeingest: .*|.*Cannot run program.*|.*No module named .*)$", re.MULTILINE)
@@ -105,7 +107,9 @@ def _reason(error: BaseException) -> str | None:
         if isinstance(cause, Py4JNetworkError):
             return "the connection to its JVM broke"
         text = str(cause)
-        ended = next((sign for sign in _ENDED if sign in text), None)
+        ended = next(
+            (sign for sign in _ENDED if sign in text), "a Python worker is gone" if _CUT.search(text) else None
+        )
         if ended is not None and (isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")):
             return ended
     return "its JVM is gone" if is_gone() else None
