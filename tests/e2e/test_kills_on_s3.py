@@ -45,7 +45,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.mysql,
     pytest.mark.spark,
-    pytest.mark.unproven("the machine was busy when it was written"),
+    pytest.mark.unproven("`maintain` leaves the files of a table that was begun twice"),
 ]
 
 KILLS = int(os.environ.get("LAKEINGEST_KILLS", "4"))
