@@ -171,7 +171,7 @@ def of_metastore(catalog: Path | str, error: Exception) -> LakeIngestError | Non
     if library is None or not isinstance(error, library.TException):
         return None
     transport = sys.modules["thrift.transport.TTransport"]
-    # a MetaException is also how the metastore reports errors of its own database
+    # the metastore reports errors of its own database as a MetaException, too
     is_away = isinstance(error, transport.TTransportException | library.TApplicationException) or (
         type(error).__name__ == "MetaException" and _OF_METASTORES_DATABASE.search(str(error))
     )

@@ -17,17 +17,10 @@ def merge_into(
     """
     columns = [quote(name) for name in names]
     on = " AND ".join([*(f"t.{quote(name)} = c.{quote(name)}" for name in key), *([within] if within else [])])
-    if gone in names:
-        return (
-            f"MERGE INTO {target} t USING {changes} c ON {on}"
-            f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
-            f" WHEN NOT MATCHED THEN INSERT ({', '.join(columns)})"
-            f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
-        )
+    delete, stays = ("", "") if gone in names else (f" WHEN MATCHED AND c.{gone} THEN DELETE", f" AND NOT c.{gone}")
     return (
-        f"MERGE INTO {target} t USING {changes} c ON {on}"
-        f" WHEN MATCHED AND c.{gone} THEN DELETE"
-        f" WHEN MATCHED AND NOT c.{gone} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
-        f" WHEN NOT MATCHED AND NOT c.{gone} THEN INSERT ({', '.join(columns)})"
+        f"MERGE INTO {target} t USING {changes} c ON {on}{delete}"
+        f" WHEN MATCHED{stays} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
+        f" WHEN NOT MATCHED{stays} THEN INSERT ({', '.join(columns)})"
         f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
     )

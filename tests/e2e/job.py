@@ -146,6 +146,20 @@ def hudi_rows(folder: File) -> Iterator[tuple[Any, ...]]:
             yield tuple(row.values())
 
 
+def command_lines(pid: int) -> dict[int, str]:
+    """The command line of a process and of each of its descendants, with NUL between its words."""
+    found = {}
+    for one in descendants(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found[one] = Path(f"/proc/{one}/cmdline").read_text()
+    return found
+
+
+def is_worker(command_line: str) -> bool:
+    """Whether the process is a Python worker of Spark, or starts them."""
+    return "-m\0lakeingest.workers" in command_line
+
+
 def until(process: "subprocess.Popen[str]", text: str) -> None:
     """Wait until a process says a line with this in it."""
     assert process.stdout is not None

@@ -14,7 +14,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +35,7 @@ from lakeingest.pipeline import maintenance, signals
 from lakeingest.state.signals import SignalFolder
 from tests.beside import beside
 from tests.catalog_servers import add_catalog, object_store, rest_server
-from tests.e2e.job import Job, descendants
+from tests.e2e.job import Job, command_lines, descendants, is_worker
 from tests.e2e.test_resnapshots_under_load import CHUNK_ROWS, CLOCK, ROWS, Load, fill, scope
 from tests.shown import catalog_of, shown
 from tests.spoiling import BadCatalog, BadStore, proxied
@@ -120,16 +119,12 @@ def tree(process: "subprocess.Popen[str]") -> bool:
 
 def worker(process: "subprocess.Popen[str]") -> bool:
     """Kill a Python worker of Spark, or what starts them."""
-    return _kill_one(process, _is_worker)
+    return _kill_one(process, is_worker)
 
 
 def executor(process: "subprocess.Popen[str]") -> bool:
     """Kill the JVM, which is Spark's executor here."""
     return _kill_one(process, lambda line: line.partition("\0")[0].endswith("java"))
-
-
-def _is_worker(line: str) -> bool:
-    return "-m\0lakeingest.workers" in line
 
 
 def _kill_one(process: "subprocess.Popen[str]", chosen: Callable[[str], bool]) -> bool:
@@ -138,13 +133,11 @@ def _kill_one(process: "subprocess.Popen[str]", chosen: Callable[[str], bool]) -
 
     def look() -> bool:
         lines.clear()
-        for pid in descendants(process.pid):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                lines[pid] = Path(f"/proc/{pid}/cmdline").read_text()
-        return any(map(_is_worker, lines.values()))
+        lines.update(command_lines(process.pid))
+        return any(map(is_worker, lines.values()))
 
     wait(process, look, SPARK_SECONDS)
-    found = [pid for pid, line in lines.items() if chosen(line)] if any(map(_is_worker, lines.values())) else []
+    found = [pid for pid, line in lines.items() if chosen(line)] if any(map(is_worker, lines.values())) else []
     if found:
         os.kill(found[-1], signal.SIGKILL)
     return bool(found)

@@ -5,13 +5,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.e2e.job import Job, descendants, until
+from tests.e2e.job import Job, command_lines, descendants, is_worker, until
 from tests.e2e.test_follow import soon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -76,12 +76,7 @@ def test_workers_that_are_killed_as_they_start_are_named(job: Job) -> None:
 
 def workers(process: "subprocess.Popen[str]") -> list[int]:
     """The processes of Python that Spark has started."""
-    found = []
-    for pid in descendants(process.pid):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if "-m\0lakeingest.workers" in Path(f"/proc/{pid}/cmdline").read_text():
-                found.append(pid)
-    return found
+    return [pid for pid, line in command_lines(process.pid).items() if is_worker(line)]
 
 
 @contextmanager

@@ -98,9 +98,11 @@ class HudiTarget:
                 staging.drop()
             if staged is not None and published is not None:
                 staging.resume(staged.progress, json.loads(published.properties[KEY]), staged.version)
-        follows = published is None or self._metastore.follows(table, published.time)
-        is_known = follows or published is None or staging.is_swept(published.version)
-        return staged if staged is None or is_known or not staged.visible else self.mark(staged, staged.progress)
+        if staged is None or published is None or not staged.visible:
+            return staged
+        if self._metastore.follows(table, published.time) or staging.is_swept(published.version):
+            return staged
+        return self.mark(staged, staged.progress)
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:

@@ -169,7 +169,7 @@ def test_a_first_publish_without_the_metastore_is_registered_later(lake: Lake, a
 
 
 def test_a_check_says_that_the_metastore_is_away(lake: Lake, away: Lake) -> None:
-    """As with a catalog on a server: whether the lake exists cannot be told."""
+    """As for a catalog on a server: nobody can tell whether the lake exists."""
     assert lake.open().exists()
     with pytest.raises(CatalogAway):
         away.open().exists()

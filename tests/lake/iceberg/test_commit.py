@@ -230,7 +230,7 @@ def test_a_writer_without_an_answer_does_not_disturb_its_successor(lake: Lake, n
             step.act(lake, staged, target)
     found = lake.loaded()
     catalog.deliver()
-    # a late creation has a name of its own, which nobody uses
+    # a creation that comes late has a random name, which nobody uses
     assert catalog.taken == (name == "create" and not arrives)
     assert lake.loaded() == found
     if arrives:

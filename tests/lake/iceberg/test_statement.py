@@ -194,19 +194,29 @@ def test_a_commit_while_the_statement_runs_refuses_it(lake: Lake, raw: Raw, monk
     assert lake.rows(lake.merge(lake.loaded(), (2, "b", False), pos=40)) == [(1, "a"), (2, "b")]
 
 
+def before_the_statement(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Let something happen when Spark is about to merge."""
+    run = SparkSession.sql
+
+    def sql(spark: SparkSession, text: str, *more: Any) -> Any:
+        if text.startswith("MERGE"):
+            act()
+        return run(spark, text, *more)
+
+    monkeypatch.setattr(SparkSession, "sql", sql)
+
+
 def test_a_branch_that_another_run_removes_refuses_the_statement(
     lake: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run that goes on gives up every statement of before; Spark then finds no branch, or makes one of main."""
-    staged, statement = lake.copied((1, "a")), SparkSession.sql
+    staged = lake.copied((1, "a"))
 
-    def removed(spark: SparkSession, text: str, *more: Any) -> Any:
-        if text.startswith("MERGE"):
-            lake.open().mark(staged, lake.leveled(staged, 20))
-            assert branches(raw) == []
-        return statement(spark, text, *more)
+    def go_on() -> None:
+        lake.open().mark(staged, lake.leveled(staged, 20))
+        assert branches(raw) == []
 
-    monkeypatch.setattr(SparkSession, "sql", removed)
+    before_the_statement(monkeypatch, go_on)
     with pytest.raises(StaleWriter):
         lake.merge(staged, (1, "zombie", False), pos=30)
     monkeypatch.undo()
@@ -218,16 +228,14 @@ def test_another_commit_on_the_branch_refuses_the_statement(
     lake: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark merges into whatever it finds there, so its snapshot counts only if it follows the known commit."""
-    staged, statement = lake.copied((1, "a")), SparkSession.sql
+    staged = lake.copied((1, "a"))
 
-    def moved(spark: SparkSession, text: str, *more: Any) -> Any:
-        if text.startswith("MERGE"):
-            [branch] = branches(raw)
-            with raw(BUILDING).transaction() as transaction, transaction.update_snapshot(branch=branch).fast_append():
-                pass
-        return statement(spark, text, *more)
+    def commit() -> None:
+        [branch] = branches(raw)
+        with raw(BUILDING).transaction() as transaction, transaction.update_snapshot(branch=branch).fast_append():
+            pass
 
-    monkeypatch.setattr(SparkSession, "sql", moved)
+    before_the_statement(monkeypatch, commit)
     with pytest.raises(StaleWriter, match=str(lake.table)):
         lake.merge(staged, (1, "A", False))
     assert lake.loaded() == staged
@@ -236,15 +244,13 @@ def test_another_commit_on_the_branch_refuses_the_statement(
 
 def test_a_failure_of_a_worker_has_our_name(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark has only the text of an error of Python; nothing is merged."""
-    staged, statement = lake.copied((1, "a")), SparkSession.sql
+    staged = lake.copied((1, "a"))
 
-    def lost(spark: SparkSession, text: str, *more: Any) -> Any:
-        if text.startswith("MERGE"):
-            [file] = changes_of(lake)
-            file.unlink()
-        return statement(spark, text, *more)
+    def lose() -> None:
+        [file] = changes_of(lake)
+        file.unlink()
 
-    monkeypatch.setattr(SparkSession, "sql", lost)
+    before_the_statement(monkeypatch, lose)
     with pytest.raises(StateUnreadable, match=r"a file is gone or damaged: .*-changes\.parquet"):
         lake.merge(staged, (1, "A", False))
     assert lake.loaded() == staged
