@@ -6,6 +6,7 @@ server, with a session of the server's own user, byte by byte.
 
 import hashlib
 import hmac
+import select
 import socket
 import socketserver
 import ssl
@@ -92,7 +93,6 @@ class _Handler(socketserver.BaseRequestHandler):
             if self.server.context is not None:
                 self._receive()  # the request for TLS
                 self.request = self.server.context.wrap_socket(self.request, server_side=True)
-                self.request.settimeout(600)  # OpenSSL must not block in one thread while another one writes
             number, response = self._receive()
             user = response[32:].split(b"\x00", 1)[0].decode()
             self._send(number + 1, SWITCH)
@@ -102,7 +102,7 @@ class _Handler(socketserver.BaseRequestHandler):
                 return
             self.server.tokens.append(token.decode())
             self._send(number + 1, OK)
-            self._relay(upstream._sock)  # noqa: SLF001
+            _relay(self.request, upstream._sock)  # noqa: SLF001
 
     def finish(self) -> None:
         """Close the connection, also the encrypted one, which took the place of the first."""
@@ -124,21 +124,20 @@ class _Handler(socketserver.BaseRequestHandler):
             found += part
         return found
 
-    def _relay(self, upstream: socket.socket) -> None:
-        upstream.settimeout(None)
-        there = threading.Thread(target=_copy, args=(self.request, upstream), daemon=True)
-        there.start()
-        _copy(upstream, self.request)
-        there.join()
 
+def _relay(client: socket.socket, server: socket.socket) -> None:
+    """Copy what each of the two says to the other one, until one of them has gone.
 
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while part := source.recv(65536):
-            sink.sendall(part)
-    for one in (source, sink):
-        with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+    In one thread: OpenSSL takes harm when one thread reads a connection while another one writes to it.
+    """
+    to = {client: server, server: client}
+    while True:
+        encrypted = isinstance(client, ssl.SSLSocket) and client.pending()
+        for one in [client] if encrypted else select.select([client, server], [], [])[0]:
+            part = one.recv(65536)
+            if not part:
+                return
+            to[one].sendall(part)
 
 
 def _greeting(upstream: Any, *, tls: bool) -> bytes:
