@@ -2,9 +2,9 @@
 
 An answer can be lost or late, or refuse a request that a client or a proxy sent twice. So only the table shows whether
 a commit took effect. For this purpose every commit adds a new snapshot, or moves main, or moves staging to a snapshot
-where it never was. It asserts the current snapshot of each branch that it moves (Iceberg's REST specification,
-"TableRequirement"). Of all copies of such a request at most one takes effect. Once another commit moved a branch, none
-can. It also asserts the table's schema.
+where it never was, or removes branches for ever. It asserts the current snapshot of each branch that it moves or
+removes (Iceberg's REST specification, "TableRequirement"). Of all copies of such a request at most one takes effect.
+Once another commit moved a branch, none can. It also asserts the table's schema.
 
 PyIceberg's `commit_transaction` is not used. It retries as the table's property `commit.retry.num-retries` says, and
 builds our changes on the commit of another writer. After a conflict it deletes manifests, which are needed if the
@@ -108,7 +108,7 @@ def until_known(table: TableId, send: Callable[[], object], is_done: Callable[[]
 class _Request:
     """A request to the catalog, and how to recognise its effect.
 
-    `branches`: the snapshot of each branch that the request moves.
+    `branches`: the snapshot of each branch that the request moves. `removes`: the branches that it removes.
     """
 
     table: Table
@@ -116,6 +116,7 @@ class _Request:
     requirements: tuple[TableRequirement, ...]
     snapshots: frozenset[int]
     branches: Mapping[str, int]
+    removes: frozenset[str]
     creates: bool
 
     @classmethod
@@ -126,27 +127,30 @@ class _Request:
         branches = {one.ref_name: one.snapshot_id for one in updates if isinstance(one, SetSnapshotRefUpdate)}
         creates = isinstance(transaction, CreateTableTransaction)
         added = frozenset(one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate))
-        if not added and not branches:
-            raise ValueError("a commit must add a snapshot or move a branch, to be recognised")
-        touched = branches.keys() | {one.ref_name for one in updates if isinstance(one, RemoveSnapshotRefUpdate)}
+        removes = frozenset(one.ref_name for one in updates if isinstance(one, RemoveSnapshotRefUpdate))
+        if not added and not branches and not removes:
+            raise ValueError("a commit must add a snapshot, or move or remove a branch, to be recognised")
+        touched = branches.keys() | removes
         asserted: tuple[TableRequirement, ...] = (AssertCreate(),)
         if not creates:
             # PyIceberg has only one requirement of each kind: of several branches only the first
             others = (one for one in transaction._requirements if not isinstance(one, AssertRefSnapshotId))  # noqa: SLF001
             places = (_stands(one, _place(table.metadata, one)) for one in sorted(touched))
             asserted = (*others, *places, *_defined(table.metadata))
-        return cls(table, updates, asserted, added, branches, creates)
+        return cls(table, updates, asserted, added, branches, removes, creates)
 
     def send(self) -> None:
         """Send the request once; an error does not mean that it had no effect."""
         self.table.catalog.commit_table(self.table, self.requirements, self.updates)
 
     def is_in(self, metadata: TableMetadata) -> bool:
-        """Whether the request took effect: its snapshots exist, or a branch was moved to its snapshot."""
+        """Whether the request took effect: its snapshots exist, or its branches were moved or removed."""
         if metadata.table_uuid != self.table.metadata.table_uuid:
             return False
         if self.snapshots:
             return all(metadata.snapshot_by_id(one) is not None for one in self.snapshots)
+        if not self.branches:
+            return self.removes.isdisjoint(metadata.refs)
         if MAIN_BRANCH not in self.branches:  # a statement made the snapshot, which the branch never had before
             lines = {branch: ancestors_of(metadata.snapshot_by_name(branch), metadata) for branch in self.branches}
             return all(self.branches[name] in (one.snapshot_id for one in line) for name, line in lines.items())

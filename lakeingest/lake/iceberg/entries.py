@@ -20,8 +20,10 @@ from pyiceberg.table import Table, Transaction
 from lakeingest import config
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import StaleWriter
 from lakeingest.lake.iceberg.commit import commit, until_known
 from lakeingest.lake.iceberg.creation import assert_begun_for, begin, made_at_once, prepared, without_progress
+from lakeingest.lake.iceberg.discarded import discarding, is_discarded
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.first_publish import first_publish
 from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_building, published_snapshot
@@ -81,8 +83,7 @@ class Entries:
         if loaded is None and table in self._building:
             loaded = self.load(table, self._building[table])
         elif loaded is None and self._first_publish.give_name is not None:
-            built = [one for name in self._others(table) if (one := self.load(table, name)) is not None]
-            loaded = max(built, key=_advance, default=None)
+            loaded = max(self._built(table), key=_advance, default=None)
         if loaded is None:
             return None
         assert_ours(table, loaded)
@@ -129,9 +130,9 @@ class Entries:
         It is made first, then the others are looked for. So of two runs at least one sees the other.
         """
         self._listed.clear()
-        own, *built = self.names(table)
-        if self._catalog.table_exists(own) or set(built) - {name}:
-            self._catalog.drop_table(name)
+        if self._catalog.table_exists(self._settings.identifier(table)) or self._built(table, beside=name):
+            if (made := self.load(table, name)) is not None:
+                self._drop(table, made)
             raise stale(table)
         self._building[table] = name
 
@@ -148,14 +149,19 @@ class Entries:
         if name == self._settings.identifier(table):
             commit(table, without_progress(loaded), lambda: self.find(table))
             return
+        self._drop(table, loaded)
+        self._building.pop(table, None)
+
+    def _drop(self, table: TableId, building: Table) -> None:
+        """Drop the entry of a table that is being built, for ever; StaleWriter if another run has published it."""
+        name = self._name_of(table, building)
+        if building.metadata.refs:
+            commit(table, discarding(building), lambda: self.load(table, name))
 
         def is_gone() -> bool:
-            if self.load(table, self._settings.identifier(table)) is not None:
-                raise stale(table)
             return self.load(table, name) is None
 
         until_known(table, lambda: self._catalog.drop_table(name), is_gone)
-        self._building.pop(table, None)
 
     def drop_unused(self, table: TableId, loaded: Table) -> bool:
         """Drop a table that has neither been published nor any progress; False under its own name, where it is used."""
@@ -167,7 +173,7 @@ class Entries:
     def finish_naming(self, table: TableId, loaded: Table, *, is_published: bool) -> bool:
         """Finish an interrupted first publish; whether the table has got its name by that."""
         if not is_building(loaded):
-            self._drop_others(table)
+            self._drop_others(table, loaded)
         return is_published and self.give_name(table, loaded)
 
     def give_name(self, table: TableId, published: Table) -> bool:
@@ -187,21 +193,29 @@ class Entries:
         until_known(table, lambda: give_name(self._catalog, other, own), is_named)
         return True
 
-    def _drop_others(self, table: TableId) -> None:
+    def _drop_others(self, table: TableId, published: Table) -> None:
         """Drop what killed runs have left beside the published table."""
-        own, *left = self.names(table)
-        if not left or not self._catalog.table_exists(own):
-            return
+        left = self._others(table)
         # nothing else is dropped: a table that is built after this look has another name
         for name in left:
             try:
                 found = self._catalog.load_table(name)
             except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException, *UNREADABLE):
                 continue
-            if found.properties.get(OWNER) == str(table):
+            if found.metadata.table_uuid == published.metadata.table_uuid:  # its own other name, by `register`
                 with suppress(NoSuchTableError):
                     self._catalog.drop_table(name)
-        self._listed.clear()
+            elif found.properties.get(OWNER) == str(table):
+                with suppress(NoSuchTableError, StaleWriter):  # who still builds it, drops it
+                    self._drop(table, found)
+        if left:
+            self._listed.clear()
+
+    def _built(self, table: TableId, beside: Name | None = None) -> list[Table]:
+        """The tables that runs have begun and not discarded, besides this one."""
+        names = [name for name in self._others(table) if name != beside]
+        found = [one for name in names if (one := self.load(table, name)) is not None]
+        return [one for one in found if not is_discarded(one)]
 
     def _others(self, table: TableId) -> list[Name]:
         """The names that runs have built the table under."""

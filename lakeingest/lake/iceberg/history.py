@@ -22,7 +22,9 @@ from lakeingest.lake.target import Staged
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
 MERGING = f"{STAGING}_merge_"  # begins the name of a branch that a statement merges on, until staging has its commit
-STATE, BOOTSTRAPPING = f"{STAGING}.state", "bootstrapping"  # the property of an unpublished table under its own name
+STATE = f"{STAGING}.state"  # a property of tables that are not published, and its values:
+BOOTSTRAPPING = "bootstrapping"  # the table is being built under its own name
+DISCARDED = "discarded"  # it will never be published
 
 
 def resume_point(table: TableId, loaded: Table) -> Staged | None:

@@ -5,13 +5,13 @@ list, the manifests in that, or the files in those; the rest are versions of met
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
-from pyarrow.fs import FileSelector, FileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
@@ -34,17 +34,19 @@ def remove_leftovers(loaded: Table, age: timedelta) -> tuple[int, int]:
     store, folder = store_of(loaded.io, loaded.location())
     listed = store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
     found = {file.path: file for file in listed if file.is_file}
-    needed = {_path(name) for name in _needed(loaded)}
+    needed = {path_of(name) for name in _needed(loaded)}
     if not {path for path in needed if path.startswith(f"{folder}/")} <= found.keys():
         return 0, 0
     oldest = datetime.now(UTC) - age
-    removed = freed = 0
-    for path, file in found.items():
-        if path not in needed and file.mtime < oldest:
-            with suppress(FileNotFoundError):
-                store.delete_file(path)
-            removed, freed = removed + 1, freed + file.size
-    return removed, freed
+    return deleted(store, [file for path, file in found.items() if path not in needed and file.mtime < oldest])
+
+
+def deleted(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int]:
+    """Delete files, in their order; how many, and their bytes."""
+    for file in files:
+        with suppress(FileNotFoundError):
+            store.delete_file(file.path)
+    return len(files), sum(file.size for file in files)
 
 
 def inventory(loaded: Table) -> Inventory:
@@ -85,10 +87,10 @@ def store_of(io: FileIO, location: str) -> tuple[FileSystem, str]:
     """The file system that a table's folder is in, and its path there."""
     opened = cast("PyArrowFileIO", io)  # which open_catalog chose
     scheme, netloc, _ = opened.parse_location(location, opened.properties)
-    return opened.fs_by_scheme(scheme, netloc), _path(location)
+    return opened.fs_by_scheme(scheme, netloc), path_of(location)
 
 
-def _path(name: str) -> str:
+def path_of(name: str) -> str:
     """A file's path in its file system; engines write the URI of a local one with one slash or with three."""
     scheme, colon, rest = name.partition(":")
     if not colon or scheme == "file":

@@ -26,9 +26,14 @@ def chosen_location(settings: config.Target, options: TableOptions, table: Table
 
 
 def new_location(settings: config.Target, table: TableId) -> str:
-    """A folder that nobody had, of characters that PyIceberg, Spark and DuckDB do not change in a URI."""
+    """A folder that nobody had."""
+    return f"{beginning(settings, table)}{uuid.uuid4().hex[:8]}"
+
+
+def beginning(settings: config.Target, table: TableId) -> str:
+    """How all new folders of the table begin, of characters that PyIceberg, Spark and DuckDB do not change in a URI."""
     namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in settings.identifier(table))
-    return f"{settings.warehouse.uri}/{namespace}/{name}-{uuid.uuid4().hex[:8]}"
+    return f"{settings.warehouse.uri}/{namespace}/{name}-"
 
 
 def assert_free(io: FileIO, table: TableId, location: str) -> None:

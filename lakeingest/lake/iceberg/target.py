@@ -33,6 +33,7 @@ from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.compaction import compacted, files_of
 from lakeingest.lake.iceberg.creation import show
+from lakeingest.lake.iceberg.discarded import remove_discarded
 from lakeingest.lake.iceberg.entries import Entries
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.evolution import Form, evolve
@@ -45,7 +46,7 @@ from lakeingest.lake.iceberg.history import (
     resume_point,
     tip,
 )
-from lakeingest.lake.iceberg.location import chosen_location
+from lakeingest.lake.iceberg.location import beginning, chosen_location
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.merging import WAYS, Merge
@@ -274,8 +275,11 @@ class IcebergTarget:
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """In the table's folder."""
-        return leftovers.remove_leftovers(self._table(table), age)
+        """In the table's folder, and in those of copies that were discarded."""
+        loaded = self._table(table)
+        count, size = leftovers.remove_leftovers(loaded, age)
+        others, more = remove_discarded(loaded, table, beginning(self.settings, table), age)
+        return count + others, size + more
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:

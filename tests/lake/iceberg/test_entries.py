@@ -180,7 +180,7 @@ def test_what_is_left_beside_a_published_table_is_dropped_without_its_files(lake
     files = set(lake.settings.warehouse.path.rglob("*"))
     lake.loaded()
     assert set(catalog.list_tables("shop")) == {NAME, ("shop", others)}
-    assert files == set(lake.settings.warehouse.path.rglob("*"))
+    assert files < set(lake.settings.warehouse.path.rglob("*"))  # with a last metadata.json, which says so
     assert name not in building(catalog, lake)
     assert shown(catalog) == [(1, "a")]
 

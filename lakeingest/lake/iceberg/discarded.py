@@ -1,0 +1,90 @@
+"""Copies that were begun and discarded: the mark that proves it, and the deletion of their files.
+
+When the catalog drops the entry of a copy, its files stay in a folder of their own. So before that the copy gets a last
+commit, which removes its branches and says in the property `lakeingest.state` that it is discarded. No commit of ours
+can follow, because each asserts a branch. Where no such commit is found, another catalog may use the files.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from lakeingest.core.schema import TableId
+from lakeingest.lake.iceberg.history import DISCARDED, STATE
+from lakeingest.lake.iceberg.leftovers import deleted, path_of, store_of
+from lakeingest.lake.iceberg.recovery import UNREADABLE
+from lakeingest.lake.iceberg.transaction import OneTransaction
+from lakeingest.lake.marks import OWNER
+
+_COPY = re.compile("[0-9a-f]{8}")
+_METADATA = re.compile(r"metadata/(\d+)-[^/]+\.metadata\.json")
+_MANIFEST = re.compile(r"metadata/[^/]+\.avro")
+
+
+def is_discarded(loaded: Table) -> bool:
+    """Whether a run has discarded the copy, and was perhaps killed before it dropped the entry."""
+    return loaded.properties.get(STATE) == DISCARDED
+
+
+def discarding(loaded: Table) -> Transaction:
+    """The last commit of a copy that has a branch; it is refused if another run has published the copy."""
+    transaction = OneTransaction(loaded)
+    transaction.set_properties({STATE: DISCARDED})
+    branches = ManageSnapshots(transaction=transaction)
+    for branch in loaded.metadata.refs:
+        branches.remove_branch(branch)
+    branches.commit()
+    return transaction
+
+
+def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedelta) -> tuple[int, int]:
+    """Delete the files of the table's discarded copies, if all of them are older than `age`; how many files and bytes.
+
+    `beginning` is that of the folders of all copies. If the table's own folder is elsewhere, nothing is looked for: the
+    credentials may be for that folder only.
+    """
+    store, own = store_of(loaded.io, loaded.location())
+    above, _, name = path_of(beginning).rpartition("/")
+    if own.rpartition("/")[0] != above:
+        return 0, 0
+    oldest = datetime.now(UTC) - age
+    removed = freed = 0
+    for folder in store.get_file_info(FileSelector(above)):
+        is_copy = folder.base_name.startswith(name) and _COPY.fullmatch(folder.base_name.removeprefix(name))
+        if folder.type is not FileType.Directory or not is_copy or folder.path == own:
+            continue
+        files = [one for one in store.get_file_info(FileSelector(folder.path, recursive=True)) if one.is_file]
+        if any(one.mtime >= oldest for one in files) or not _is_proven(loaded, table, folder, files):
+            continue
+        files.sort(key=lambda one: one.path.endswith(".metadata.json"))  # the proof is deleted last
+        count, size = deleted(store, files)
+        removed, freed = removed + count, freed + size
+        if isinstance(store, LocalFileSystem):
+            store.delete_dir(folder.path)
+    return removed, freed
+
+
+def _is_proven(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
+    """Whether the folder's last metadata.json says so, or it has manifests alone, which no table can have.
+
+    A creation that was killed leaves these. Of two files with the last number, only one took effect: nothing is proven.
+    """
+    names = [one.path.removeprefix(f"{folder.path}/") for one in files]
+    numbers = {name: int(found[1]) for name in names if (found := _METADATA.fullmatch(name)) is not None}
+    last = [name for name, number in numbers.items() if number == max(numbers.values())]
+    if not last:
+        return all(map(_MANIFEST.fullmatch, names))
+    if len(last) > 1:
+        return False
+    location = f"{loaded.location().rpartition('/')[0]}/{folder.base_name}"
+    try:
+        properties = FromInputFile.table_metadata(loaded.io.new_input(f"{location}/{last[0]}")).properties
+    except UNREADABLE:
+        return False
+    is_shared = properties.get("gc.enabled", "true").lower() == "false"
+    return (properties.get(OWNER), properties.get(STATE)) == (str(table), DISCARDED) and not is_shared
