@@ -3,12 +3,8 @@
 A test is long by its marker: `long("why")`, or `long("why", only=("hudi",))` with these parameters alone.
 `--take quick` leaves out the tests that are marked `long`. `--take SLICE/SLICES` takes only long ones: those of one
 slice, so that runs with different slices share the work. Without the option every test runs.
-
-Tests marked `unproven` are left out of all that: nobody has seen them pass on a quiet machine yet. They run where
-LAKEINGEST_UNPROVEN is set; whoever has seen one pass removes its marker.
 """
 
-import os
 import time
 import zlib
 
@@ -51,8 +47,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _is_taken(take: str, item: pytest.Item) -> bool:
     is_long = _is_long(item)
-    if "LAKEINGEST_UNPROVEN" not in os.environ and item.get_closest_marker("unproven") is not None:
-        return False
     if take == "all":
         return True
     if take == "quick":
