@@ -12,11 +12,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.table import Table
@@ -31,16 +33,16 @@ from lakeingest.demo.rest_catalog import local_rest_catalog
 from lakeingest.demo.s3 import LocalS3, local_s3
 from lakeingest.demo.server import LocalServer
 
-DISK, S3 = "disk", "S3 and REST"
 _SEED = 11
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Seconds of wall and of processors, without the start-up; `load` is the machine's at the end."""
+    """Seconds of wall and of the run's processors, after those of the start-up; `load` is the machine's at the end."""
 
     place: str
     scenario: str
+    start: float
     wall: float
     cpu: float
     load: float
@@ -83,46 +85,71 @@ def _measured(server: LocalServer, folder: Path, place: str, given: dict[str, An
     where = [server.host, str(server.port), READER, LIVE.database, LIVE.name, str(folder)]
     command = [*lakeingest(folder), *where, *([json.dumps(given)] if given else [])]
     with Program(command, folder.with_suffix(".log")) as running:
+        began = time.time()
         running.await_end(SECONDS)
         ready = running.await_event("Opened", 1)
         done = max(one["at"] for one in running.events if one["event"] == "Published")
-        return Took(place, scenario, done - ready, running.cpu(done) - running.cpu(ready), os.getloadavg()[0])
+        cpu = running.cpu(done) - running.cpu(ready)
+        return Took(place, scenario, ready - began, done - ready, cpu, os.getloadavg()[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How often, and how much."""
+
+    rounds: int
+    rows: int
+    changes: int
+
+    @classmethod
+    def asked(cls, module: str, description: str) -> Self:
+        """As the command line says."""
+        parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description.partition("\n")[0])
+        parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
+        parser.add_argument("--rows", type=int, default=1_000_000, help="(default: %(default)s)")
+        parser.add_argument("--changes", type=int, default=100_000, help="(default: %(default)s)")
+        return cls(**vars(parser.parse_args()))
+
+
+def compare(
+    work: Work, server: LocalServer, folder: Path, places: Mapping[str, Callable[[str], dict[str, Any] | None]]
+) -> None:
+    """Measure two places, which take turns; print each round and the ratios of the medians.
+
+    A place answers what a pipeline.yml of this name has besides the source; None is the folder of the run.
+    """
+    found: list[Took] = []
+    console = Console()
+    first, second = places
+    for number in range(work.rounds + 1):  # the first one compiles what all later ones find
+        for place in (first, second) if number % 2 else (second, first):
+            name = f"round{number}_{list(places).index(place)}"
+            own = folder / name
+            own.mkdir()
+            rows, changes = (work.rows, work.changes) if number else (work.rows // 20, 1_000)
+            for took in turn(server, own, place, places[place](name), rows, changes):
+                if number:
+                    found.append(took)
+                    console.print(f"round {number}: {took}")
+    table = Table("", "", "start-up, s", "wall, s", "CPU, s")
+    whats = ("start", "wall", "cpu")
+    for scenario in (SNAPSHOT, CATCHUP):
+        for place in places:
+            table.add_row(scenario, place, *(f"{_median(found, place, scenario, what):.2f}" for what in whats))
+        ratios = (_median(found, second, scenario, what) / _median(found, first, scenario, what) for what in whats)
+        table.add_row(scenario, "ratio", *(f"{ratio:.2f}" for ratio in ratios))
+    console.print(table)
 
 
 def main() -> None:
-    """Measure, and print each round and the ratios of the medians."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.stores", description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="(default: %(default)s)")
-    parser.add_argument("--changes", type=int, default=100_000, help="(default: %(default)s)")
-    options = parser.parse_args()
-    found: list[Took] = []
-    console = Console()
+    """Compare this machine's disk with S3."""
+    work = Work.asked("benchmarks.stores", __doc__)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-")))
-        server = stack.enter_context(serve_orders(folder, options.rows, {"innodb_buffer_pool_size": "1G"}))
+        server = stack.enter_context(serve_orders(folder, work.rows, {"innodb_buffer_pool_size": "1G"}))
         store = stack.enter_context(local_s3(folder / "s3"))
         uri = stack.enter_context(local_rest_catalog(folder / "rest", store=store))
-        for number in range(options.rounds + 1):  # the first one compiles what all later ones find
-            for place in (DISK, S3) if number % 2 else (S3, DISK):
-                name = f"round{number}_{place[:2].strip().lower()}"
-                own = folder / name
-                own.mkdir()
-                given = in_store(store, uri, name) if place == S3 else None
-                rows = options.rows if number else options.rows // 20
-                for took in turn(server, own, place, given, rows, options.changes if number else 1_000):
-                    if number:
-                        found.append(took)
-                        console.print(f"round {number}: {took}")
-    table = Table("", "", "wall, s", "CPU, s")
-    for scenario in (SNAPSHOT, CATCHUP):
-        for place in (DISK, S3):
-            table.add_row(
-                scenario, place, *(f"{_median(found, place, scenario, what):.2f}" for what in ("wall", "cpu"))
-            )
-        ratios = (_median(found, S3, scenario, what) / _median(found, DISK, scenario, what) for what in ("wall", "cpu"))
-        table.add_row(scenario, "ratio", *(f"{ratio:.2f}" for ratio in ratios))
-    console.print(table)
+        compare(work, server, folder, {"disk": lambda _: None, "S3 and REST": partial(in_store, store, uri)})
 
 
 def _median(found: list[Took], place: str, scenario: str, what: str) -> float:
