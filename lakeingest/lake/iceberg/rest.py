@@ -1,13 +1,13 @@
 """Iceberg's REST catalog with a time limit for each request: PyIceberg sets none, and would wait for ever.
 
-What only reads is asked again a few times, within a second or two.
+What only reads is asked again a few times, within a second or two. A catalog may give keys for each table's folder.
 """
 
 import functools
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.rest import Capability, RestCatalog
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.catalog.rest import Capability, RestCatalog, TableResponse
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableUpdate, ValidatableTableRequirement
 from requests import Session
 from urllib3.util import Retry
@@ -46,6 +46,16 @@ class TimedRestCatalog(RestCatalog):
                 if name not in asserted
             )
         return super().commit_table(table, requirements, updates)  # type: ignore[no-any-return]
+
+    def _response_to_staged_table(self, name: tuple[str, ...], answer: TableResponse) -> StagedTable:
+        """A table that is only prepared, with the keys for its folder.
+
+        PyIceberg looks for them by the place of metadata.json, and there is none yet.
+        """
+        staged, metadata = super()._response_to_staged_table(name, answer), answer.metadata
+        keys = self._resolve_storage_credentials(answer.storage_credentials, metadata.location)
+        staged.io = self._load_file_io({**metadata.properties, **answer.config, **keys}, metadata.location)
+        return staged
 
     def _create_session(self) -> Session:
         session = super()._create_session()

@@ -1,0 +1,155 @@
+"""Keys of the store that a REST catalog gives for each table, and that expire: no other keys are known."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from botocore.auth import S3SigV4Auth  # type: ignore[import-untyped]
+from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
+from botocore.credentials import Credentials  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from lakeingest.config import Target
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.demo.s3 import LocalS3
+from lakeingest.errors import StorageFailed
+from lakeingest.lake.iceberg.target import IcebergTarget
+from tests import proxy, spoiling
+from tests.catalog_servers import object_store, rest_server
+from tests.lake.conftest import BOUNDARIES
+from tests.lake.steps import PLAIN, Lake
+
+
+@dataclass
+class Vendor:
+    """Gives the store's keys with a new token each time; a token is valid for so many seconds."""
+
+    store: LocalS3
+    valid_seconds: float = 600.0
+    issued: dict[str, float] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def keys(self) -> dict[str, str]:
+        """Properties of a FileIO."""
+        token = f"token{len(self.issued)}"
+        self.issued[token] = time.monotonic()
+        keys = {"s3.access-key-id": self.store.access_key, "s3.secret-access-key": self.store.secret_key}
+        return {**keys, "s3.session-token": token}
+
+    def accepts(self, token: str) -> bool:
+        """Whether the store lets a request with this token in."""
+        self.used.add(token)
+        return time.monotonic() - self.issued.get(token, -1e9) < self.valid_seconds
+
+
+class GivingKeys(proxy.Handler):
+    """A catalog that answers each question for a table with keys, in one of the two ways of Iceberg's specification."""
+
+    vendor: Vendor
+    way: str
+
+    def answer(self, status: int, body: bytes) -> None:
+        """With keys, if it has a table."""
+        if status == 200 and "/tables" in self.path:
+            doc = json.loads(body)
+            if "metadata" in doc:
+                keys = self.vendor.keys()
+                doc |= {"config": keys} if self.way == "config" else {}
+                doc |= {"storage-credentials": [{"prefix": "s3://", "config": keys}]} if self.way != "config" else {}
+                body = json.dumps(doc).encode()
+        super().answer(status, body)
+
+
+class AskingForToken(spoiling.Proxy):
+    """A store that refuses whoever has no valid token. The real one takes none, so the request is signed without it."""
+
+    dropped = frozenset({"connection", "expect"})  # the name of the host is signed
+    vendor: Vendor
+
+    def meets(self, _: str, __: str, headers: dict[str, str]) -> str:
+        """Refused, or no fault."""
+        return "" if self.vendor.accepts(lower(headers).get("x-amz-security-token", "")) else "403 before it"
+
+    def excuse(self, _: str) -> tuple[dict[str, str], bytes]:
+        """As S3 says it."""
+        body = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+        return {"Content-Type": "application/xml"}, body
+
+    def hand_on(self, method: str, path: str, headers: dict[str, str], body: bytes) -> spoiling.Answer:
+        """With the signature of the same request without the token."""
+        sent = lower(headers)
+        del sent["x-amz-security-token"]
+        algorithm, _, given = sent["authorization"].partition(" ")
+        parts = dict(part.strip().split("=", 1) for part in given.split(","))
+        names = [name for name in parts["SignedHeaders"].split(";") if name in sent]
+        region = parts["Credential"].split("/")[2]
+        signer = S3SigV4Auth(Credentials(self.vendor.store.access_key, self.vendor.store.secret_key), "s3", region)
+        signed = {name: sent[name] for name in names if name != "host"}
+        request = AWSRequest(method, f"http://{sent['host']}{path}", signed)
+        request.context["timestamp"] = sent["x-amz-date"]
+        signature = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
+        fields = f"Credential={parts['Credential']}, SignedHeaders={';'.join(names)}, Signature={signature}"
+        return super().hand_on(method, path, {**sent, "authorization": f"{algorithm} {fields}"}, body)
+
+
+def lower(headers: dict[str, str]) -> dict[str, str]:
+    """The headers with names in small letters."""
+    return {name.lower(): value for name, value in headers.items()}
+
+
+@pytest.fixture(params=["config", "storage-credentials"])
+def vended(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Lake, Vendor]]:
+    """A table on such a catalog, and who gives the keys."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with object_store(tmp_path) as store, rest_server(tmp_path, store=store) as upstream:
+        vendor = Vendor(store)
+        catalog = type("Giving", (GivingKeys,), {"vendor": vendor, "way": request.param})
+        guard = type("Asking", (AskingForToken,), {"vendor": vendor})
+        with proxy.proxied(upstream, catalog) as (_, uri), spoiling.proxied(store.endpoint, guard) as (_, endpoint):
+            doc: dict[str, Any] = {
+                "catalog": {"type": "rest", "uri": uri, "name": "vended"},
+                "warehouse": f"s3://{store.bucket}/warehouse",
+                "storage": {**store.storage, "endpoint": endpoint},
+            }
+            settings, schema = Target.model_validate(doc), TableSchema(TableId("shop", "orders"), PLAIN, ("id",))
+            spark = cast("SparkSession", None)  # no step needs one
+            yield Lake(settings, lambda: IcebergTarget(settings), spark, schema, BOUNDARIES), vendor
+
+
+@pytest.mark.long("waits until keys expire")
+def test_a_table_is_copied_and_kept_with_keys_of_its_catalog(vended: tuple[Lake, Vendor]) -> None:
+    """By the driver and by what executors get; each step that takes long is begun with new ones."""
+    lake, vendor = vended
+    vendor.valid_seconds = 5.0
+    target = lake.open()
+    staged = lake.copied((1, "a"), (2, "b"))
+    for pos, row in enumerate([(2, "c", False), (1, "a", True)], 30):
+        time.sleep(5.5)
+        staged = lake.merge(staged, row, pos=pos, target=target)
+    time.sleep(5.5)
+    staged = lake.publish(staged, target)
+    assert target.count(lake.table, staged.version) == 1
+    target.writer(lake.table).write(lake.arrow([(3, "left by a killed task")]))
+    time.sleep(1.5)  # the store tells whole seconds
+    assert target.remove_leftovers(lake.table, timedelta(0))[0] == 1
+    assert "" not in vendor.used
+
+
+def test_keys_that_have_expired_are_named(vended: tuple[Lake, Vendor]) -> None:
+    """A task that goes on for longer than they are valid fails, with the store's reason."""
+    lake, vendor = vended
+    staged = lake.created()
+    assert staged
+    writer = lake.open().writer(lake.table)
+    vendor.valid_seconds = 0.0
+    with pytest.raises(StorageFailed, match="expired"), lake.open().storage_errors():
+        writer.write(lake.arrow([(1, "a")]))
