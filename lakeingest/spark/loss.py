@@ -24,8 +24,8 @@ _ENDED = (
     "Master removed our application",
     "All masters are unresponsive",
 )
-# How the JVM meets the end of a worker that it waits for, if not as the end of its data.
-_CUT = re.compile(r"SocketException: .*\n(\s+at java\..*\n)+\s+at org\.apache\.spark\.api\.python\.PythonRunner")
+# How the JVM meets the end of a worker that it reads from or writes to, if not as the end of its data.
+_CUT = re.compile(r"SocketException: .*\n(\s+at java\..*\n)+\s+at org\.apache\.spark\.api\.python\.(Base)?PythonRunner")
 # Texts of Spark's errors when Python on the executors does not start, or is another one than the driver's.
 _UNFIT = re.compile(r"Error from python worker:|PYTHON_VERSION_MISMATCH|Cannot run program")
 _REASON = re.compile(r"^\s*(\w*Error\b.*|lakeingest: .*|.*Cannot run program.*|.*No module named .*)$", re.MULTILINE)

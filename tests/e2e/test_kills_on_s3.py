@@ -306,7 +306,7 @@ def test_runs_that_are_killed_on_a_bad_store_and_a_bad_catalog(
         while kills < KILLS:
             if kills == due:  # from the first time on readers have a table
                 finish(machines, endings)
-                due += 14
+                due += 28
             kind = KINDS[endings.total() % len(KINDS)]
             if kind in {executor, worker}:
                 add_table(lake, endings.total())

@@ -12,11 +12,18 @@ WAITED = """Job aborted due to stage failure: Lost task 5.0 in stage 0.0: java.n
 \tat org.apache.spark.api.python.PythonRunner$$anon$3.read(PythonRunner.scala:774)
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.hasNext(PythonRunner.scala:525)"""
 
+WROTE = """Job aborted due to stage failure: Lost task 1.0 in stage 1.0: java.net.SocketException: Broken pipe
+\tat java.base/sun.nio.ch.NioSocketImpl.implWrite(NioSocketImpl.java:425)
+\tat java.base/java.io.DataOutputStream.flush(DataOutputStream.java:128)
+\tat org.apache.spark.api.python.BasePythonRunner$WriterThread.$anonfun$run$1(PythonRunner.scala:454)
+\tat org.apache.spark.util.Utils$.logUncaughtExceptions(Utils.scala:1928)"""
 
-def test_a_connection_to_a_worker_that_is_cut_is_a_lost_worker() -> None:
+
+@pytest.mark.parametrize("text", [WAITED, WROTE])
+def test_a_connection_to_a_worker_that_is_cut_is_a_lost_worker(text: str) -> None:
     """A worker that is killed while it has something to read cuts its connection."""
     with pytest.raises(SparkLost, match="Spark ended during the run: a Python worker is gone"), named_loss():
-        raise PySparkRuntimeError(WAITED)
+        raise PySparkRuntimeError(text)
 
 
 def test_another_connection_that_is_cut_is_no_lost_worker() -> None:
