@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -24,6 +24,7 @@ from lakeingest.lake.marks import OWNER
 _COPY = re.compile("[0-9a-f]{8}")
 _METADATA = re.compile(r"metadata/(\d+)-[^/]+\.metadata\.json")
 _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
+_REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 403")
 
 
 def is_discarded(loaded: Table) -> bool:
@@ -45,19 +46,12 @@ def discarding(loaded: Table) -> Transaction:
 def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedelta) -> tuple[int, int]:
     """Delete the files of the table's discarded copies, if all of them are older than `age`; how many files and bytes.
 
-    `beginning` is that of the folders of all copies. If the table's own folder is elsewhere, nothing is looked for: the
-    credentials may be for that folder only.
+    `beginning` is that of the folders of all copies.
     """
     store, own = store_of(loaded.io, loaded.location())
-    above, _, name = path_of(beginning).rpartition("/")
-    if own.rpartition("/")[0] != above:
-        return 0, 0
     oldest = datetime.now(UTC) - age
     removed = freed = 0
-    for folder in store.get_file_info(FileSelector(above)):
-        is_copy = folder.base_name.startswith(name) and _COPY.fullmatch(folder.base_name.removeprefix(name))
-        if folder.type is not FileType.Directory or not is_copy or folder.path == own:
-            continue
+    for folder in _copies(store, own, path_of(beginning)):
         files = [one for one in store.get_file_info(FileSelector(folder.path, recursive=True)) if one.is_file]
         if any(one.mtime >= oldest for one in files) or not _is_proven(loaded, table, folder, files):
             continue
@@ -67,6 +61,28 @@ def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedel
         if isinstance(store, LocalFileSystem):
             store.delete_dir(folder.path)
     return removed, freed
+
+
+def _copies(store: FileSystem, own: str, beginning: str) -> list[FileInfo]:
+    """The folders of other copies than the one in `own`.
+
+    None where that one is elsewhere, or where the credentials may list no others, because a catalog lent them for it.
+    """
+    above, _, name = beginning.rpartition("/")
+    if own.rpartition("/")[0] != above:
+        return []
+    try:
+        found = store.get_file_info(FileSelector(above))
+    except OSError as error:
+        if _REFUSED.search(str(error)):
+            return []
+        raise
+    return [
+        one
+        for one in found
+        if one.type is FileType.Directory and one.path != own
+        if one.base_name.startswith(name) and _COPY.fullmatch(one.base_name.removeprefix(name))
+    ]
 
 
 def _is_proven(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:

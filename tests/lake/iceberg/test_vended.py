@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from botocore.auth import S3SigV4Auth  # type: ignore[import-untyped]
@@ -23,6 +24,8 @@ from tests import proxy, spoiling
 from tests.catalog_servers import object_store, rest_server
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
+
+FOLDER = "warehouse/shop/orders-"
 
 
 @dataclass
@@ -71,9 +74,11 @@ class AskingForToken(spoiling.Proxy):
     dropped = frozenset({"connection", "expect"})  # the name of the host is signed
     vendor: Vendor
 
-    def meets(self, _: str, __: str, headers: dict[str, str]) -> str:
-        """Refused, or no fault."""
-        return "" if self.vendor.accepts(lower(headers).get("x-amz-security-token", "")) else "403 before it"
+    def meets(self, _: str, path: str, headers: dict[str, str]) -> str:
+        """Refused, or no fault. Only folders of the table are listed."""
+        folders = parse_qs(urlsplit(path).query).get("prefix", [FOLDER])
+        token = lower(headers).get("x-amz-security-token", "")
+        return "" if self.vendor.accepts(token) and folders[0].startswith(FOLDER) else "403 before it"
 
     def excuse(self, _: str) -> tuple[dict[str, str], bytes]:
         """As S3 says it."""
