@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -141,15 +141,22 @@ def compare(
     console.print(table)
 
 
+@contextmanager
+def served(rows: int) -> Iterator[tuple[Path, LocalServer, Callable[[str], dict[str, Any]]]]:
+    """A folder, a source with a table of so many rows, and what answers the place in S3 of a pipeline's name."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-")))
+        server = stack.enter_context(serve_orders(folder, rows, {"innodb_buffer_pool_size": "1G"}))
+        store = stack.enter_context(local_s3(folder / "s3"))
+        uri = stack.enter_context(local_rest_catalog(folder / "rest", store=store))
+        yield folder, server, partial(in_store, store, uri)
+
+
 def main() -> None:
     """Compare this machine's disk with S3."""
     work = Work.asked("benchmarks.stores", __doc__)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-")))
-        server = stack.enter_context(serve_orders(folder, work.rows, {"innodb_buffer_pool_size": "1G"}))
-        store = stack.enter_context(local_s3(folder / "s3"))
-        uri = stack.enter_context(local_rest_catalog(folder / "rest", store=store))
-        compare(work, server, folder, {"disk": lambda _: None, "S3 and REST": partial(in_store, store, uri)})
+    with served(work.rows) as (folder, server, in_s3):
+        compare(work, server, folder, {"disk": lambda _: None, "S3 and REST": in_s3})
 
 
 def _median(found: list[Took], place: str, scenario: str, what: str) -> float:
