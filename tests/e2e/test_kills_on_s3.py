@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -108,7 +109,8 @@ def tree(process: "subprocess.Popen[str]") -> bool:
     """Kill a machine: the process, Spark's JVM and workers, at once."""
     found = list(descendants(process.pid)) if process.poll() is None else []
     for pid in found:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a worker ends when the one that started it does
+            os.kill(pid, signal.SIGKILL)
     return bool(found)
 
 
@@ -133,9 +135,10 @@ def _kill_one(process: "subprocess.Popen[str]", chosen: Callable[[str], bool]) -
 
     wait(process, look, SPARK_SECONDS)
     found = [pid for pid, line in lines.items() if chosen(line)] if any(map(is_worker, lines.values())) else []
-    if found:
+    with suppress(IndexError, ProcessLookupError):
         os.kill(found[-1], signal.SIGKILL)
-    return bool(found)
+        return True
+    return False
 
 
 KINDS = (driver, tree, executor, worker)
