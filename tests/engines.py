@@ -67,7 +67,7 @@ class Engine:
 
         `store` is the S3 that it is in: its host, key, secret and region.
         """
-        place = self._installed()
+        place = self.installed()
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "rows.parquet"
             asked = {"metadata": metadata, "location": location, "store": store, "out": str(out)}
@@ -86,7 +86,7 @@ class Engine:
                 raise AssertionError(f"{self.name} cannot read {location}: {done.stderr[-2_000:]}")
             return pq.read_table(out)
 
-    def _installed(self) -> Path:
+    def installed(self) -> Path:
         """The folder of the packages, filled by pip where it does not exist yet."""
         with tempfile.TemporaryDirectory() as folder:
             [cache, *_] = debian.caches(Path(folder))

