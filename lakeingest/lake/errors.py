@@ -171,7 +171,7 @@ def of_metastore(catalog: Path | str, error: Exception) -> LakeIngestError | Non
     if library is None or not isinstance(error, library.TException):
         return None
     transport = sys.modules["thrift.transport.TTransport"]
-    # the metastore reports errors of its own database as a MetaException, too
+    # the metastore also reports an error of its database as a MetaException
     is_away = isinstance(error, transport.TTransportException | library.TApplicationException) or (
         type(error).__name__ == "MetaException" and _OF_METASTORES_DATABASE.search(str(error))
     )

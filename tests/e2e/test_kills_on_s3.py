@@ -307,7 +307,7 @@ def test_runs_that_are_killed_on_a_bad_store_and_a_bad_catalog(
     with beside(lambda _, is_over: load.write(is_over), 1):
         kills, due = 0, len(KINDS)
         while kills < KILLS:
-            if kills == due:  # from the first time on readers have a table
+            if kills == due:  # one run comes to its end; after the first one readers have a table
                 finish(machines, endings)
                 due += 28
             kind = KINDS[endings.total() % len(KINDS)]

@@ -21,7 +21,7 @@ WROTE = """Job aborted due to stage failure: Lost task 1.0 in stage 1.0: java.ne
 
 @pytest.mark.parametrize("text", [WAITED, WROTE])
 def test_a_connection_to_a_worker_that_is_cut_is_a_lost_worker(text: str) -> None:
-    """A worker that is killed while it has something to read cuts its connection."""
+    """A worker that is killed while Spark reads from it or writes to it cuts the connection."""
     with pytest.raises(SparkLost, match="Spark ended during the run: a Python worker is gone"), named_loss():
         raise PySparkRuntimeError(text)
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class HudiTarget:
-    """`lake.target.Target` on Hudi tables, each in the folder of its name; `staging` is a folder of ours."""
+    """`lake.target.Target` on Hudi tables. A table's folder has the table's name; unfinished work is in `staging`."""
 
     def __init__(self, settings: config.Target, staging: File) -> None:
         self.settings, self._folder = settings, staging

@@ -1,8 +1,9 @@
 """Copies that were begun and discarded: the mark that proves it, and the deletion of their files.
 
-When the catalog drops the entry of a copy, its files stay in a folder of their own. So before that the copy gets a last
-commit, which removes its branches and says in the property `lakeingest.state` that it is discarded. No commit of ours
-can follow, because each asserts a branch. Where no such commit is found, another catalog may use the files.
+When the catalog drops the entry of a copy, the copy's files stay in its folder. So a last commit is made before that.
+It removes the copy's branches and sets the property `lakeingest.state` to `discarded`. None of our commits can follow
+it, because each of them asserts a branch. A folder whose metadata.json does not say so is kept: another catalog may use
+it.
 """
 
 import re

@@ -206,7 +206,7 @@ class Entries:
                 with suppress(NoSuchTableError):
                     self._catalog.drop_table(name)
             elif found.properties.get(OWNER) == str(table):
-                with suppress(NoSuchTableError, StaleWriter):  # who still builds it, drops it
+                with suppress(NoSuchTableError, StaleWriter):  # a run that still builds it drops it
                     self._drop(table, found)
         if left:
             self._listed.clear()
