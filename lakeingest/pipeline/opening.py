@@ -81,7 +81,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             asked = asked_anew(config, requested, loaded) - refused.keys()
             spool, again = _spool(config, connection, target, schemas, loaded, failed, asked)
             check_boundaries(config.source, connection, spool)
-            session = spark or (open_session(config) if is_due(config) else None)
+            session = spark or (open_session(config) if is_due() else None)
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, quiet, lease, executors, observe)
             runs = _table_runs(config, requested, schemas, loaded, failed, again)

@@ -41,13 +41,12 @@ def open_session(config: Config) -> "SparkSession":
     return fitted(active() or _started(config), config)
 
 
-def is_due(config: Config) -> bool:
-    """Whether a run opens the session at its start: if one runs already, on a cluster, or in a submitted job.
+def is_due() -> bool:
+    """Whether a run opens the session at its start: if one runs already, and in a submitted job.
 
-    Our own session on this machine starts only when work is worth it, or never.
+    Any other one, here or on a cluster, is started for work that is worth it: most catch-ups end sooner than it begins.
     """
-    ours = {MASTER, "spark.default.parallelism"}.isdisjoint(config.spark.conf)
-    return active() is not None or not ours or SUBMITTED in os.environ
+    return active() is not None or SUBMITTED in os.environ
 
 
 def active() -> "SparkSession | None":

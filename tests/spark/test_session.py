@@ -314,34 +314,16 @@ def test_no_process_waits_for_complete_jars(
         assert (ivy / "lakeingest.lock").exists()
 
 
-@pytest.mark.parametrize(
-    ("conf", "variables", "due"),
-    [
-        ({}, {}, False),
-        ({"spark.driver.memory": "1g"}, {}, False),
-        ({"spark.master": "yarn"}, {}, True),
-        ({"spark.default.parallelism": "1"}, {}, True),
-        ({}, {"PYSPARK_GATEWAY_PORT": "4711"}, True),
-    ],
-)
-def test_a_run_on_a_cluster_opens_its_session_at_the_start(
-    lake_config: Config,
-    monkeypatch: pytest.MonkeyPatch,
-    conf: dict[str, str],
-    variables: dict[str, str],
-    *,
-    due: bool,
-) -> None:
-    """A submitted program that starts none is a failed one there; our own on this machine waits for work."""
+def test_a_session_that_we_start_waits_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here and on a cluster; but a submitted program that starts none is a failed one."""
     monkeypatch.setattr("lakeingest.spark.session.active", lambda: None)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    spark = lake_config.spark.model_copy(update={"conf": conf})
-    assert is_due(lake_config.model_copy(update={"spark": spark})) is due
+    assert not is_due()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+    assert is_due()
 
 
-def test_a_running_session_is_used_from_the_start(lake_config: Config, spark: SparkSession) -> None:
+def test_a_running_session_is_used_from_the_start(spark: SparkSession) -> None:
     """It was started for some work, which ours may be."""
     assert active() is spark
-    assert is_due(lake_config)
+    assert is_due()
