@@ -6,6 +6,7 @@ LAKEINGEST_CLUSTER_KILLS sets the number of rounds, in each of which an executor
 import os
 import random
 import shutil
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,8 @@ pytestmark = [
 
 KILLS = int(os.environ.get("LAKEINGEST_CLUSTER_KILLS", "1"))
 ROWS, CHUNK_ROWS = 12_000, 300
+ENOUGH = 50  # changes of all rows that a merge gives to executors, and does not do by itself
+SECONDS = 6.0  # within which a run is killed, from its first sign of work; Spark starts in these
 
 
 @pytest.fixture(scope="module")
@@ -118,27 +121,38 @@ def test_what_is_killed_is_read_again(
     chance = random.Random(victim)
     for number in range(KILLS):
         job = job_in(f"{victim}{number}", lake)
-        for phase in ("wave", "merge"):
+        for phase, sign in (("wave", ": wave "), ("merge", "binlog: ")):
+            while cluster.executors():  # of the run before
+                time.sleep(0.05)
             process = job.start("run")
-            until(process, ": wave " if phase == "wave" else "binlog: ")
-            time.sleep(chance.random() * 2)
             if victim == "driver":
+                until(process, sign)
+                time.sleep(chance.random() * SECONDS)
+                killed = process.poll() is None
                 process.kill()
                 process.communicate(timeout=60)
                 done(job, "run")
             else:
-                ended = process.poll() is None and cluster.kill_executor(chance)
+                killed = kill_one_at_work(cluster, process, chance)
                 output, _ = process.communicate(timeout=1200)
                 assert process.returncode == 0, output[-3000:]
-                assert ended or phase == "merge"
+                assert killed
             assert job.published("t") == job.source("t")
-            record_property(
-                "kills on a cluster, equal after each", f"{lake}, round {number}: the {victim} in a {phase}"
-            )
-            for _ in range(5):
-                change(job, chance)
+            ended = f"the {victim} was killed" if killed else "the run had ended"
+            record_property("kills on a cluster, equal after each", f"{lake}, round {number}, {phase}: {ended}")
+            change(job, chance)
+            job.sql(f"USE {job.database}", *(f"UPDATE t SET v = CONCAT(id, '-{n}')" for n in range(ENOUGH)))
+            change(job, chance)
         done(job, "run")
         assert job.published("t") == job.source("t")
+
+
+def kill_one_at_work(cluster: Cluster, process: "subprocess.Popen[str]", chance: random.Random) -> bool:
+    """Kill an executor some time after the first one has started; False if the run ended before that."""
+    while process.poll() is None and not cluster.executors():
+        time.sleep(0.05)
+    time.sleep(chance.random() * SECONDS / 2)
+    return process.poll() is None and cluster.kill_executor(chance)
 
 
 def test_a_slow_task_is_begun_again_elsewhere(job_in: Callable[..., Job], cluster: Cluster) -> None:
