@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import FORMATS, Config, Target, parse_config
 from lakeingest.config.catalogs import POSTGRESQL_JAR
-from lakeingest.config.storage import S3A_JAR
+from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import S3_JAR
 from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.demo.s3 import LocalS3
@@ -148,7 +148,7 @@ def lake_config(lake_format: str, lake_servers: None, tmp_path_factory: pytest.T
     Its session has the jars for PostgreSQL and S3, too, for tests that bring a catalog or a store of their own.
     """
     target = Target.model_validate({"format": lake_format, **lakes.target_of(lake_format)})
-    others = (POSTGRESQL_JAR, S3_JAR) if target.format == "iceberg" else (S3A_JAR,)
+    others = (POSTGRESQL_JAR, S3_JAR) if target.format == "iceberg" else S3A_JARS
     jars = ",".join((*FORMATS[target.format].jars(target), *others))
     doc: dict[str, Any] = {
         "name": "tests",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakeingest.config.catalogs import kind_of
 from lakeingest.config.spark_line import spark_line
-from lakeingest.config.storage import S3A_JAR
+from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import STORES, store_of
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
@@ -157,7 +157,7 @@ FORMATS: Mapping[FormatName, Format] = {
         merges=("statement",),
         by_line={"3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"},
         extension=_HUDI_EXTENSION,
-        jars=lambda target: (FORMATS["hudi"].jar, *(() if target.warehouse.scheme is None else (S3A_JAR,))),
+        jars=lambda target: (FORMATS["hudi"].jar, *(() if target.warehouse.scheme is None else S3A_JARS)),
         settings=_hudi_settings,
         table_name=_hudi_name,
         sample_queries=_hudi_queries,

@@ -17,7 +17,10 @@ _CHAIN = (  # of Hadoop's client, which by itself reads neither profiles nor the
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
 )
-S3A_JAR = "org.apache.hadoop:hadoop-aws:3.3.4"  # of the Hadoop that PySpark 3.5 has
+S3A_JARS = (  # of the Hadoop that PySpark 3.5 has
+    "org.apache.hadoop:hadoop-aws:3.3.4",
+    "com.amazonaws:aws-java-sdk-bundle:1.12.262",
+)
 
 
 class Storage(Frozen):

@@ -1,6 +1,5 @@
 """A Spark session for the configured catalog, on any Java 17."""
 
-import fcntl
 import os
 import re
 import shutil
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +20,9 @@ from lakeingest.config.formats import EXTENSIONS
 from lakeingest.config.load import only_here
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.errors import OperatorNeeded, StorageFailed
+from lakeingest.spark.jars import fetched
 from lakeingest.spark.loss import abandon, is_gone
-from lakeingest.spark.settings import SUBMITTED, executors_python, ivy_folder, runs_here, settings, work_folder
+from lakeingest.spark.settings import SUBMITTED, executors_python, runs_here, settings, work_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,10 +95,15 @@ def _started(config: Config) -> "SparkSession":
         _assert_answers(config.spark.master)
     os.environ["PYSPARK_PYTHON"] = executors_python(config)  # only spark-submit reads `spark.pyspark.python`
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
-    for key, value in settings(config).items():
-        builder = builder.config(key, value)
     folder = work_folder(config)
-    with _output_to(_log(folder)), _ctrl_c_as_it_was(), _start_errors(folder), _fetching(config):
+    with (
+        _output_to(_log(folder)),
+        _ctrl_c_as_it_was(),
+        _start_errors(folder),
+        fetched(config, settings(config)) as given,
+    ):
+        for key, value in given.items():
+            builder = builder.config(key, value)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # when the JVM ends, this thread of PySpark would print a trace; the run reports it in one line
@@ -216,26 +221,6 @@ def _version(java: Path) -> str | None:
         return None
     found = re.search(r'version "(\d+)', output)
     return found[1] if found else None
-
-
-@contextmanager
-def _fetching(config: Config) -> Iterator[None]:
-    """Let one process at a time fetch jars: Spark would use a jar that another process is still writing."""
-    with ExitStack() as stack:
-        if config.spark.jars == "auto":
-            folder = ivy_folder(work_folder(config))
-            if not all(_is_whole(folder, jar) for jar in FORMATS[config.target.format].jars(config.target)):
-                folder.mkdir(parents=True, exist_ok=True)
-                fcntl.flock(stack.enter_context((folder / "lakeingest.lock").open("ab")), fcntl.LOCK_EX)
-        yield
-
-
-def _is_whole(folder: Path, jar: str) -> bool:
-    """Whether Spark's copy of a jar is as long as the file that Ivy fetched, by their folder layouts."""
-    group, artifact, version = jar.split(":")
-    name = f"{artifact}-{version}.jar"
-    copy, fetched = folder / "jars" / f"{group}_{name}", folder / "cache" / group / artifact / "jars" / name
-    return copy.exists() and fetched.exists() and copy.stat().st_size == fetched.stat().st_size
 
 
 @contextmanager

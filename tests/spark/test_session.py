@@ -3,21 +3,19 @@
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.config import FORMATS, Config, parse_config
+from lakeingest.config import Config, parse_config
 from lakeingest.config.place import Place
 from lakeingest.demo.server import reserved_port
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.session import (
     _assert_answers,
-    _fetching,
     _version,
     active,
     fitted,
@@ -274,44 +272,6 @@ def test_extensions_that_the_file_adds_are_wanted_too(lake_config: Config, spark
     )
     with pytest.raises(OperatorNeeded, match=r"lacks spark\.sql\.extensions, a jar with org\.example\.Unheard; "):
         fitted(spark, config)
-
-
-def test_one_process_at_a_time_fetches_jars(
-    lake_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others wait until it has them: a jar that is half there was loaded, and its classes were missing."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    entered = threading.Event()
-
-    def enter() -> None:
-        with _fetching(lake_config):
-            entered.set()
-
-    with _fetching(lake_config):
-        other = threading.Thread(target=enter)
-        other.start()
-        assert not entered.wait(0.5)
-    other.join(10)
-    assert entered.is_set()
-
-
-def test_no_process_waits_for_complete_jars(
-    lake_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As long as what was fetched; a shorter one is still being written, and waited for."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    ivy = tmp_path / ".ivy2"
-    for jar in FORMATS[lake_config.target.format].jars(lake_config.target):
-        group, artifact, version = jar.split(":")
-        name = f"{artifact}-{version}.jar"
-        for file in (ivy / "jars" / f"{group}_{name}", ivy / "cache" / group / artifact / "jars" / name):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(b"whole")
-    with _fetching(lake_config):
-        assert not (ivy / "lakeingest.lock").exists()
-    file.write_bytes(b"longer than the other")
-    with _fetching(lake_config):
-        assert (ivy / "lakeingest.lock").exists()
 
 
 def test_a_session_that_we_start_waits_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
