@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 
@@ -170,6 +171,13 @@ class Target(Protocol):
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""
+
+    def lift(self, staged: Staged, lift: Lift, progress: Progress) -> Staged:
+        """Give all rows the table's next definition, in one staging commit with this progress.
+
+        Columns are those of before by their identity, whatever their names are. Readers see neither rows nor columns of
+        it before the publish. SchemaChanged where the format cannot do that.
+        """
 
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
