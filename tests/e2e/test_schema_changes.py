@@ -1,0 +1,214 @@
+"""A table follows the DDL of the source: its rows are lifted, and readers see columns and rows change at once."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from lakeingest.config.schema_changes import SchemaChanges
+from lakeingest.errors import LakeIngestError
+from lakeingest.lake.formats import open_target
+from lakeingest.pipeline.events import Lifted
+from lakeingest.spool.spool import Spool
+from lakeingest.state.lease import Lease
+from tests.beside import beside
+from tests.e2e.pipe import Pipe
+from tests.e2e.test_follow import follow_while, shown
+from tests.e2e.test_signals_killed_anywhere import Dead, Mortality
+from tests.shown import catalog_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+
+def columns(pipe: Pipe, table: str) -> dict[str, int]:
+    """The columns that readers see, by name the field ids."""
+    with catalog_of(pipe.config.target) as catalog:
+        schema = catalog.load_table(f"{pipe.database}.{table}").schema()
+        return {field.name: field.field_id for field in schema.fields}
+
+
+def test_a_column_that_is_added_is_null_in_old_rows(pipe: Pipe) -> None:
+    """And rows on both sides of the DDL are as the source has them; the other table has all its changes."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)",
+        "CREATE TABLE o (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO o VALUES (1, 1)",
+    )
+    pipe.run()
+    before = columns(pipe, "t")
+    pipe.sql(
+        "UPDATE t SET v = 10 WHERE id = 1",
+        "INSERT INTO o VALUES (2, 2)",
+        "ALTER TABLE t ADD COLUMN c INT AFTER id",
+        "INSERT INTO t VALUES (4, 40, 4)",
+        "UPDATE t SET c = 20 WHERE id = 2",
+        "DELETE FROM t WHERE id = 3",
+        "INSERT INTO o VALUES (3, 3)",
+    )
+    assert pipe.run().stopped == ()
+    assert len(pipe.seen(Lifted)) == 1
+    pipe.assert_equal()
+    assert pipe.rows("t") == [(1, None, 10), (2, 20, 2), (4, 40, 4)]
+    assert len(pipe.rows("o")) == 3
+    after = columns(pipe, "t")
+    assert list(after) == ["id", "c", "v"]
+    assert {name: after[name] for name in before} == before
+    pipe.sql("INSERT INTO t VALUES (5, 50, 5)", "UPDATE t SET c = 1 WHERE id = 1")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+def test_definitions_between_several_alterations_are_followed(pipe: Pipe) -> None:
+    """Also where a run was down for all of them, rows between two are read by the definition that was in force."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    pipe.run()
+    pipe.sql(
+        "ALTER TABLE t ADD a INT FIRST",
+        "INSERT INTO t VALUES (3, 3, 3)",
+        "ALTER TABLE t ADD (b VARCHAR(10), c DECIMAL(10,2)), ADD INDEX (v), ALGORITHM=INPLACE",
+        "INSERT INTO t VALUES (4, 4, 4, 'four', 4.5)",
+        "ALTER TABLE t ADD d DATE NULL DEFAULT NULL AFTER id",
+        "INSERT INTO t VALUES (5, 5, '2026-05-05', 5, 'five', 5.5)",
+        "UPDATE t SET b = 'one' WHERE id = 1",
+    )
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    assert len(pipe.seen(Lifted)) == 3
+    assert list(columns(pipe, "t")) == ["a", "id", "d", "v", "b", "c"]
+
+
+class Reader:
+    """Polls a table as PyIceberg finds it."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._config, self._name, self.seen = pipe.config, f"{pipe.database}.t", list[tuple[object, ...]]()
+
+    def poll(self, _: int, is_over: Callable[[], bool]) -> None:
+        """Until it is over; whatever fails, fails the test."""
+        with catalog_of(self._config.target) as catalog:
+            while not is_over():
+                table = catalog.load_table(self._name)
+                rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+                found = (tuple(field.name for field in table.schema().fields), *(tuple(row.values()) for row in rows))
+                if found not in self.seen:
+                    self.seen.append(found)
+
+
+def test_a_reader_sees_new_columns_with_the_rows_that_have_them(pipe: Pipe) -> None:
+    """Never before the publish, and no query fails. By its snapshot an old state can still be read."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    pipe.run()
+    pipe.sql("UPDATE t SET v = 3 WHERE id = 1", "ALTER TABLE t ADD c INT", "UPDATE t SET c = 5, v = 4 WHERE id = 2")
+    reader = Reader(pipe)
+    with beside(reader.poll, 1):
+        pipe.run()
+        time.sleep(0.5)
+    before, after = (("id", "v"), (1, 1), (2, 2)), (("id", "v", "c"), (1, 3, None), (2, 4, 5))
+    assert reader.seen == [before, after]
+    with catalog_of(pipe.config.target) as catalog:
+        table = catalog.load_table(f"{pipe.database}.t")
+        first = next(one.snapshot_id for one in table.history() if table.scan(snapshot_id=one.snapshot_id).count())
+        assert table.scan(snapshot_id=first).to_arrow().column_names == ["id", "v"]
+
+
+def test_a_run_that_follows_the_source_follows_its_ddl(pipe: Pipe) -> None:
+    """Round by round."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
+
+    def work() -> None:
+        pipe.sql("INSERT INTO t VALUES (2, 2)")
+        shown(pipe, "t")
+        pipe.sql("ALTER TABLE t ADD c INT")  # without any row after it
+        shown(pipe, "t")
+        pipe.sql("INSERT INTO t VALUES (3, 3, 3)", "ALTER TABLE t ADD d INT FIRST", "UPDATE t SET d = id")
+        shown(pipe, "t")
+
+    assert follow_while(pipe, work).stopped == ()
+    pipe.assert_equal()
+    assert list(columns(pipe, "t")) == ["d", "id", "v", "c"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD c INT DEFAULT (v + 1)",
+        "ALTER TABLE t ADD UNIQUE (v), DROP PRIMARY KEY",
+        "ALTER TABLE t ADD c INT AS (v + 1) STORED",
+    ],
+)
+def test_ddl_that_cannot_be_followed_stops_the_table_alone(pipe: Pipe, statement: str) -> None:
+    """Run after run; the other table has all its changes."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)",
+        "INSERT INTO t VALUES (1, 1)",
+        "CREATE TABLE o (id INT PRIMARY KEY)",
+    )
+    pipe.run()
+    pipe.sql("ALTER TABLE t ADD a INT", "UPDATE t SET v = 2", statement, "INSERT INTO o VALUES (1)")
+    for count in (1, 2):
+        with pytest.raises(LakeIngestError) as raised:
+            pipe.run()
+        assert raised.value.exit_code == 3
+        assert len(pipe.rows("o")) == count
+        pipe.sql(f"INSERT INTO o VALUES ({count + 1})")
+    assert pipe.rows("t") == [(1, 1)]
+
+
+def test_a_table_that_is_frozen_stops_at_ddl(pipe: Pipe) -> None:
+    """It goes on when it may follow again, over the DDL that is in the binlog by then."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE o (id INT PRIMARY KEY)")
+    pipe.run()
+    pipe.sql("INSERT INTO t VALUES (1, 1)", "ALTER TABLE t ADD c INT", "UPDATE t SET c = 2", "INSERT INTO o VALUES (1)")
+    free = pipe.config
+    pipe.config = free.model_copy(update={"schema_changes": SchemaChanges(changes="freeze")})
+    for _ in range(2):
+        with pytest.raises(LakeIngestError) as raised:
+            pipe.run()
+        assert raised.value.exit_code == 3
+        assert len(pipe.rows("o")) == 1
+    pipe.config = free
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+@contextmanager
+def mortal(pipe: Pipe, at: int) -> Iterator[Mortality]:
+    """Runs within the block die at this step, also between two writes to the spool."""
+    mortality, target = Mortality(at), type(open_target(pipe.config))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lease, "assert_held", mortality.before(Lease.assert_held))
+        for name in ("commit_merge", "mark", "lift", "publish"):
+            patch.setattr(target, name, mortality.after(getattr(target, name)))
+        for name in ("append", "put_table", "forget"):
+            patch.setattr(Spool, name, mortality.after(getattr(Spool, name)))
+        yield mortality
+
+
+@pytest.mark.long("a run for each step of a run")
+def test_a_run_that_dies_at_any_step_follows_ddl_all_the_same(pipe: Pipe) -> None:
+    """The next run ends as if nothing had happened, with what was spooled; rows and columns are the source's."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE o (id INT PRIMARY KEY)")
+    pipe.run()
+    at, is_dead = 1, True
+    while is_dead:
+        pipe.sql(
+            f"INSERT INTO t (id) VALUES ({at})",
+            f"ALTER TABLE t ADD a{at} INT FIRST",
+            f"UPDATE t SET a{at} = id",
+            f"INSERT INTO o VALUES ({at})",
+            f"ALTER TABLE t ADD b{at} INT",
+            f"UPDATE t SET b{at} = id, v = {at} WHERE id % 2 = {at % 2}",
+        )
+        with mortal(pipe, at) as mortality:
+            try:
+                pipe.run()
+            except Dead:
+                assert mortality.dead
+        is_dead, at = mortality.dead, at + 1
+        begun = Spool.load(pipe.state / "spool")
+        assert pipe.run().stopped == ()
+        assert begun is not None
+        pipe.assert_equal()
+    assert at > 10
