@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from lakeingest.core.schema import Column, TableSchema
+from lakeingest.core.widening import holds
 
 
 class NotLiftable(ValueError):
@@ -39,8 +40,14 @@ class Lift:
             old = origin[column.name]
             if old is None:
                 self._assert_null(column)
-            elif not _is_same(known[old], column):
+            elif not self._is_exact(known[old], column):
                 self._refuse(f"{column.name} was {known[old].source_type} and is {column.source_type}")
+
+    def _is_exact(self, old: Column, column: Column) -> bool:
+        """Whether each row has the same value after; the key stays as it is, because rows are found by it."""
+        if column.name in self.after.key:
+            return holds(old, column, strict=True) and holds(column, old, strict=True)
+        return holds(old, column, strict=self.strict)
 
     def _assert_null(self, column: Column) -> None:
         if column.name in self.after.generated:
@@ -50,21 +57,3 @@ class Lift:
 
     def _refuse(self, reason: str) -> NoReturn:
         raise NotLiftable(f"{self.after.table}: {reason}")
-
-
-def _is_same(before: Column, after: Column) -> bool:
-    """Whether every row has the same value in both."""
-    return _but_for_name(before) == _but_for_name(after)
-
-
-def _but_for_name(column: Column) -> tuple[object, ...]:
-    return (
-        column.kind,
-        column.source_type,
-        column.nullable,
-        column.precision,
-        column.scale,
-        column.fraction,
-        column.length,
-        column.choice,
-    )

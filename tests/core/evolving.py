@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakeingest.core.alteration import FIRST, Act, Alteration, Change, lifts
+from lakeingest.core.alteration import Act, Alteration, Change, lifts
 from lakeingest.core.change import ChangeRow
 from lakeingest.core.lift import Lift
 from lakeingest.core.phases import Phase
@@ -70,25 +70,38 @@ class EvolvingSource(Source):
         self.tables[-1] = table
 
     def alter(self, some: int) -> None:
-        """DDL adds a column, at some place."""
+        """DDL adds a column at some place, or two columns exchange their names."""
         if self.visible < self.written:
             return
+        if some == 0 and len(self.definitions[-1].names) > 2:
+            self._exchange()
+        else:
+            self._add(some)
+
+    def _exchange(self) -> None:
         now = self.definitions[-1]
-        new = f"c{self.written}"
-        after = [None, FIRST, *now.names[1:]][some % (len(now.names) + 1)]
-        after = now.names[0] if after == FIRST else after  # the key stays first: rows are kept by it
+        one, other = now.names[-2:]
+        columns = (*now.columns[:-2], column(other), column(one))
+        changes = Change(Act.RENAME, one, other), Change(Act.RENAME, other, one)
+        self._log(replace(now, columns=columns), Alteration(changes), dict(self.tables[-1]))
+
+    def _add(self, some: int) -> None:
+        now = self.definitions[-1]
+        new, after = f"c{self.written}", [None, *now.names][some % (len(now.names) + 1)]
         at = len(now.names) if after is None else now.names.index(after) + 1
         columns = (*now.columns[:at], column(new), *now.columns[at:])
-        self.definitions.append(replace(now, columns=columns))
+        rows: dict[int, Any] = dict(self.tables[-1])
+        wider: Any = {key: (*row[: at - 1], None, *row[at - 1 :]) for key, row in rows.items()}
+        self._log(replace(now, columns=columns), Alteration((Change(Act.ADD, new, new, after),)), wider)
+
+    def _log(self, definition: Definition, alteration: Alteration, rows: Table) -> None:
+        self.definitions.append(definition)
         end = FilePosition(self.file.file, 100 * (self.written + 1))
         place = end.place(0) if self.tells_ends else replace(self.places[-1], pos=self.places[-1].pos + 1)
-        alteration = Alteration((Change(Act.ADD, new, new, after),))
         self.log.append(Altered(Gtid(SERVER, self.written + 1), place, frozenset(), (), alteration))
         self.ends.append(end)
         self.places.append(end.place(0))
-        rows: dict[int, Any] = dict(self.tables[-1])
-        wider: Any = {key: (*row[: at - 1], None, *row[at - 1 :]) for key, row in rows.items()}
-        self.tables.append(wider)
+        self.tables.append(rows)
 
 
 class Evolving(World):
@@ -183,7 +196,7 @@ class Evolving(World):
         self.bound = None
         for lift in self.chosen(found):
             self.definitions[lift.after.fingerprint] = lift.after
-            rows = tuple((key, lifted(values, lift)) for key, values in self.rows_of())
+            rows = tuple((key, self.lifted_row(values, lift)) for key, values in self.rows_of())
             position = self.position(self.ahead()[0] + 1)
             self.store(rows, self.state.lifted(position, lift.after.fingerprint))
         self.after_lift()
@@ -191,6 +204,12 @@ class Evolving(World):
     def chosen(self, found: list[Lift]) -> list[Lift]:
         """The lift over the next DDL."""
         return found[:1]
+
+    def lifted_row(self, values: Values, lift: Lift) -> Values:
+        """A row by its next definition: by the identity of columns."""
+        known = dict(values)
+        columns = list(zip(lift.after.names, lift.origins, strict=True))[1:]
+        return tuple((name, None if origin is None else known[origin]) for name, origin in columns)
 
     def after_lift(self) -> None:
         """Readers see nothing of it."""
@@ -211,17 +230,16 @@ class Evolving(World):
         highs = sum(read.high is not None for read in self.reads)
         super().read(some)
         if sum(read.high is not None for read in self.reads) > highs:
-            self.is_as_joined &= self.definition_of_chunk() == self.state.fingerprint
+            self.is_as_joined &= not self.altered_before_chunk()
 
     def plan_wave(self) -> None:
         """A wave of a table that is as it was when it joined."""
         super().plan_wave()
         self.is_as_joined = True
-        self.planned_with = self.source.definitions[-1].fingerprint
 
-    def definition_of_chunk(self) -> str:
-        """The definition when the chunk has its lock."""
-        return self.source.definitions[-1].fingerprint
+    def altered_before_chunk(self) -> bool:
+        """Whether there was DDL since the table joined, when the chunk has its lock; a definition can come back."""
+        return any(isinstance(one, Altered) and one.place > self.state.covered_from for one in self.source.log)
 
     def commit_wave(self) -> None:
         """The copy starts over where the definition is not the one that the table joined with."""
@@ -310,10 +328,3 @@ def named(row: tuple[int | None, ...], definition: Definition) -> Values:
     names = definition.names[1:]
     assert len(row) == len(names), "a row that does not fit its definition is not the table"
     return tuple(zip(names, row, strict=True))
-
-
-def lifted(values: Values, lift: Lift) -> Values:
-    """A row by its next definition."""
-    known = dict(values)
-    columns = list(zip(lift.after.names, lift.origins, strict=True))[1:]
-    return tuple((name, None if origin is None else known[origin]) for name, origin in columns)

@@ -95,7 +95,8 @@ def test_a_column_is_as_it_was_before_it_is_defined_anew() -> None:
     ("new", "reason"),
     [
         (column("b", nullable=False), "b is new and NOT NULL"),
-        (column("a", kind="bigint"), "a was int and is bigint"),
+        (column("a", kind="tinyint"), "a was int and is tinyint"),
+        (column("a", nullable=False), "a was int and is int"),
     ],
 )
 def test_a_lift_that_is_not_exact_cannot_be_built(new: Column, reason: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.position import Place
-from tests.core.evolving import Altered, Definition, Evolving
+from tests.core.evolving import Altered, Definition, Evolving, Values
 from tests.core.test_interleavings import KEYS, statements
 
 WALKS = 300
@@ -77,6 +77,15 @@ def _origins(found: list[Lift]) -> list[str | None]:
     return [name if name in known else None for name in found[-1].after.names]
 
 
+class LiftsByName(Evolving):
+    """Two columns may have exchanged their names."""
+
+    def lifted_row(self, values: Values, lift: Lift) -> Values:
+        """Each column has the values of the one that had its name."""
+        known = dict(values)
+        return tuple((name, known.get(name)) for name in lift.after.names[1:])
+
+
 class ShowsColumnsWithTheLift(Evolving):
     """Iceberg's current schema is the table's, not a branch's."""
 
@@ -89,9 +98,9 @@ class ShowsColumnsWithTheLift(Evolving):
 class ReadsChunksAsTheyWerePlanned(Evolving):
     """The definition is asked for once, before the wave."""
 
-    def definition_of_chunk(self) -> str:
-        """As it was when the wave was planned."""
-        return self.planned_with
+    def altered_before_chunk(self) -> bool:
+        """Not when it was planned."""
+        return False
 
 
 class HasNoBracket(Evolving):

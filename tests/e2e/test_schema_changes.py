@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from lakeingest.config.schema_changes import SchemaChanges
-from lakeingest.errors import LakeIngestError
+from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Lifted
 from lakeingest.spool.spool import Spool
@@ -212,3 +212,80 @@ def test_a_run_that_dies_at_any_step_follows_ddl_all_the_same(pipe: Pipe) -> Non
         assert begun is not None
         pipe.assert_equal()
     assert at > 10
+
+
+def test_renamed_columns_keep_their_field_ids(pipe: Pipe) -> None:
+    """Also the key, and two that exchange their names: rows of before are found under the new names."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, c INT)",
+        "INSERT INTO t VALUES (1, 10, 100, 1000), (2, 20, 200, 2000), (3, 30, 300, 3000)",
+    )
+    pipe.run()
+    before = columns(pipe, "t")
+    pipe.sql(
+        "UPDATE t SET a = 11 WHERE id = 1",
+        "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a, CHANGE c d INT FIRST",
+        "UPDATE t SET a = 201 WHERE id = 2",
+        "ALTER TABLE t CHANGE id number INT NOT NULL",
+        "DELETE FROM t WHERE number = 3",
+        "INSERT INTO t (number, a, b, d) VALUES (4, 400, 40, 4000)",
+    )
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    assert pipe.rows("t") == [(1000, 1, 11, 100), (2000, 2, 20, 201), (4000, 4, 40, 400)]
+    assert columns(pipe, "t") == {"d": before["c"], "number": before["id"], "b": before["a"], "a": before["b"]}
+
+
+def test_wider_types_are_followed(pipe: Pipe) -> None:
+    """Rows of before stay as they are, and later ones have values that did not fit."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, i TINYINT, b INT NOT NULL, v VARCHAR(3), d DECIMAL(4,2), e ENUM('x','y'),"
+        " s DATETIME)",
+        "INSERT INTO t VALUES (1, 1, 1, 'abc', 1.25, 'x', '2026-01-01 01:02:03'), (2, -2, 2, NULL, -9.5, 'y', NULL)",
+    )
+    pipe.run()
+    before = columns(pipe, "t")
+    pipe.sql(
+        "UPDATE t SET v = 'xyz' WHERE id = 2",
+        "ALTER TABLE t MODIFY i INT, MODIFY b BIGINT NULL",
+        "INSERT INTO t VALUES (3, 2000000000, 9000000000, 'abc', 1.25, 'y', '2026-01-01 01:02:03')",
+        "ALTER TABLE t MODIFY v VARCHAR(300) AFTER id, MODIFY d DECIMAL(30,2), MODIFY e ENUM('x','y','z')",
+        "UPDATE t SET b = NULL, v = REPEAT('w', 200), d = 123456789012345.67, e = 'z' WHERE id = 1",
+        "ALTER TABLE t MODIFY s DATETIME(3)",
+        "INSERT INTO t VALUES (4, '', 4, 4, 4, 'z', '2026-01-01 01:02:03.456')",
+    )
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    assert columns(pipe, "t") == before
+    pipe.sql("DELETE FROM t WHERE id = 2", "UPDATE t SET d = d + 1")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t MODIFY v TINYINT",
+        "ALTER TABLE t MODIFY v VARCHAR(20)",
+        "ALTER TABLE t MODIFY v INT NOT NULL",
+        "ALTER TABLE t MODIFY id BIGINT",
+    ],
+)
+@pytest.mark.long("variants of an end-to-end case that every run has")
+def test_a_type_that_does_not_hold_all_values_stops_the_table_after_what_came_before(
+    pipe: Pipe, statement: str
+) -> None:
+    """Readers see it as of the DDL; the other table has all its changes."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES (1, 1)",
+        "CREATE TABLE o (id INT PRIMARY KEY)",
+    )
+    pipe.run()
+    pipe.sql("UPDATE t SET v = 2", statement, "UPDATE t SET v = 3", "INSERT INTO o VALUES (1)")
+    for count in (1, 2):
+        with pytest.raises(SchemaChanged, match="cannot be followed"):
+            pipe.run()
+        assert len(pipe.rows("o")) == count
+        pipe.sql(f"INSERT INTO o VALUES ({count + 1})")
+    assert pipe.rows("t") == [(1, 2)]
