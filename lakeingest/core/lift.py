@@ -4,10 +4,13 @@ A lift never looks at values: it is known from the definitions alone which rows 
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NoReturn
 
-from lakeingest.core.schema import Column, TableSchema
+from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.core.widening import holds
+
+_NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
 
 
 class NotLiftable(ValueError):
@@ -39,7 +42,7 @@ class Lift:
         for column in self.after.columns:
             old = origin[column.name]
             if old is None:
-                self._assert_null(column)
+                self._fill(column)
             elif not self._is_exact(known[old], column):
                 self._refuse(f"{column.name} was {known[old].source_type} and is {column.source_type}")
 
@@ -49,11 +52,37 @@ class Lift:
             return holds(old, column, strict=True) and holds(column, old, strict=True)
         return holds(old, column, strict=self.strict)
 
-    def _assert_null(self, column: Column) -> None:
+    @property
+    def fills(self) -> dict[str, str]:
+        """The text of what rows of before have in new columns, by their names; NULL in the others."""
+        new = (column for column, origin in zip(self.after.columns, self.origins, strict=True) if origin is None)
+        return {column.name: text for column in new if (text := self._fill(column)) is not None}
+
+    def _fill(self, column: Column) -> str | None:
+        """What the server gives a row that was there before: the default, or the implicit one of the type."""
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
-        if not column.nullable:
-            self._refuse(f"{column.name} is new and NOT NULL")
+        text = column.default
+        if text is None and not column.nullable:
+            text = "0" if column.kind in _NUMBERS else (*column.members, "")[0]
+            if column.kind not in {*_NUMBERS, Kind.STRING} or column.source_type.name == "set":
+                self._refuse(f"{column.name} is new and NOT NULL, and has no default")
+        if text is None:
+            return None
+        if column.kind in {Kind.DATE, Kind.DATETIME} and _is_moment(text):
+            return text
+        if column.kind not in {*_NUMBERS, Kind.STRING} or column.source_type.name in {"char", "year"}:
+            self._refuse(f"the default of {column.name}, of type {column.source_type}, is not known exactly")
+        return text
 
     def _refuse(self, reason: str) -> NoReturn:
         raise NotLiftable(f"{self.after.table}: {reason}")
+
+
+def _is_moment(text: str) -> bool:
+    """Whether it is a day of the calendar, and no zero date."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

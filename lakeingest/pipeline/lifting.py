@@ -21,7 +21,7 @@ from lakeingest.errors import (
     of_table,
 )
 from lakeingest.files.file import state_of
-from lakeingest.lake.target import Staged
+from lakeingest.lake.target import Rewriter, Staged
 from lakeingest.mysql.connection import file_sizes
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.binlog_ingest import SpoolSegment, are_small, sized, spool_to_now
@@ -91,12 +91,19 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         table.reading = None
     keep_next(state_of(edges.config), table.schema, lift.after)
     progress = table.progress.lifted(halt.after, lift.after.fingerprint)
-    edges.lease.assert_held()
     with edges.profile.stage("lifts"):
-        staged = edges.target.lift(table.staged, lift, progress)
+        tasks = edges.target.rewriters(table.staged, lift)
+        workers = edges.executors.for_tasks(small=len(tasks) <= 1)
+        rewritten = scatter(workers, _rewritten, tasks, edges.executors.at_once)
+        edges.lease.assert_held()
+        staged = edges.target.lift(table.staged, lift, progress, rewritten)
     table.definition, table.altered_unseen = lift.after, False
     table.advance(staged, sound=True)
     edges.observe(Lifted(table.id, str(halt.after.at)))
+
+
+def _rewritten(task: Rewriter) -> bytes:
+    return task.rewrite()
 
 
 def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Lift:

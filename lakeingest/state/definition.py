@@ -53,8 +53,9 @@ class Definition:
 
 def _to_json(schema: TableSchema) -> dict[str, Any]:
     doc = asdict(schema) | {"table": str(schema.table)}
-    for described in (doc, *doc["columns"]):  # comments are as the source has them now
-        del described["comment"]
+    del doc["comment"]
+    for column in doc["columns"]:  # comments and defaults are as the source has them now
+        del column["comment"], column["default"]
     return doc
 
 
@@ -92,10 +93,13 @@ def definition(state: File, table: TableId) -> Definition | None:
         raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
 
 
-def keep_definition(state: File, schema: TableSchema) -> None:
-    """Keep a table's definition, if it is not kept already; a damaged document is replaced."""
+def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> None:
+    """Keep a table's definition, if it is not kept already; a damaged document is replaced.
+
+    Those that rows of the copy had earlier count, too, unless the copy `is_new`.
+    """
     known = _known(state, schema.table)
-    if known is None or schema not in {known.schema, *known.earlier}:
+    if known is None or schema not in {known.schema, *(() if is_new else known.earlier)}:
         _keep(state, Definition(schema))
 
 

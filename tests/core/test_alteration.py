@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lakeingest.core.alteration import FIRST, Act, Alteration, Change, lifts
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.mysql.source_types import source_type
 
 ORDERS = TableId("shop", "orders")
 
@@ -94,7 +95,6 @@ def test_a_column_is_as_it_was_before_it_is_defined_anew() -> None:
 @pytest.mark.parametrize(
     ("new", "reason"),
     [
-        (column("b", nullable=False), "b is new and NOT NULL"),
         (column("a", kind="tinyint"), "a was int and is tinyint"),
         (column("a", nullable=False), "a was int and is int"),
     ],
@@ -124,3 +124,54 @@ CHANGES = st.builds(Change, st.sampled_from(Act), st.text(min_size=1), st.text(m
 def test_an_alteration_is_stored_whole(alteration: Alteration) -> None:
     """As the manifest of its segment has it."""
     assert Alteration.from_json(json.loads(json.dumps(alteration.to_json()))) == alteration
+
+
+def filled(new: Column) -> dict[str, str]:
+    """What rows of before have in a column that is added."""
+    before = table("id")
+    return Lift(before, replace(before, columns=(*before.columns, new)), ("id", None)).fills
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "default", "found"),
+    [
+        (Kind.INT32, "int", None, "0"),
+        (Kind.UINT64, "bigint unsigned", "7", "7"),
+        (Kind.DECIMAL, "decimal(5,2)", None, "0"),
+        (Kind.STRING, "varchar(5)", None, ""),
+        (Kind.STRING, "enum('x','y')", None, "x"),
+        (Kind.STRING, "set('x','y')", "x,y", "x,y"),
+        (Kind.DATE, "date", "2026-02-03", "2026-02-03"),
+        (Kind.DATETIME, "datetime(3)", "2026-02-03 04:05:06.789", "2026-02-03 04:05:06.789"),
+    ],
+)
+def test_rows_of_before_have_the_default(kind: Kind, text: str, default: str | None, found: str) -> None:
+    """Where there is none, that of the type, unless the column may be NULL."""
+    new = Column("c", kind, source_type(text), nullable=False, default=default)
+    assert filled(new) == {"c": found}
+    assert filled(replace(new, nullable=True, default=None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "default", "reason"),
+    [
+        (Kind.DATE, "date", None, "c is new and NOT NULL, and has no default"),
+        (Kind.BINARY, "binary(3)", None, "c is new and NOT NULL, and has no default"),
+        (Kind.STRING, "set('x')", None, "c is new and NOT NULL, and has no default"),
+        (Kind.DATE, "date", "0000-00-00", "the default of c, of type date, is not known exactly"),
+        (
+            Kind.TIMESTAMP,
+            "timestamp",
+            "2026-02-03 04:05:06",
+            "the default of c, of type timestamp, is not known exactly",
+        ),
+        (Kind.STRING, "char(5)", "x ", "the default of c, of type char"),
+        (Kind.INT32, "year", "2026", "the default of c, of type year"),
+    ],
+)
+def test_a_default_that_is_not_known_exactly_is_not_filled_in(
+    kind: Kind, text: str, default: str | None, reason: str
+) -> None:
+    """The table stops."""
+    with pytest.raises(NotLiftable, match=reason):
+        filled(Column("c", kind, source_type(text), nullable=False, default=default))

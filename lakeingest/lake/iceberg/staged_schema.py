@@ -62,12 +62,15 @@ def show_schema(transaction: Transaction, version: int) -> None:
     _set_current(transaction, schema_of(transaction.table_metadata, version))
 
 
-def add_lifted(transaction: Transaction, version: int, lift: Lift) -> int:
-    """Add the schema of the rows that are lifted from this snapshot on; its id, for `under`."""
-    metadata = transaction.table_metadata
+def future(metadata: TableMetadata, version: int, lift: Lift) -> Schema:
+    """The schema of the rows that are lifted from this snapshot on."""
     old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
-    new = lifted(old, lift, metadata.last_column_id, max(one.schema_id for one in metadata.schemas) + 1)
-    known = next((one.schema_id for one in metadata.schemas if one == new), None)
+    return lifted(old, lift, metadata.last_column_id, max(one.schema_id for one in metadata.schemas) + 1)
+
+
+def add_lifted(transaction: Transaction, new: Schema) -> int:
+    """Add a schema to the table, if it has not this one; its id, for `under`."""
+    known = next((one.schema_id for one in transaction.table_metadata.schemas if one == new), None)
     if known is not None:
         return known
     transaction._stage((AddSchemaUpdate.model_validate({"schema": new}),), ())  # noqa: SLF001 - the commit asserts

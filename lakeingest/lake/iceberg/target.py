@@ -54,10 +54,11 @@ from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
+from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_whole
-from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, schema_of, show_schema
+from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, show_schema
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.marks import POSITION
@@ -222,15 +223,16 @@ class IcebergTarget:
         return self._commit_files(self._table(progress.table), staged, progress)
 
     @names_storage_errors
-    def lift(self, staged: Staged, lift: Lift, progress: Progress) -> Staged:
+    def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
+        """For the executors; none where all rows of before have NULL in every new column."""
+        return rewriters(self._with(staged.progress.table, staged.version), staged.version, lift)
+
+    @names_storage_errors
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
         """One marked commit with the next schema, which becomes current with its publish."""
         loaded = self._with(progress.table, staged.version)
-
-        def write(transaction: Transaction) -> None:
-            schema = add_lifted(transaction, staged.version, lift)
-            mark(transaction, progress, staged.version, schema=schema)
-
-        return self._commit(loaded, staged, progress, write)
+        asked = loaded, staged.version, lift, progress, rewritten
+        return self._commit(loaded, staged, progress, lambda transaction: write_lift(transaction, *asked))
 
     @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
