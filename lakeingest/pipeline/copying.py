@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.joining import join
 from lakeingest.pipeline.open_run import OpenRun
@@ -18,10 +19,12 @@ def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
     join(run)
     for table in run.going_on:
         _bootstrap(run, table, ends)
+    begin_altered_again(run)
     while not ends() and (left := incomplete(run)):
         join(run)
         for table in left:
             _bootstrap(run, table, ends)
+        begin_altered_again(run)
     return not ends() and not incomplete(run)
 
 

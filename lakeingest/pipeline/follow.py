@@ -17,6 +17,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import CatalogAway, GateFailed, NotOurTable, Retryable, SourceAway, SparkLost, StorageAway
 from lakeingest.mysql.connection import reopen, written_position
 from lakeingest.mysql.continuity import still_there
+from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.boundaries import check_boundaries
@@ -163,6 +164,7 @@ def _spool_and_publish(
     """
     edges, binlog = run.edges, run.binlog
     look(run)
+    begin_altered_again(run)
     if beside is not None:
         beside.discovery.look()
     elif incomplete(run) and not copy_missing(run, stopping):

@@ -163,6 +163,9 @@ def _loaded(
     for table, schema in list(schemas.items()):
         try:
             staged = target.recover(table)
+            if staged and _is_begun_in_vain(config, staged, schema):
+                target.discard(table)
+                staged = None
             if staged:
                 known = _as_copied(config, staged, schema)
                 if known != schema:
@@ -175,6 +178,12 @@ def _loaded(
             if isinstance(error, SchemaChanged):
                 del schemas[table]
     return loaded, failed
+
+
+def _is_begun_in_vain(config: Config, staged: Staged, schema: TableSchema) -> bool:
+    """Whether DDL came into a first copy, which readers have not seen."""
+    is_partial = staged.published is None and not staged.progress.splits.complete
+    return is_partial and config.follows_ddl and staged.progress.fingerprint != schema.fingerprint
 
 
 def _as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:

@@ -44,8 +44,9 @@ class TableRun:
     `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps
     the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
     it. `follows`: where the binlog holds DDL of it, its rows are lifted over that. `altered_unseen`: when the run
-    began, the source had another definition of it than its rows have, and no DDL was met yet that says why. `sound`:
-    each staged row has passed a gate, or was checked when it was written.
+    began, the source had another definition of it than its rows have, and no DDL was met yet that says why.
+    `begun_again`: how often its first copy was begun again in this run, because of DDL. `sound`: each staged row has
+    passed a gate, or was checked when it was written.
     """
 
     id: TableId
@@ -57,6 +58,7 @@ class TableRun:
     paused: bool = False
     follows: bool = False
     altered_unseen: bool = False
+    begun_again: int = 0
     copy: Staged | None = field(default=None, init=False)
     reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
     sound: bool = field(default=False, init=False)

@@ -9,7 +9,7 @@ import pytest
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.lake.formats import open_target
-from lakeingest.pipeline.events import Lifted
+from lakeingest.pipeline.events import Event, Lifted, WaveCommitted
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import Lease
 from tests.beside import beside
@@ -289,3 +289,93 @@ def test_a_type_that_does_not_hold_all_values_stops_the_table_after_what_came_be
         assert len(pipe.rows("o")) == count
         pipe.sql(f"INSERT INTO o VALUES ({count + 1})")
     assert pipe.rows("t") == [(1, 2)]
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE t ADD c INT", "ALTER TABLE t ADD c INT DEFAULT (7)", "TRUNCATE t"])
+def test_ddl_during_the_first_copy_begins_it_again(pipe: Pipe, statement: str) -> None:
+    """In the same run; the other table has its copy, and nothing of the first try is left."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(200))}",
+        "CREATE TABLE o (id INT PRIMARY KEY)",
+        "INSERT INTO o VALUES (1)",
+    )
+    waves = 0
+
+    def alter(event: Event) -> None:
+        nonlocal waves
+        if isinstance(event, WaveCommitted) and event.table.name == "t":
+            waves += 1
+            if waves == 2:
+                pipe.sql("UPDATE t SET v = 2 WHERE id = 3", statement, "INSERT INTO t (id) VALUES (1000)")
+
+    assert pipe.run(observe=alter).stopped == ()
+    pipe.assert_equal()
+    assert waves > 2
+    assert len(pipe.rows("o")) == 1
+
+
+def test_a_first_copy_that_was_interrupted_begins_again_after_ddl(pipe: Pipe) -> None:
+    """The next run drops what readers have not seen."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(100))}",
+    )
+
+    def die(event: Event) -> None:
+        if isinstance(event, WaveCommitted):
+            raise Dead
+
+    with pytest.raises(Dead):
+        pipe.run(observe=die)
+    pipe.sql("UPDATE t SET v = 2 WHERE id = 3", "ALTER TABLE t ADD c INT", "UPDATE t SET c = 3 WHERE id = 4")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+def test_a_default_is_in_the_rows_that_were_there_before(pipe: Pipe) -> None:
+    """Once, and exactly: a NULL or another value that a later change brings is not the default."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(40))}",
+    )
+    pipe.run()
+    pipe.sql("DELETE FROM t WHERE id = 7", "UPDATE t SET v = 5 WHERE id = 8")
+    pipe.run()
+    pipe.sql(
+        "UPDATE t SET v = 3 WHERE id = 1",
+        "ALTER TABLE t ADD i INT DEFAULT -5 AFTER id, ADD n INT NOT NULL, ADD s VARCHAR(9) NOT NULL DEFAULT 'a''b',"
+        " ADD d DECIMAL(8,2) DEFAULT 1.5, ADD e ENUM('x','y') NOT NULL, ADD day DATE DEFAULT '2026-02-03',"
+        " ADD at DATETIME(3) NOT NULL DEFAULT '2026-02-03 04:05:06.789', ADD f DOUBLE DEFAULT 0.1, ADD z INT",
+        "UPDATE t SET i = NULL, s = '' WHERE id = 2",
+        "INSERT INTO t (id, v, n) VALUES (50, 50, 5)",
+        "ALTER TABLE t ADD w BIGINT UNSIGNED NOT NULL DEFAULT 18446744073709551615 FIRST",
+        "UPDATE t SET w = 0 WHERE id = 3",
+    )
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    pipe.sql("UPDATE t SET i = 6, w = 7 WHERE id > 20", "DELETE FROM t WHERE id < 5")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "c BINARY(3) NOT NULL",
+        "c TIMESTAMP NOT NULL DEFAULT '2026-01-01 00:00:00'",
+        "c TIME DEFAULT '01:02:03'",
+        "c BIT(1) NOT NULL",
+        "c DATE NOT NULL",
+        "c YEAR DEFAULT 2026",
+    ],
+)
+@pytest.mark.long("variants of an end-to-end case that every run has")
+def test_a_default_that_is_not_known_exactly_stops_the_table(pipe: Pipe, column: str) -> None:
+    """Rather than be guessed."""
+    pipe.sql("SET sql_mode = ''", "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    pipe.run()
+    pipe.sql("INSERT INTO t VALUES (2)", f"ALTER TABLE t ADD {column}", "SET sql_mode = DEFAULT")
+    with pytest.raises(SchemaChanged, match="cannot be followed"):
+        pipe.run()
+    assert pipe.rows("t") == [(1,), (2,)]
