@@ -36,8 +36,6 @@ class Lift:
             self._refuse("its key is not what it was")
         if (self.before.choices, self.before.skipped) != (self.after.choices, self.after.skipped):
             self._refuse("its rows are mapped in another way")
-        if dropped := sorted(set(self.before.names) - set(self.origins)):
-            self._refuse(f"{', '.join(dropped)} was dropped")
         known = {column.name: column for column in self.before.columns}
         for column in self.after.columns:
             old = origin[column.name]
@@ -51,6 +49,11 @@ class Lift:
         if column.name in self.after.key:
             return holds(old, column, strict=True) and holds(column, old, strict=True)
         return holds(old, column, strict=self.strict)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The columns of before that are no more, in their order."""
+        return tuple(name for name in self.before.names if name not in self.origins)
 
     @property
     def fills(self) -> dict[str, str]:

@@ -53,7 +53,6 @@ def test_between_two_alterations_a_column_is_as_it_is_now() -> None:
         (added(("b", "x")), table("id", "a", "b"), "names a column x, which is not known"),
         (added(("A", None)), table("id", "a"), "two columns of one name"),
         (Alteration((Change(Act.DROP, "id", "id"),)), table("a", key="a"), "a column of its key was dropped"),
-        (Alteration((Change(Act.DROP, "a", "a"),)), table("id"), "a was dropped"),
         (added(("b", None)), replace(table("id", "a", "b"), key=("a",)), "its key, or how its rows are mapped"),
         (
             added(("b", None)),
@@ -124,6 +123,14 @@ CHANGES = st.builds(Change, st.sampled_from(Act), st.text(min_size=1), st.text(m
 def test_an_alteration_is_stored_whole(alteration: Alteration) -> None:
     """As the manifest of its segment has it."""
     assert Alteration.from_json(json.loads(json.dumps(alteration.to_json()))) == alteration
+
+
+def test_a_column_that_is_dropped_is_told() -> None:
+    """One that gets its name in the same statement is another one."""
+    before = table("id", "a", "b")
+    drop = Change(Act.DROP, "a", "a"), Change(Act.DROP, "B", "B")
+    [lift] = lifts(before, [Alteration((*drop, Change(Act.ADD, "a", "a")))], table("id", "a"))
+    assert (lift.origins, lift.dropped) == (("id", None), ("a", "b"))
 
 
 def filled(new: Column) -> dict[str, str]:

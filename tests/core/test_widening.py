@@ -79,6 +79,7 @@ def test_a_wider_type_holds_every_value(before: str, after: str) -> None:
         ("binary(3)", "varbinary(3)"),
         ("bit(3)", "bit(4)"),
         ("time", "time(3)"),
+        ("double", "double unsigned"),
         ("datetime(6)", "datetime(3)"),
         ("int", "int not null"),
     ],

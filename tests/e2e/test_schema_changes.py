@@ -379,3 +379,31 @@ def test_a_default_that_is_not_known_exactly_stops_the_table(pipe: Pipe, column:
     with pytest.raises(SchemaChanged, match="cannot be followed"):
         pipe.run()
     assert pipe.rows("t") == [(1,), (2,)]
+
+
+def test_a_column_that_is_dropped_is_null_from_then_on(pipe: Pipe) -> None:
+    """Its queries go on; older snapshots have its values. A new column of its name takes its place."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL, b INT)", "INSERT INTO t VALUES (1, 10, 100), (2, 20, 200)"
+    )
+    pipe.run()
+    before = columns(pipe, "t")
+    pipe.sql("UPDATE t SET a = 11 WHERE id = 1", "ALTER TABLE t DROP a", "INSERT INTO t VALUES (3, 300)")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    assert pipe.rows("t") == [(1, 100, None), (2, 200, None), (3, 300, None)]
+    after = columns(pipe, "t")
+    assert list(after) == ["id", "b", "a"]
+    assert (after["id"], after["b"]) == (before["id"], before["b"])
+    assert after["a"] not in before.values()
+    pipe.sql("UPDATE t SET b = 301 WHERE id = 3", "ALTER TABLE t ADD c INT", "UPDATE t SET c = 5 WHERE id = 1")
+    assert pipe.run().stopped == ()
+    assert pipe.rows("t") == [(1, 100, 5, None), (2, 200, None, None), (3, 301, None, None)]
+    pipe.sql("ALTER TABLE t ADD a VARCHAR(9) DEFAULT 'new', DROP b", "UPDATE t SET a = 'old' WHERE id = 2")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    assert list(columns(pipe, "t")) == ["id", "c", "a", "b"]
+    assert columns(pipe, "t")["a"] != after["a"]
+    pipe.sql("ALTER TABLE t DROP c, ADD c INT", "UPDATE t SET c = 6 WHERE id = 2")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
-from pyiceberg.types import NestedField
+from pyiceberg.types import IcebergType, ListType, NestedField
 
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Kind
@@ -78,9 +78,13 @@ def add_lifted(transaction: Transaction, new: Schema) -> int:
 
 
 def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int) -> Schema:
-    """The schema after a lift: a column that was there before keeps its field id, whatever it is called now."""
+    """The schema after a lift: a column that was there before keeps its field id, whatever it is called now.
+
+    One that was dropped stays for readers, as a new field that is NULL in all rows, until its name is used again.
+    """
+    ids = _Ids(last_column_id)
     origins = {name: origin or "" for name, origin in zip(lift.after.names, lift.origins, strict=True)}
-    fields, number = [], last_column_id
+    fields = []
     for column in lift.after.lake_columns:
         origin = origins.get(column.name, column.name)  # metadata columns have the names that they had
         is_required = column.name in lift.after.key or not column.nullable
@@ -90,13 +94,32 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int) -> Sche
             kind = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
             required = field.required and is_required
             fields.append(NestedField(field.field_id, column.name, kind, doc=field.doc, required=required))
-            continue
-        number += 1
-        new = NestedField(number, column.name, iceberg_type(column, number + 1), required=is_required)
-        number = max(number, Schema(new).highest_field_id)
-        fields.append(new)
+        else:
+            fields.append(ids.new_field(column.name, iceberg_type(column, 0), required=is_required))
+    known, taken = {column.name for column in lift.before.lake_columns}, {field.name.lower() for field in fields}
+    for field in old.fields:
+        if field.name.lower() not in taken and field.name not in known:
+            fields.append(field)
+        elif field.name.lower() not in taken and field.name in lift.dropped:
+            fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     key = [field.field_id for field in fields if field.name in lift.after.key]
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
+
+
+class _Ids:
+    """The field ids of new fields, and of the elements of their lists."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+
+    def new_field(self, name: str, kind: IcebergType, *, required: bool, doc: str | None = None) -> NestedField:
+        """A field with the next id."""
+        self._last += 1
+        number = self._last
+        if isinstance(kind, ListType):
+            self._last += 1
+            kind = ListType(self._last, kind.element_type, element_required=kind.element_required)
+        return NestedField(number, name, kind, doc=doc, required=required)
 
 
 def _set_current(transaction: Transaction, schema: int) -> None:
