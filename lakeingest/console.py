@@ -17,6 +17,7 @@ from lakeingest.pipeline.events import (
     Event,
     Following,
     GateRun,
+    Lifted,
     Merged,
     Observer,
     Planned,
@@ -87,6 +88,8 @@ def _turn(event: Event) -> str | None:
             return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
         case StartedOver():
             return f"{event.table}: its copy is started over; readers see the rows of before until it is complete"
+        case Lifted():
+            return f"{event.table}: its DDL is followed, up to {event.position}"
         case SignalMoved():
             return str(event.document)
         case SourceLost():
@@ -109,7 +112,8 @@ def lines() -> Callable[[Event], str | None]:
 
     def say(event: Event) -> str | None:
         nonlocal following
-        printed = not following or isinstance(event, Published | SignalMoved | SourceLost | TableStopped | StartedOver)
+        always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
+        printed = not following or isinstance(event, always)
         following |= isinstance(event, Following)
         return line(event) if printed else None
 

@@ -192,6 +192,9 @@ class UnsupportedValue(OperatorNeeded):
 class UnsupportedEvent(OperatorNeeded):
     """The binlog has an event that this version cannot replay exactly; the position stays before it."""
 
+    alterations: Any = None  # by table, what DDL does to its columns, where that is certain
+    ddl: Any = None  # a `core.alteration.Ddl`, where the table could be lifted over it
+
 
 class ForeignWrite(OperatorNeeded):
     """Someone else wrote to a table that only lakeingest may write."""

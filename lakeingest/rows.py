@@ -3,7 +3,7 @@
 Each kind of column has one Arrow type, which holds every value of the kind exactly.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -82,6 +82,12 @@ def table_schema(schema: TableSchema) -> pa.Schema:
 def lake_schema(schema: TableSchema) -> pa.Schema:
     """The Arrow schema of the rows of a table's copy: the table's columns, then its metadata columns."""
     return pa.schema([pa.field(column.name, arrow_type(column), column.nullable) for column in schema.lake_columns])
+
+
+def constants(schema: TableSchema, texts: Mapping[str, str]) -> dict[str, pa.Scalar]:
+    """The values of these texts of constants, by their columns, as the server has them."""
+    types = {column.name: arrow_type(column) for column in schema.columns}
+    return {name: pa.scalar(text).cast(types[name]) for name, text in texts.items()}
 
 
 def source_names(schema: TableSchema) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         missing_cascades(preflight.server),
         service(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
-        _unchanged(changed),
+        _unchanged(changed, follows=config.follows_ddl),
         suites_of(config, tables),
         *_saved(config, connection, schemas, {table: held.staged[table] for table in progress if table not in changed}),
         *(both_paths(config.source, connection, schemas) if parity else ()),
@@ -169,13 +169,13 @@ def _included(config: Config, existing: Sequence[TableId], views: Sequence[Table
     return Checked("tables.include", finding if idle else None, fatal=len(idle) == len(patterns))
 
 
-def _unchanged(changed: Sequence[TableId]) -> Checked:
+def _unchanged(changed: Sequence[TableId], *, follows: bool) -> Checked:
     named = ", ".join(map(str, changed))
-    finding = (
-        f"DDL changed the definition of {named} since the copy; run once for the other tables, then drop the copy,"
-        " and the next run makes it again"
-    )
-    return Checked("definitions as copied", finding if changed else None)
+    way_out = "run once for the other tables, then drop the copy, and the next run makes it again"
+    if follows:
+        way_out = "the next run lets the copy follow, or says why it cannot"
+    finding = f"DDL changed the definition of {named} since the copy; {way_out}"
+    return Checked("definitions as copied", finding if changed else None, fatal=not follows)
 
 
 def _governed(config: Config) -> Iterator[Checked]:

@@ -13,6 +13,7 @@ from lakeingest.config import Config
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
+from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.copying import copy_missing
 from lakeingest.pipeline.edge_errors import translate_errors
@@ -132,11 +133,13 @@ def run(
 def _copy(open_run: OpenRun, ends: Callable[[], bool]) -> bool:
     """Publish every table that can go on as of the written position; False when the run was to end before that."""
     restart_stopped(open_run)
-    if not copy_missing(open_run, ends):
-        return False
-    look(open_run)
-    catch_up(open_run)
-    return True
+    while True:
+        if not copy_missing(open_run, ends):
+            return False
+        look(open_run)
+        catch_up(open_run)
+        if not begin_altered_again(open_run):
+            return True
 
 
 def _result(table: TableRun) -> TableResult:

@@ -25,6 +25,7 @@ from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
+from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.secrets import with_secrets
 from lakeingest.config.source import Source, Ssh, Tls
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
@@ -70,9 +71,15 @@ class Config(Frozen):
     target: Target = Target()
     state: Place = Field(default="./state", validate_default=True)
     changelog: Changelog = Changelog()
+    schema_changes: SchemaChanges = Field(default=SchemaChanges(), alias="schema")
     quality: Quality = Quality()
     spark: Spark = Spark()
     submit: Submit = Submit()
+
+    @property
+    def follows_ddl(self) -> bool:
+        """Whether copies follow the DDL of their tables."""
+        return self.schema_changes.changes == "evolve" and FORMATS[self.target.format].follows_ddl
 
     @model_validator(mode="after")
     def _only_what_is_built(self, info: ValidationInfo) -> Self:
@@ -81,6 +88,7 @@ class Config(Frozen):
         for key, value, built in (
             ("tables.startup", self.tables.startup, ("initial",)),
             ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
+            ("schema.changes", self.schema_changes.changes, ("evolve", "freeze")),
             ("quality.on_failure", self.quality.on_failure, ("stop",)),
             ("changelog.table", self.changelog.table, (False,)),
         ):
@@ -323,6 +331,7 @@ def _names_beside(loc: tuple[Any, ...]) -> list[str]:
         "target.history": History,
         "target.storage": Storage,
         "changelog": Changelog,
+        "schema": SchemaChanges,
         "quality": Quality,
         "spark": Spark,
         "submit": Submit,

@@ -9,7 +9,8 @@ one stop, so the staged rows are the source's table there. Only an AUDITED table
 Two steps lead back to COPIED from every later phase: a range is replaced, a patch waits. Each merge levels the table
 again, so it may be published before the re-snapshot has come to its end. Rows that were read again and are the same
 leave a table LEVEL. One leads back to COPYING: the copy is started over, and nothing is published before all of it is
-read again. A quiet table stays in its phase: it has no change up to a later position.
+read again. A quiet table stays in its phase: it has no change up to a later position. A table whose rows were lifted to
+the source's next definition is LEVEL: the gates have not seen it with that.
 """
 
 import enum
@@ -42,6 +43,7 @@ class Step(enum.StrEnum):
     SAME = "read again, and the same"
     QUIET = "no change"
     RESTART = "started over"
+    LIFT = "lifted"
 
 
 TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
@@ -64,6 +66,7 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
     (Phase.COPIED, Step.SAME): Phase.COPIED,
     **{(phase, Step.SAME): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.QUIET): phase for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
+    **{(phase, Step.LIFT): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},
 }
 

@@ -129,7 +129,8 @@ class Column:
     `precision` and `scale` are those of a decimal, stored as a number or as text. `length` is that of a BINARY(n),
     whose zero padding the binlog leaves out, and 0 otherwise. `fraction` is the digits of a second. `choice` is a
     choice of the user that the kind does not express: NULL_DATES or EWKB. `comment` is for readers of the copy: it
-    changes no row, so columns that differ only by it are equal.
+    changes no row, so columns that differ only by it are equal. `default` is the text of a constant that new rows have,
+    as the server wrote it when the definition was read; it is no part of the definition either.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Column:
     length: int = 0
     choice: str = ""
     comment: str = field(default="", compare=False)
+    default: str | None = field(default=None, compare=False)
 
     @property
     def is_geometry(self) -> bool:
@@ -237,7 +239,7 @@ class TableSchema:
         """A short digest of all that decides how a row is mapped; all rows of a table have the same fingerprint."""
         columns = [asdict(column) | {"source_type": column.source_type.text} for column in self.columns]
         for column in columns:
-            del column["comment"]
+            del column["comment"], column["default"]
             if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
                 del column["choice"]
         mapped: list[object] = [str(self.table), columns, self.key]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 
@@ -92,6 +93,13 @@ class RowReader(Protocol):
         """The columns that were asked for, with the types of the format."""
 
 
+class Rewriter(Protocol):
+    """Writes some rows of a commit anew, by their table's next definition, on an executor; pickled to get there."""
+
+    def rewrite(self) -> bytes:
+        """Write the rows to new files; the answer is for `lift`."""
+
+
 class Target(Protocol):
     """Tables that carry their own progress.
 
@@ -170,6 +178,18 @@ class Target(Protocol):
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""
+
+    def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
+        """For the executors, if rows of before have to be written anew, with what the new columns have in them."""
+
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
+        """Give all rows the table's next definition, in one staging commit with this progress.
+
+        `rewritten` is what the rewriters of the same commit and lift have answered.
+
+        Columns are those of before by their identity, whatever their names are. Readers see neither rows nor columns of
+        it before the publish. SchemaChanged where the format cannot do that.
+        """
 
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""

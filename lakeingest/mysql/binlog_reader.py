@@ -4,6 +4,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pymysql
@@ -23,6 +24,7 @@ from lakeingest.rows import Part
 
 __all__ = ["Part", "SegmentFacts", "can_begin_at", "dump_events", "read_event", "read_segment"]
 
+NONE: Mapping[TableId, TableSchema] = MappingProxyType({})
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # MariaDB: send all events, or positions do not add up
@@ -51,12 +53,14 @@ def read_segment(
     schemas: Mapping[TableId, TableSchema],
     server_id: int,
     facts: SegmentFacts | None = None,
+    waiting: Mapping[TableId, TableSchema] = NONE,
 ) -> Iterator[Part]:
     """The change rows of the tables in `schemas`, and a log row for each transaction that is not in `skip`.
 
     Rows of a table, and those of the log, are in binlog order. They count only when the iterator ends without an
     error; then `facts` are those of the whole segment. Where the segment has the history of its start, that is proven
-    before the first part.
+    before the first part. Of the tables in `waiting` there are no rows, but their DDL is refused, too; where a table
+    could be lifted over it, the UnsupportedEvent has its `ddl`.
 
     The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
     BinlogGone when the server does not have this segment; SourceAway when the connection breaks; SchemaChanged,
@@ -77,7 +81,7 @@ def read_segment(
             events = _events(connection, segment)
             facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
         else:
-            yield from _parts(connection, segment, begin, schemas, facts, gtids=gtid_mode == "ON")
+            yield from _parts(connection, segment, begin, schemas, facts, waiting, gtids=gtid_mode == "ON")
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -94,12 +98,13 @@ def _parts(
     begin: FilePosition,
     schemas: Mapping[TableId, TableSchema],
     facts: SegmentFacts,
+    waiting: Mapping[TableId, TableSchema],
     *,
     gtids: bool,
 ) -> Iterator[Part]:
     from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
 
-    decoder, receiver = SegmentDecoder(segment, begin, schemas, gtids=gtids), Receiver(connection)
+    decoder, receiver = SegmentDecoder(segment, begin, schemas, waiting, gtids=gtids), Receiver(connection)
     while not decoder.is_done:
         yield from decoder.take(receiver.receive(decoder.room()))
         if decoder.error is not None:

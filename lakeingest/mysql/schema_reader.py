@@ -1,5 +1,7 @@
 """Reads a TableSchema from information_schema. Keys and types that cannot be copied exactly are refused by name."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pymysql
@@ -23,6 +25,7 @@ from lakeingest.mysql.key_choice import NoKey, choose_key
 from lakeingest.mysql.source_types import source_type
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
+_NUMERIC, _QUOTED = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?"), re.compile(r"'(.*)'", re.DOTALL)
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
 _OURS = "_lakeingest_"
 GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
@@ -109,7 +112,12 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
     left_out = GENERATED if choices.generated == "skip" else GENERATED[:1] if choices.virtual == "skip" else ()
     skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in left_out))
-    columns = tuple(_column(row, choices, reasons) for row in rows if row["column_name"] not in skipped)
+    is_quoted = dialect(connection) is MARIADB
+    columns = tuple(
+        replace(_column(row, choices, reasons), default=_default(row, is_quoted=is_quoted))
+        for row in rows
+        if row["column_name"] not in skipped
+    )
     if len({column.name.lower() for column in columns}) < len(columns):
         reasons.append("two columns differ only by case")
     indexes = query_dicts(connection, f"SELECT * FROM information_schema.STATISTICS {where} ORDER BY SEQ_IN_INDEX")
@@ -128,6 +136,20 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
         raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
     copied = tuple(name for name in generated if name not in skipped)
     return TableSchema(table, columns, key, choices, skipped, copied, index, str(comment))
+
+
+def _default(row: dict[str, Any], *, is_quoted: bool) -> str | None:
+    """The text of a constant default; None for NULL, no default, or an expression. MariaDB writes it as SQL."""
+    found, extra = row["column_default"], str(row["extra"]).upper()
+    if found is None or "DEFAULT_GENERATED" in extra or _is_generated(row):
+        return None
+    text = found.decode() if isinstance(found, bytes) else str(found)
+    if not is_quoted:
+        return text
+    if _NUMERIC.fullmatch(text):
+        return text
+    quoted = _QUOTED.fullmatch(text)
+    return quoted[1].replace("''", "'") if quoted is not None and "\\" not in text else None
 
 
 def _is_generated(row: dict[str, Any]) -> bool:

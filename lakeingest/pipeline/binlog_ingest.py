@@ -1,12 +1,13 @@
 """Binlog ingest: the binlog is read once for all tables. Executors read segments of it in parallel into the spool."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pymysql
 
 from lakeingest.config import Source
+from lakeingest.core.alteration import Ddl
 from lakeingest.core.position import (
     GtidSet,
     Position,
@@ -18,7 +19,7 @@ from lakeingest.core.position import (
 )
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
-from lakeingest.errors import LakeIngestError, Retryable, SourceAway
+from lakeingest.errors import LakeIngestError, Retryable, SourceAway, UnsupportedEvent
 from lakeingest.files.file import File
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
@@ -29,10 +30,13 @@ from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.profile import Profile
 from lakeingest.pipeline.stopping import unwatch
+from lakeingest.pipeline.table_run import Watch
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.errors import spool_errors
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.segment_files import SegmentFiles
+
+Schemas = Mapping[TableId, TableSchema]
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
 PIECES_PER_READER = 4  # change rows are not spread evenly, and each piece costs a connection
@@ -41,22 +45,35 @@ EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and the answ
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A segment in files of the spool folder; it is not part of the spool yet."""
+    """A segment in files of the spool folder, cut at the DDL of tables; it is not part of the spool yet."""
 
-    manifest: Manifest
+    manifests: tuple[Manifest, ...]
     profile: Profile
     stopped: Mapping[TableId, LakeIngestError]  # tables of which it holds a change that cannot be replayed
+    refused: Mapping[TableId, LakeIngestError]  # tables of which it holds DDL that cannot be followed
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of a segment that was read without `follows`: it is not cut."""
+        [manifest] = self.manifests
+        return manifest
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolSegment:
-    """The task of one executor: decode a segment, write a Parquet file per table."""
+    """The task of one executor: decode a segment, write a Parquet file per table.
+
+    At DDL of a table in `follows` that tells what becomes of its columns, the segment is cut: the DDL is a segment of
+    its own, and the table is not watched from there on. `waiting` are tables with such DDL before this segment.
+    """
 
     source: Source
     segment: Segment
     schemas: Mapping[TableId, TableSchema]
     folder: File
     bytes: int
+    follows: frozenset[TableId] = frozenset()
+    waiting: Mapping[TableId, TableSchema] = field(default_factory=dict)
 
     def run(self) -> Decoded:
         """The files are complete when this returns. Each attempt has new file names, and nothing refers to them yet.
@@ -64,32 +81,76 @@ class SpoolSegment:
         The source does not always send at once what is written, and connections break: SourceAway only after a few
         attempts. When a change of a table cannot be replayed, the segment is read again without that table.
         """
-        watched, stopped = dict(self.schemas), dict[TableId, LakeIngestError]()
+        reading = _Reading(self)
         with spool_errors(self.folder):
-            while True:
-                try:
-                    return Decoded(*self._persistently(watched), stopped)
-                except LakeIngestError as error:
-                    if not error.tables & watched.keys():
-                        raise
-                    for table in error.tables & watched.keys():
-                        stopped[table] = error
-                        del watched[table]
+            while not reading.is_over:
+                reading.go_on()
+        return Decoded(tuple(reading.manifests), reading.profile, reading.stopped, reading.refused)
 
-    def _persistently(self, schemas: Mapping[TableId, TableSchema]) -> tuple[Manifest, Profile]:
-        for pause in PAUSES_SECONDS:
+
+class _Reading:
+    """How far a segment is read: what of it is left, and which tables are still watched there."""
+
+    def __init__(self, task: SpoolSegment) -> None:
+        self._task, self._left = task, task.segment
+        self._watched, self._waiting = dict(task.schemas), dict(task.waiting)
+        self.manifests, self.profile = list[Manifest](), Profile()
+        self.stopped, self.refused = dict[TableId, LakeIngestError](), dict[TableId, LakeIngestError]()
+        self.is_over = False
+
+    def go_on(self) -> None:
+        """Read what is left, or up to the first thing in it that is not read with the others."""
+        try:
+            self._read(self._left, self._watched, self._waiting)
+            self.is_over = True
+        except LakeIngestError as error:
+            tables = error.tables & (self._watched.keys() | self._waiting.keys())
+            if not tables:
+                raise
+            if isinstance(error, UnsupportedEvent) and error.ddl is not None and tables <= self._task.follows:
+                self._cut(error.ddl)
+            else:
+                self._leave(tables, error)
+
+    def _cut(self, ddl: Ddl) -> None:
+        """The DDL is a segment of its own; the table waits from there on."""
+        if ddl.start != self._left.start:
+            self._read(replace(self._left, stop=ddl.start), self._watched, self._waiting)
+            self._left = replace(self._left, start=ddl.start, history=None)
+        self._waiting |= {table: self._watched.pop(table) for table in ddl.alterations if table in self._watched}
+        self._read(replace(self._left, stop=ddl.stop), self._watched, {}, ddl)
+        self._left = replace(self._left, start=ddl.stop, history=None)
+        self.is_over = self._left.empty
+
+    def _leave(self, tables: Collection[TableId], error: LakeIngestError) -> None:
+        """The tables are not read any more; of those whose rows cannot be decoded DDL is still looked for."""
+        is_ddl = isinstance(error, UnsupportedEvent) and error.alterations is not None
+        for table in tables:
+            self.stopped.setdefault(table, error)
+            schema = self._watched.pop(table, None) or self._waiting[table]
+            if is_ddl:
+                self.refused.setdefault(table, error)
+                self._waiting.pop(table, None)
+            elif table in self._task.follows:
+                self._waiting[table] = schema
+
+    def _read(self, segment: Segment, watched: Schemas, waiting: Schemas, ddl: Ddl | None = None) -> None:
+        for pause in (*PAUSES_SECONDS, None):
             try:
-                return self._attempt(schemas)
+                manifest = self._attempt(segment, watched, waiting)
+                break
             except SourceAway:
+                if pause is None:
+                    raise
                 time.sleep(pause)
-        return self._attempt(schemas)
+        self.manifests.append(manifest if ddl is None else replace(manifest, alterations=ddl.alterations))
 
-    def _attempt(self, schemas: Mapping[TableId, TableSchema]) -> tuple[Manifest, Profile]:
-        profile = Profile()
-        with SegmentFiles(self.folder, schemas) as files, connect(self.source) as connection:
-            server_id = free_server_id(connection, self.source)
+    def _attempt(self, segment: Segment, schemas: Schemas, waiting: Schemas) -> Manifest:
+        profile, source = self.profile, self._task.source
+        with SegmentFiles(self._task.folder, schemas) as files, connect(source) as connection:
+            server_id = free_server_id(connection, source)
             facts = SegmentFacts()
-            parts = read_segment(connection, self.segment, schemas, server_id, facts)
+            parts = read_segment(connection, segment, schemas, server_id, facts, waiting)
             while True:
                 with profile.stage("binlog: decode"):
                     part = next(parts, None)
@@ -98,8 +159,7 @@ class SpoolSegment:
                 with profile.stage("binlog: write"):
                     files.write(part)
             with profile.stage("binlog: write"):
-                manifest = files.complete(self.segment, facts.nulled, facts.history)
-        return manifest, profile
+                return files.complete(segment, facts.nulled, facts.history)
 
 
 def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSegment]:
@@ -116,19 +176,34 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     whole = Segment.after(position, stop)
     ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
     cuts = cut(whole, ends, sizes, pieces, LEAST_BYTES)
-    source, schemas, folder = edges.config.source, binlog.schemas, binlog.spool.folder
+    source, folder = edges.config.source, binlog.spool.folder
+    schemas, waiting, follows = binlog.schemas, binlog.waiting, binlog.followed
     return [
-        SpoolSegment(source, segment, schemas, folder, bytes_between(segment.start, segment.stop, sizes))
-        for segment in cuts
+        SpoolSegment(source, one, schemas, folder, sized(one, sizes), follows=follows, waiting=waiting) for one in cuts
     ]
+
+
+def sized(segment: Segment, sizes: Mapping[str, int]) -> int:
+    """The bytes of a segment in binlog files of these sizes; as none where one of them is gone."""
+    known = is_in_one_of(segment.start, sizes) and is_in_one_of(segment.stop, sizes)
+    return bytes_between(segment.start, segment.stop, sizes) if known else 0
 
 
 def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
     """Make a batch part of the spool once all its transactions are executed: then a crash cannot lose any of them.
 
-    A table that a segment does not watch stops at its last commit.
+    A table that a segment does not watch stops at its last commit; one that is altered waits before that. The segments
+    after the DDL, which were read at the same time, may have rows of it: they were read with its old definition.
     """
-    gtids, manifests = GtidSet(), [segment.manifest for segment in decoded]
+    gtids, manifests = GtidSet(), list[Manifest]()
+    altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
+    for segment in decoded:
+        for table in segment.stopped.keys() - stopped.keys():
+            errors = segment.refused if table in altered else segment.stopped
+            stopped |= {table: errors[table]} if table in errors else {}
+        for manifest in segment.manifests:
+            manifests.append(_without(manifest, altered))
+            altered |= manifest.alterations.keys()
     for manifest in manifests:
         gtids |= manifest.gtids
     position = binlog.spool.position
@@ -139,11 +214,20 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     binlog.append(manifests)
     for segment in decoded:
         edges.profile.add(segment.profile)
-        for table, error in segment.stopped.items():
-            unwatch(edges, binlog.tables[table], error)
+    for table in altered - stopped.keys():
+        binlog.tables[table].watch = Watch.WAITING
+    for table, error in stopped.items():
+        unwatch(edges, binlog.tables[table], error)
     rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
     transactions = binlog.spool.count_transactions(manifests)
     edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))
+
+
+def _without(manifest: Manifest, tables: Collection[TableId]) -> Manifest:
+    """The manifest without these tables, which other definitions are in force of."""
+    watched = {table: file for table, file in manifest.tables.items() if table not in tables}
+    nulled = {table: count for table, count in manifest.nulled.items() if table not in tables}
+    return replace(manifest, tables=watched, nulled=nulled)
 
 
 def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest]) -> None:

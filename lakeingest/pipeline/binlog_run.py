@@ -30,6 +30,17 @@ class BinlogRun:
         return {table.id: table.schema for table in self.tables.values() if table.watch is Watch.WATCHED}
 
     @property
+    def waiting(self) -> dict[TableId, TableSchema]:
+        """The definitions, before their next DDL, of the tables that wait to be lifted over it."""
+        return {table.id: table.schema for table in self.tables.values() if table.watch is Watch.WAITING}
+
+    @property
+    def followed(self) -> frozenset[TableId]:
+        """The tables whose DDL is followed: those that are complete."""
+        complete = (table for table in self.tables.values() if table.copy is not None and not table.has_missing_chunks)
+        return frozenset(table.id for table in complete if table.follows)
+
+    @property
     def boundaries(self) -> tuple[FilePosition, ...]:
         """Known ends of transactions after the spool: those that were noted in time, and high watermarks of chunks."""
         return (*self.spool.boundaries, *self._chunk_ends)

@@ -2,13 +2,13 @@
 
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog_ingest import spool_to_now
+from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.merge import merge
+from lakeingest.pipeline.lifting import merge_over_halts, reload
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
-from lakeingest.spool.spool import Spool
 
 PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same time
 
@@ -18,28 +18,28 @@ def catch_up(run: OpenRun) -> None:
     spool_to_now(run.edges, run.binlog)
     for table in run.going_on:
         with working_on(run.edges, table):
-            merge_and_publish(run.edges, run.binlog.spool, table)
+            merge_and_publish(run.edges, run.binlog, table)
             resume(run.edges, table)
     trim_spool(run)
 
 
-def merge_and_publish(edges: Edges, spool: Spool, table: TableRun) -> None:
-    """Merge and publish; when someone compacts the table in between, do both again on top of that.
+def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
+    """Merge and publish, over DDL on the way; when someone compacts the table in between, do both again on top of that.
 
     MainMoved when that happens every time, or when the spool does not reach back to what readers see: the next run
     opens a spool that does.
     """
     for tries_left in reversed(range(PUBLISH_TRIES)):
-        merge(edges, spool, table)
+        merge_over_halts(edges, binlog, table)
         try:
             publish(edges, table)
             return
         except MainMoved:
             edges.lease.assert_held()
             staged = edges.target.recover(table.id)
-            if not tries_left or staged is None or staged.progress.needed_from < spool.start:
+            if not tries_left or staged is None or staged.progress.needed_from < binlog.spool.start:
                 raise
-            table.reload(staged)
+            reload(edges, table, staged)
 
 
 def trim_spool(run: OpenRun) -> None:
@@ -48,7 +48,7 @@ def trim_spool(run: OpenRun) -> None:
     Before that the positions of quiet tables become durable: their commits alone would need more of the spool.
     """
     run.edges.quiet.keep(run.edges.lease)
-    watched = (table for table in run.tables.values() if table.watch is Watch.WATCHED)
+    watched = (table for table in run.tables.values() if table.watch in {Watch.WATCHED, Watch.WAITING})
     needed = [table.needed_from for table in watched]
     known = [place for place in needed if place is not None]
     if known and len(known) == len(needed):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.bootstrap import bootstrap
 from lakeingest.pipeline.joining import join
 from lakeingest.pipeline.open_run import OpenRun
@@ -18,10 +19,12 @@ def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
     join(run)
     for table in run.going_on:
         _bootstrap(run, table, ends)
+    begin_altered_again(run)
     while not ends() and (left := incomplete(run)):
         join(run)
         for table in left:
             _bootstrap(run, table, ends)
+        begin_altered_again(run)
     return not ends() and not incomplete(run)
 
 
@@ -31,6 +34,8 @@ def incomplete(run: OpenRun) -> list[TableRun]:
 
 
 def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
-    if table.copy is not None and table.watch is not Watch.JOINING and not table.paused:
+    if table.copy is None or table.watch is Watch.JOINING or table.paused:
+        return
+    if not table.altered_unseen:  # else it is complete, and the source may not know its columns any more
         with working_on(run.edges, table):
             bootstrap(run.edges, run.binlog, table, lambda: ends() or is_paused(run, table))

@@ -137,13 +137,23 @@ class StartedOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Lifted:
+    """The rows of a table are on staging as its DDL defines them, which ends at this position of the binlog."""
+
+    table: TableId
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
 class SignalMoved:
     """A signal has begun, or ended."""
 
     document: SignalDocument
 
 
-OfTable = Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped | StartedOver
+OfTable = (
+    Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped | StartedOver | Lifted
+)
 Event = Opened | Spooled | Following | SourceLost | SignalMoved | OfTable
 Observer = Callable[[Event], None]
 

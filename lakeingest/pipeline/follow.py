@@ -17,6 +17,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import CatalogAway, GateFailed, NotOurTable, Retryable, SourceAway, SparkLost, StorageAway
 from lakeingest.mysql.connection import reopen, written_position
 from lakeingest.mysql.continuity import still_there
+from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.boundaries import check_boundaries
@@ -27,10 +28,11 @@ from lakeingest.pipeline.discovery import Discovery
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import SourceLost
+from lakeingest.pipeline.lifting import reload
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.signals import drop, look, serve
 from lakeingest.pipeline.stopping import resume, working_on
-from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.table_run import TableRun, Watch
 
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 180.0  # a table without changes lags this much
@@ -136,7 +138,7 @@ def _load_again(edges: Edges, table: TableRun) -> None:
     staged = edges.target.recover(table.id)
     if staged is None:
         raise NotOurTable(f"{table.id}: its copy was dropped; the next run copies it again")
-    table.reload(staged)
+    reload(edges, table, staged)
 
 
 def _round(run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None) -> bool:
@@ -162,6 +164,7 @@ def _spool_and_publish(
     """
     edges, binlog = run.edges, run.binlog
     look(run)
+    begin_altered_again(run)
     if beside is not None:
         beside.discovery.look()
     elif incomplete(run) and not copy_missing(run, stopping):
@@ -176,7 +179,7 @@ def _spool_and_publish(
     for table in (*due, *retried):
         with working_on(edges, table):
             if table.stop is None or _begin_again(edges, table):
-                merge_and_publish(edges, binlog.spool, table)
+                merge_and_publish(edges, binlog, table)
                 resume(edges, table)
         worked_at[table.id] = time.monotonic()
         if stopping():
@@ -210,7 +213,10 @@ def _due(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
     copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
     unseen = [table for table in copied if table.staged.published is None or table.progress.phase is Phase.COPIED]
     behind = [table for table in copied if table not in unseen and table.progress.needed_from < spool.position.place]
-    busy = [table for table in behind if spool.backlog(table.id, table.progress.needed_from)]
+    waiting_for_lift = [table for table in behind if table.watch is Watch.WAITING]
+    busy = [
+        table for table in behind if table in waiting_for_lift or spool.backlog(table.id, table.progress.needed_from)
+    ]
     waiting = {table.id: worked_at.get(table.id, 0.0) for table in behind if table not in busy}
     quiet = [table for table in behind if waiting.get(table.id, late) < late]
     known, connection = run.edges.quiet, run.edges.connection

@@ -34,7 +34,7 @@ def join(run: OpenRun) -> None:
             edges.lease.assert_held()
             if table.copy is None:
                 table.advance(edges.target.create(table.schema, new.created()), sound=True)
-                keep_definition(state_of(edges.config), table.schema)
+                keep_definition(state_of(edges.config), table.schema, is_new=True)
             else:
                 _start_over(run, table, new)
                 table.watch = Watch.WATCHED

@@ -9,11 +9,11 @@ from typing import Any
 
 from lakeingest.core.schema import TableId
 from lakeingest.lake.target import Inventory
+from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.table_run import TableRun
-from lakeingest.spool.spool import Spool
 
 LEFTOVER_AGE = timedelta(days=3)  # as Iceberg's own procedure has it; a task that writes is younger
 
@@ -50,13 +50,13 @@ class Upkeep:
         )
 
 
-def maintain(edges: Edges, spool: Spool, table: TableRun) -> Upkeep:
+def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
     """Bring the table up to the spool, then publish the same rows in fewer files.
 
     Interrupted, it leaves a commit on staging that the next publish shows.
     """
     target = edges.target
-    merge_and_publish(edges, spool, table)
+    merge_and_publish(edges, binlog, table)
     edges.lease.assert_held()
     staged = target.recover(table.id)  # with the progress that the commit carries, which a new commit goes on from
     assert staged is not None  # noqa: S101 - it was published right now

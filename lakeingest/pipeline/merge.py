@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.change import DELETED
-from lakeingest.core.position import Place
+from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.wave import Mark, MergePlan, plan_merge
@@ -117,13 +117,14 @@ class WriteRows:
         return WrittenRows(files, sound, profile)
 
 
-def merge(edges: Edges, spool: Spool, table: TableRun) -> None:
-    """Bring every finished split of the table to the spool's stop, in one commit on staging.
+def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
+    """Bring every finished split of the table to the spool's stop, or to an earlier one, in one commit on staging.
 
+    The definition of the table is in force up to there: a merge never crosses a halt (`spool.halts`).
     What readers see of a quiet table takes no commit; only its position advances.
     """
     began = time.monotonic()
-    staged, progress, stop = table.staged, table.progress, spool.position
+    staged, progress, stop = table.staged, table.progress, stop or spool.position
     if progress.position is not None and progress.stop == stop.place:
         return
     covered_from = max(progress.covered_from, spool.start)

@@ -46,9 +46,10 @@ from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
+from lakeingest.spool.halts import waits
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
-from lakeingest.state.definition import keep_definition
+from lakeingest.state.definition import definition_of, keep_definition
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim
 from lakeingest.state.signals import SignalFolder
@@ -74,7 +75,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             claim(state_of(config), ours)
             quiet = QuietTables.of(state_of(config))
             target = open_target(config, quiet)
-            loaded, failed = _loaded(target, schemas)
+            altered = dict[TableId, TableSchema]()
+            loaded, failed = _loaded(config, target, schemas, altered)
             for table, staged in loaded.items():
                 if staged and staged.lost:
                     observe(WentBack(table, staged.lost))
@@ -84,7 +86,9 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             session = spark or (open_session(config) if is_due() else None)
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, quiet, lease, executors, observe)
-            runs = _table_runs(config, requested, schemas, loaded, failed, again)
+            runs = _table_runs(config, requested, schemas, loaded, failed, again, spool)
+            for name in altered:
+                runs[name].altered_unseen = True
             signals = SignalRun(SignalFolder(state_of(config)))
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
             for table, error in (refused | failed).items():
@@ -107,6 +111,7 @@ def _table_runs(
     loaded: Mapping[TableId, Staged | None],
     failed: Collection[TableId],
     again: Collection[TableId],
+    spool: Spool,
 ) -> dict[TableId, TableRun]:
     """All tables of the run, the requested tables first.
 
@@ -121,7 +126,11 @@ def _table_runs(
             watch = Watch.UNWATCHED
         elif table in again or (table in loaded and staged is None):
             watch = Watch.JOINING
-        runs[table] = TableRun(table, config.tables.of(table), schema, table in requested, watch)
+        elif staged is not None and waits(spool, table, staged.progress.needed_from):
+            watch = Watch.WAITING
+        runs[table] = TableRun(
+            table, config.tables.of(table), schema, table in requested, watch, follows=config.follows_ddl
+        )
         if staged is not None:
             runs[table].advance(staged)
     return runs
@@ -141,19 +150,26 @@ def _is_large(connection: pymysql.Connection, run: OpenRun) -> bool:
 
 
 def _loaded(
-    target: Target, schemas: dict[TableId, TableSchema]
+    config: Config, target: Target, schemas: dict[TableId, TableSchema], altered: dict[TableId, TableSchema]
 ) -> tuple[dict[TableId, Staged | None], dict[TableId, LakeIngestError]]:
     """The staged state of each table, None for a new table; and for other tables why they cannot be loaded.
 
-    A table whose definition has changed since the copy is removed from `schemas`: it can only be copied again.
+    Where DDL has changed the definition of a table since the copy, `schemas` gets the one that its rows have, and
+    `altered` the new one: the binlog tells how one becomes the other. Where that one is not known, the table is removed
+    from `schemas`: it can only be copied again.
     """
     loaded: dict[TableId, Staged | None] = {}
     failed: dict[TableId, LakeIngestError] = {}
     for table, schema in list(schemas.items()):
         try:
             staged = target.recover(table)
+            if staged and _is_begun_in_vain(config, staged, schema):
+                target.discard(table)
+                staged = None
             if staged:
-                assert_unchanged(staged, schema)
+                known = _as_copied(config, staged, schema)
+                if known != schema:
+                    schemas[table], altered[table] = known, schema
             loaded[table] = staged
         except LakeIngestError as error:
             if not error.of_table:
@@ -162,6 +178,24 @@ def _loaded(
             if isinstance(error, SchemaChanged):
                 del schemas[table]
     return loaded, failed
+
+
+def _is_begun_in_vain(config: Config, staged: Staged, schema: TableSchema) -> bool:
+    """Whether DDL came into a first copy, which readers have not seen."""
+    is_partial = staged.published is None and not staged.progress.splits.complete
+    return is_partial and config.follows_ddl and staged.progress.fingerprint != schema.fingerprint
+
+
+def _as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
+    """The definition that the rows of the copy have; SchemaChanged where the copy cannot follow to that of now."""
+    if staged.progress.fingerprint == schema.fingerprint:
+        return schema
+    known = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
+    is_ddl = known is not None and known.choices == schema.choices
+    if known is None or not is_ddl or not config.follows_ddl or not staged.progress.splits.complete:
+        assert_unchanged(staged, schema)
+        raise RuntimeError(f"{schema.table}: its definition is unchanged, and is not")
+    return known
 
 
 def assert_unchanged(staged: Staged, schema: TableSchema) -> None:

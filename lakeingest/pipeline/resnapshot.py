@@ -94,7 +94,7 @@ def step(
         reading = None
     if reading is None:
         spool_to_now(edges, binlog)
-        merge_and_publish(edges, binlog.spool, table)  # the copy has every change from before the request
+        merge_and_publish(edges, binlog, table)  # the copy has every change from before the request
         reading = table.reading = begin(None, request.up_to)
     if not wait and not reading.job.is_done:
         return Step.READING
@@ -111,7 +111,7 @@ def step(
     try:
         _commit(edges, binlog, table, reading, patched, settled)
         spool_to_now(edges, binlog)
-        merge_and_publish(edges, binlog.spool, table)
+        merge_and_publish(edges, binlog, table)
     except BaseException:
         cancel(table)
         raise

@@ -16,6 +16,7 @@ from lakeingest.files.file import state_of
 from lakeingest.pipeline import resnapshot
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import SignalMoved
+from lakeingest.pipeline.lifting import reload
 from lakeingest.pipeline.maintenance import LEFTOVER_AGE, Upkeep, maintain
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.resnapshot import Step
@@ -223,7 +224,7 @@ def _try_again(run: OpenRun, table: TableRun, number: int, error: Retryable) -> 
     _note(run, [number], f"tried {tries} times: {error.line}")
     staged = run.edges.target.recover(table.id)
     if staged is not None:
-        table.reload(staged)
+        reload(run.edges, table, staged)
     time.sleep(PAUSE_SECONDS)
     return tries < TRIES
 
@@ -246,7 +247,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
             continue
         try:
             with translate_errors(run.edges.config.source, run.edges.target):
-                done.append(maintain(run.edges, run.binlog.spool, table))
+                done.append(maintain(run.edges, run.binlog, table))
         except LakeIngestError as error:
             if not error.of_table:
                 raise

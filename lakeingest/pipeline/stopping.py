@@ -34,7 +34,7 @@ def stop(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
 
 def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     """The binlog holds a change of the table that cannot be replayed: from now on it is read for the other tables."""
-    if table.watch is not Watch.WATCHED:
+    if table.watch not in {Watch.WATCHED, Watch.WAITING}:
         return
     table.watch = Watch.UNWATCHED
     if table.requested:

@@ -21,6 +21,7 @@ class Watch(enum.Enum):
 
     JOINING = "joining"  # the table has no copy yet: `join` makes an empty copy, and watches the table from then on
     WATCHED = "watched"
+    WAITING = "waiting"  # the binlog holds DDL of the table: the changes after it are read once its rows are lifted
     UNWATCHED = "unwatched"  # the table cannot be copied, or the binlog holds something that cannot be replayed
 
 
@@ -42,7 +43,10 @@ class TableRun:
 
     `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps
     the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
-    it. `sound`: each staged row has passed a gate, or was checked when it was written.
+    it. `follows`: where the binlog holds DDL of it, its rows are lifted over that. `altered_unseen`: when the run
+    began, the source had another definition of it than its rows have, and no DDL was met yet that says why.
+    `begun_again`: how often its first copy was begun again in this run, because of DDL. `sound`: each staged row has
+    passed a gate, or was checked when it was written.
     """
 
     id: TableId
@@ -52,6 +56,9 @@ class TableRun:
     watch: Watch
     stop: Stop | None = None
     paused: bool = False
+    follows: bool = False
+    altered_unseen: bool = False
+    begun_again: int = 0
     copy: Staged | None = field(default=None, init=False)
     reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
     sound: bool = field(default=False, init=False)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from lakeingest.core.alteration import Alteration
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableId
@@ -15,7 +16,8 @@ class Manifest:
 
     `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
     `nulled` counts values of new rows that are NULL by the user's choice. `history` identifies the
-    binlog at `stop`; None in a manifest of an older version.
+    binlog at `stop`; None in a manifest of an older version. `alterations` names the tables that the segment alters: it
+    has no other transaction then, and does not watch them.
     """
 
     start: FilePosition
@@ -25,10 +27,11 @@ class Manifest:
     tables: Mapping[TableId, tuple[str, int] | None]
     nulled: Mapping[TableId, int] = field(default_factory=dict)
     history: History | None = None
+    alterations: Mapping[TableId, Alteration] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
-        return {
+        doc: dict[str, Any] = {
             "start": str(self.start),
             "stop": str(self.stop),
             "gtids": str(self.gtids),
@@ -37,6 +40,8 @@ class Manifest:
             "nulled": {str(table): count for table, count in self.nulled.items()},
             "history": None if self.history is None else self.history.to_json(),
         }
+        altered = {str(table): alteration.to_json() for table, alteration in self.alterations.items()}
+        return doc | ({"alterations": altered} if altered else {})
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -52,4 +57,8 @@ class Manifest:
             },
             {TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},
             None if doc.get("history") is None else History.from_json(doc["history"]),
+            {
+                TableId.parse(table): Alteration.from_json(altered)
+                for table, altered in doc.get("alterations", {}).items()
+            },
         )

@@ -195,6 +195,29 @@ class Spool:
             store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
             self._segments[number] = wider
 
+    def parts(self) -> Iterator[tuple[int, Position, Manifest, Position]]:
+        """The segments in order, each with its number, and the positions before and after it."""
+        before = self._opened
+        for number, segment in self._segments.items():
+            after = _after(before, segment)
+            yield number, before, segment, after
+            before = after
+
+    def put_table(self, number: int, table: TableId, read: Manifest) -> None:
+        """Let a segment watch a table that it did not watch; `read` is the same segment, read for that table alone."""
+        segment = self._segments[number]
+        if (read.start, read.stop) != (segment.start, segment.stop) or table in segment.tables:
+            raise SpoolGap(f"{read.start} to {read.stop} is not what the spool lacks of {table}")
+        wider = replace(
+            segment,
+            tables={**segment.tables, table: read.tables[table]},
+            nulled={**segment.nulled, **read.nulled},
+        )
+        with store.storage_errors(self.folder):
+            files.sync(self.folder / "data")
+        store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
+        self._segments[number] = wider
+
     def reach_back(self, opened: Position, read: Manifest) -> None:
         """Begin the spool earlier, at `opened`, with what was read from there up to its start for tables that join.
 

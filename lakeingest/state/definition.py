@@ -16,6 +16,7 @@ from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER = "definitions"
+EARLIER_MAX = 8  # definitions that are kept beside the newest one
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,38 +25,50 @@ class Definition:
 
     It is not known of a copy that a version without this document has published. `before` is the version that readers
     saw when the copy was started over: it and all earlier versions belong to another changelog. None: it was not.
+    `earlier` are the definitions that rows of the copy had before, the newest last: a run may have to begin there.
     """
 
     schema: TableSchema
     first: Position | None = None
     before: int | None = None
+    earlier: tuple[TableSchema, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
-        schema = asdict(self.schema) | {"table": str(self.schema.table)}
-        for described in (schema, *schema["columns"]):  # comments are as the source has them now
-            del described["comment"]
         first = None if self.first is None else self.first.to_json()
-        return {"schema": schema, "first": first} | ({} if self.before is None else {"before": self.before})
+        doc = {"schema": _to_json(self.schema), "first": first}
+        earlier = {"earlier": [_to_json(one) for one in self.earlier]} if self.earlier else {}
+        return doc | ({} if self.before is None else {"before": self.before}) | earlier
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; StateUnreadable for anything else."""
         try:
-            given = doc["schema"]
-            schema = TableSchema(
-                TableId.parse(given["table"]),
-                tuple(map(_column, given["columns"])),
-                tuple(given["key"]),
-                _choices(given["choices"]),
-                tuple(given["skipped"]),
-                tuple(given["generated"]),
-                given["index"],
-            )
             first = None if doc["first"] is None else Position.from_json(doc["first"])
-            return cls(schema, first, None if doc.get("before") is None else int(doc["before"]))
+            before = None if doc.get("before") is None else int(doc["before"])
+            return cls(_from_json(doc["schema"]), first, before, tuple(map(_from_json, doc.get("earlier", ()))))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
+
+
+def _to_json(schema: TableSchema) -> dict[str, Any]:
+    doc = asdict(schema) | {"table": str(schema.table)}
+    del doc["comment"]
+    for column in doc["columns"]:  # comments and defaults are as the source has them now
+        del column["comment"], column["default"]
+    return doc
+
+
+def _from_json(given: Mapping[str, Any]) -> TableSchema:
+    return TableSchema(
+        TableId.parse(given["table"]),
+        tuple(map(_column, given["columns"])),
+        tuple(given["key"]),
+        _choices(given["choices"]),
+        tuple(given["skipped"]),
+        tuple(given["generated"]),
+        given["index"],
+    )
 
 
 def _column(given: Mapping[str, Any]) -> Column:
@@ -80,11 +93,29 @@ def definition(state: File, table: TableId) -> Definition | None:
         raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
 
 
-def keep_definition(state: File, schema: TableSchema) -> None:
-    """Keep a table's definition, if it is not kept already; a damaged document is replaced."""
+def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> None:
+    """Keep a table's definition, if it is not kept already; a damaged document is replaced.
+
+    Those that rows of the copy had earlier count, too, unless the copy `is_new`.
+    """
     known = _known(state, schema.table)
-    if known is None or known.schema != schema:
+    if known is None or schema not in {known.schema, *(() if is_new else known.earlier)}:
         _keep(state, Definition(schema))
+
+
+def keep_next(state: File, before: TableSchema, schema: TableSchema) -> None:
+    """Keep the definition that rows are about to be lifted to, beside those that they have now or had before."""
+    known = _known(state, before.table) or Definition(before)
+    earlier = [one for one in (*known.earlier, known.schema, before) if one != schema]
+    _keep(state, replace(known, schema=schema, earlier=tuple(dict.fromkeys(earlier))[-EARLIER_MAX:]))
+
+
+def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema | None:
+    """The definition with this fingerprint that rows of the copy have or had; None where it is not kept."""
+    known = _known(state, table)
+    if known is None:
+        return None
+    return next((one for one in (known.schema, *known.earlier) if one.fingerprint == fingerprint), None)
 
 
 def keep_first(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:

@@ -76,6 +76,7 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.PATCH: lambda progress: progress.reread_rows([PATCH], COVERED, signals=[4]),
     Step.SAME: lambda progress: progress.reread_rows([], COVERED, signals=[4]),
     Step.QUIET: lambda progress: progress.unchanged(position(99)),
+    Step.LIFT: lambda progress: progress.lifted(position(99), "beef"),
     Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3], rows=progress.rows),
 }
 MERGES = {Step.MERGE, Step.PARTIAL_MERGE}
@@ -90,6 +91,18 @@ def at(phase: Phase) -> Progress:
     return progress
 
 
+def test_a_table_is_lifted_to_a_later_place_alone() -> None:
+    """Its rows are as many as before, and the gates have to look at them."""
+    before = at(Phase.PUBLISHED)
+    lifted = before.lifted(position(99), "beef")
+    assert (lifted.stop, lifted.position, lifted.rows) == (position(99).place, position(99), before.rows)
+    assert before.position is not None
+    with pytest.raises(ValueError, match="does not come after"):
+        before.lifted(before.position, "beef")
+    with pytest.raises(ValueError, match="are of two servers"):
+        before.lifted(replace(position(99), epoch=7), "beef")
+
+
 def stored(progress: Progress) -> Any:
     """The document as a commit gives it back."""
     return json.loads(json.dumps(progress.to_json()))
@@ -102,11 +115,12 @@ def identity(progress: Progress) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(("phase", "step"), sorted(TRANSITIONS))
 def test_every_legal_step_leads_where_the_table_says(phase: Phase, step: Step) -> None:
-    """And nothing of the table's identity changes on the way."""
+    """And nothing of the table's identity changes on the way, but for its definition where it is lifted to another."""
     before = NEW.created() if step is Step.WAVE else at(phase)
     after = STEPS[step](before)
     assert after.phase is TRANSITIONS[phase, step]
-    assert identity(after) == identity(before)
+    lifted = replace(before, fingerprint="beef") if step is Step.LIFT else before
+    assert identity(after) == identity(lifted)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_wave_is_read_again_if_the_commit_of_its_comparison_has_expired(
         for number in range(3):
             pipe.sql(f"UPDATE t SET w = w + {number + 1}")
             catch_up(run)
-            maintain(run.edges, run.binlog.spool, one)
+            maintain(run.edges, run.binlog, one)
         monkeypatch.setattr(ReadAgain, "run", read)
         has_expired.set()
         assert step(run.edges, run.binlog, one, request, (), wait=True) is Step.AGAIN

@@ -3,7 +3,7 @@
 Properties of that commit (its metadata), always complete: `lakeingest.progress` all that the next step depends on ·
 `lakeingest.version` the commit of staging that it made visible · `lakeingest.base` the version that readers saw before
 · `lakeingest.table`, `.key`, `.buckets` what the next publish must repeat · `lakeingest.position`, `.epoch` for people.
-Readers would see a rollback of a commit, so the gates run before it, on the rows that it will have.
+Readers would see a rollback of a commit, so the gates run before it, on its rows.
 """
 
 import json
@@ -44,6 +44,7 @@ from lakeingest.lake.hudi.statement import (
 )
 from lakeingest.lake.hudi.timeline import Instant, retention, writes
 from lakeingest.lake.hudi.types import hudi_types
+from lakeingest.lake.hudi.unlifted import Unlifted
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import published_by_another, stale
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class HudiTarget:
+class HudiTarget(Unlifted):
     """`lake.target.Target` on Hudi tables. A table's folder has the table's name; unfinished work is in `staging`."""
 
     def __init__(self, settings: config.Target, staging: File) -> None:
@@ -220,8 +221,7 @@ class HudiTarget:
     def count(self, table: TableId, version: int) -> int | None:
         """The rows of files, and those that merges on staging add; None where a merge of an earlier version does."""
         published = self._published(table)
-        is_shown = published is not None and published.version == version
-        commits = [] if is_shown else self._since(table, published, version)
+        commits = [] if published and published.version == version else self._since(table, published, version)
         added = [commit.added for commit in since_restart(commits) if commit.changes]
         rows, _ = self._files(table, version)
         return None if None in added else rows_in(rows) + sum(filter(None, added))

@@ -133,8 +133,10 @@ class _Request:
         touched = branches.keys() | removes
         asserted: tuple[TableRequirement, ...] = (AssertCreate(),)
         if not creates:
-            # PyIceberg has only one requirement of each kind: of several branches only the first
-            others = (one for one in transaction._requirements if not isinstance(one, AssertRefSnapshotId))  # noqa: SLF001
+            # PyIceberg has only one requirement of each kind: of several branches only the first. The current
+            # schema changes within a transaction: what is asserted is that of the table as it was loaded.
+            ours = AssertRefSnapshotId, AssertCurrentSchemaId, AssertDefaultSpecId
+            others = (one for one in transaction._requirements if not isinstance(one, ours))  # noqa: SLF001
             places = (_stands(one, _place(table.metadata, one)) for one in sorted(touched))
             asserted = (*others, *places, *_defined(table.metadata))
         return cls(table, updates, asserted, added, branches, removes, creates)

@@ -45,11 +45,18 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
         return []
     metadata = table.metadata
     target = metadata.schema().as_arrow()
-    columns = [rows[field.name].cast(field.type) for field in target]
+    columns = [values_of(rows, field) for field in target]
     writing = metadata.model_copy(update={"properties": {**metadata.properties, **uncut(metadata)}})
     with storage_errors(table.location):
         files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), table.io)
         return [cut(file, metadata) for file in files]
+
+
+def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """The values of a column, of the table's type; NULL in a column that the source has no more."""
+    if field.name not in rows.column_names and field.nullable:
+        return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+    return rows[field.name].cast(field.type)
 
 
 def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:

@@ -9,14 +9,25 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.history import MERGING, STAGING, resume_point
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
+from lakeingest.lake.iceberg.staged_schema import schema_of, under
 from lakeingest.lake.marks import progress_marks
 from lakeingest.lake.refusals import stale
 
 
-def mark(transaction: Transaction, progress: Progress, base: int, changes: FileChanges = NO_FILES) -> None:
-    """Append a marked commit to staging; it takes effect with the transaction."""
+def mark(
+    transaction: Transaction,
+    progress: Progress,
+    base: int,
+    changes: FileChanges = NO_FILES,
+    schema: int | None = None,
+) -> None:
+    """Append a marked commit to staging; it takes effect with the transaction.
+
+    It is made with this schema, or with the one that its base was made with.
+    """
     marks = marks_of(progress, base)
-    RowDelta(transaction, transaction._table.io, STAGING, marks, changes).commit()  # noqa: SLF001 - as PyIceberg does
+    with under(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
+        RowDelta(transaction, transaction._table.io, STAGING, marks, changes).commit()  # noqa: SLF001 - as PyIceberg does
 
 
 def marks_of(progress: Progress, base: int) -> dict[str, str]:

@@ -27,6 +27,7 @@ from lakeingest.lake.iceberg.marks import mark, marks_of
 from lakeingest.lake.iceberg.merger import NO_EFFECTS, IcebergMerger
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import FOR_EVER, NO_FILES
+from lakeingest.lake.iceberg.staged_schema import as_staged
 from lakeingest.lake.iceberg.statement import merge_on_branch, write_changes
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Effects
@@ -83,7 +84,7 @@ class StatementMerger(IcebergMerger):
 
 def _by_row_delta(merge: Merge) -> Prepared:
     """Positions of the old rows and files of the new rows; what a compaction writes anew is deleted."""
-    changes = with_compaction(merge.loaded, merge.version, merge.files)
+    changes = with_compaction(as_staged(merge.loaded, merge.version), merge.version, merge.files)
     delete(merge.loaded.io, {one.file_path for one in merge.files} - {one.file_path for one in changes.added})
     progress = merge.after(merge.effects)
     return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, merge.version, changes))
@@ -98,7 +99,7 @@ def _by_statement(merge: Merge) -> Prepared:
         delete(merge.loaded.io, [file.path for file in merge.files])
         return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, version))
     loaded, made = _made_by_spark(merge, progress)
-    changes = with_compaction(loaded, made.snapshot_id, ())
+    changes = with_compaction(as_staged(loaded, made.snapshot_id), made.snapshot_id, ())
 
     def write(transaction: Transaction) -> None:
         ManageSnapshots(transaction=transaction).create_branch(made.snapshot_id, STAGING, FOR_EVER).commit()

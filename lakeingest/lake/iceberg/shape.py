@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import NestedField
 
 from lakeingest.core.schema import TableId
@@ -35,10 +36,10 @@ def assert_ours(table: TableId, loaded: Table) -> None:
             f" version {VERSION} can be written; {_DROP}"
         )
     made = _made_with(metadata)
-    changes = sorted(_changes(made, metadata.schema()))
-    if changes:
+    found = sorted(changes(made, metadata.schema()))
+    if found:
         way_out = f"undo that, or {_DROP}" if _keeps(metadata.schema(), made) else _DROP
-        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(changes)}; {way_out}")
+        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(found)}; {way_out}")
     if not metadata.spec().is_unpartitioned():
         fields = ", ".join(field.name for field in metadata.spec().fields)
         raise ForeignWrite(
@@ -77,11 +78,22 @@ def assert_whole(table: TableId, loaded: Table, version: int) -> None:
 
 
 def _made_with(metadata: TableMetadata) -> Schema:
-    """The schema of our last commit; if others expired all our commits, the oldest schema."""
+    """The schema that readers have to see: that of our commit which they see, or of a newer commit of ours.
+
+    A newer one is current where someone rolled main back to before a change of the source's columns. Where others
+    expired our commit, it is that of the last one before main; if they expired all of them, the oldest schema.
+    """
     known = {schema.schema_id: schema for schema in metadata.schemas}
+    main = metadata.snapshot_by_name(MAIN)
+    shown = 0 if main is None else main.sequence_number or 0
     ours = [one for one in metadata.snapshots if is_marked(one) and one.schema_id in known]
-    last = max(ours, key=lambda one: one.sequence_number or 0, default=None)
-    return known[min(known) if last is None or last.schema_id is None else last.schema_id]
+    ours.sort(key=lambda one: one.sequence_number or 0)
+    below = {one.snapshot_id for one in ancestors_of(main, metadata)}
+    seen = [one.schema_id for one in ours if one.snapshot_id in below]
+    seen = seen or [one.schema_id for one in ours if (one.sequence_number or 0) <= shown]
+    if metadata.current_schema_id in {one.schema_id for one in ours if (one.sequence_number or 0) > shown}:
+        return metadata.schema()
+    return known[seen[-1] if seen and seen[-1] is not None else min(known)]
 
 
 def _keeps(schema: Schema, made: Schema) -> bool:
@@ -90,7 +102,7 @@ def _keeps(schema: Schema, made: Schema) -> bool:
     return all(found.get(field.field_id) == field.field_type for field in made.fields)
 
 
-def _changes(made: Schema, found: Schema) -> Iterator[str]:
+def changes(made: Schema, found: Schema) -> Iterator[str]:
     """The differences, in words."""
     before, after = _by_id(made), _by_id(found)
     for number in before.keys() | after.keys():

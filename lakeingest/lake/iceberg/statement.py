@@ -21,6 +21,7 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.iceberg.audit import as_integers
+from lakeingest.lake.iceberg.data_files import values_of
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.merge_into import merge_into
@@ -49,7 +50,7 @@ def write_changes(table: TableFiles, key: tuple[str, ...], rows: pa.Table) -> li
         return []
     metadata = table.metadata
     fields = metadata.schema().as_arrow()
-    columns = {field.name: rows[field.name].cast(field.type) for field in fields} | {DELETED: rows[DELETED]}
+    columns = {field.name: values_of(rows, field) for field in fields} | {DELETED: rows[DELETED]}
     place = load_location_provider(metadata.location, metadata.properties)
     out = table.io.new_output(place.new_data_location(f"{uuid.uuid4()}-changes.parquet"))
     with storage_errors(table.location), out.create() as stream:

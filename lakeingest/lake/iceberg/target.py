@@ -23,6 +23,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest import config
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.keys import quote
+from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
@@ -49,13 +50,15 @@ from lakeingest.lake.iceberg.history import (
 from lakeingest.lake.iceberg.location import beginning, chosen_location
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
-from lakeingest.lake.iceberg.merging import WAYS, Merge
+from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
+from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_whole
+from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, show_schema
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.marks import POSITION
@@ -166,7 +169,8 @@ class IcebergTarget:
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
         """For the executors."""
-        return IcebergWriter(TableFiles.of(self._table(table)))
+        loaded = self._table(table)
+        return IcebergWriter(TableFiles.of(as_staged(loaded, tip(loaded, STAGING).snapshot_id)))
 
     @names_storage_errors
     def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
@@ -178,8 +182,9 @@ class IcebergTarget:
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """For the executors, with the files that they have to read."""
         loaded = self._with(staged.progress.table, staged.version)
-        files = files_with(loaded, staged.version, key[0], bounds)
-        return self._merging.merger(TableFiles.of(loaded), tuple(key), files)
+        seen = as_staged(loaded, staged.version)
+        files = files_with(seen, staged.version, key[0], bounds)
+        return self._way(loaded, staged.version).merger(TableFiles.of(seen), tuple(key), files)
 
     @names_storage_errors
     def commit_merge(
@@ -195,7 +200,9 @@ class IcebergTarget:
         def load() -> Table:
             return self._with(staged.progress.table, staged.version)
 
-        prepared = self._merging.prepare(Merge(load(), staged.version, files, effects, after, load, open_spark))
+        loaded = load()
+        way = self._way(loaded, staged.version)
+        prepared = way.prepare(Merge(loaded, staged.version, files, effects, after, load, open_spark))
         return self._commit(prepared.loaded, staged, prepared.progress, prepared.write), effects
 
     @names_storage_errors
@@ -207,13 +214,25 @@ class IcebergTarget:
         bounds: Sequence[Bounds | None],
     ) -> list[list[IcebergRows]]:
         """Readers of the columns of data files."""
-        loaded = self._with(staged.progress.table, staged.version)
+        loaded = as_staged(self._with(staged.progress.table, staged.version), staged.version)
         return [row_readers(loaded, staged.version, names, one) for one in bounds]
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""
         return self._commit_files(self._table(progress.table), staged, progress)
+
+    @names_storage_errors
+    def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
+        """For the executors; none where all rows of before have NULL in every new column."""
+        return rewriters(self._with(staged.progress.table, staged.version), staged.version, lift)
+
+    @names_storage_errors
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
+        """One marked commit with the next schema, which becomes current with its publish."""
+        loaded = self._with(progress.table, staged.version)
+        asked = loaded, staged.version, lift, progress, rewritten
+        return self._commit(loaded, staged, progress, lambda transaction: write_lift(transaction, *asked))
 
     @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
@@ -241,7 +260,9 @@ class IcebergTarget:
         """
         table = staged.progress.table
         loaded = self._with(table, staged.version)
-        assert_publishable(table, loaded, staged.version, staged.published, self._whole[table])
+        assert_publishable(
+            table, as_staged(loaded, staged.version), staged.version, staged.published, self._whole[table]
+        )
         position = staged.progress.position
         copy = "" if position is None else json.dumps(position.to_json())
 
@@ -249,6 +270,7 @@ class IcebergTarget:
             assert_unmoved(found, staged)
             transaction = OneTransaction(found)
             transaction.set_properties({**limits(found.properties), POSITION: copy, **properties})
+            show_schema(transaction, staged.version)
             evolve(transaction, self._form(schema))
             if STATE in found.properties:
                 show(transaction, table, found, staged.version)
@@ -268,7 +290,7 @@ class IcebergTarget:
     def maintain(self, staged: Staged) -> Staged:
         """Small files and deletes are put together, and snapshots that are due removed, in one commit."""
         loaded = self._with(staged.progress.table, staged.version)
-        changes = compacted(loaded, staged.version)
+        changes = compacted(as_staged(loaded, staged.version), staged.version)
         if changes == NO_FILES and not due_now(loaded, self.settings.history):
             return staged
         return self._commit_files(loaded, staged, staged.progress, changes, all_due=True)
@@ -295,6 +317,11 @@ class IcebergTarget:
         """The names of the Iceberg types."""
         assert_nameable(self.settings.catalog.type, self.settings.identifier(schema.table))
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
+
+    def _way(self, loaded: Table, version: int) -> WayOfMerging:
+        """How changes are merged into this snapshot: the engine's statement knows only the schema that readers see."""
+        is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
+        return self._merging if is_shown else WAYS["row_delta"]
 
     def _form(self, schema: TableSchema) -> Form:
         asked = wanted(self.settings, self._options(schema.table), schema.comment)

@@ -33,12 +33,12 @@ def may_change(query: Query, copied: Tables) -> bool:
     such a database.
     """
     try:
-        return any(_Statement(tokens, query.database, copied).may_change() for tokens in readings(query))
+        return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))
     except Unclear:
         return _is_near(query, copied)
 
 
-class _Statement:
+class DdlReader:
     """Reads the tokens of a statement from its start; Unclear where they are not as expected."""
 
     def __init__(self, tokens: Sequence[Token], database: str, copied: Tables) -> None:
@@ -48,6 +48,7 @@ class _Statement:
         self._database, self._copied = database, copied
 
     def may_change(self) -> bool:
+        """Whether it may change a copied table."""
         match self._word():
             case "CREATE":
                 return self._create()
@@ -127,7 +128,7 @@ class _Statement:
         self._skip_all("IF", "EXISTS")
         found = self._table()
         self._skip_wait()
-        actions = [_Action(action, self._database, self._copied) for action in _split(self._tokens[self._at :])]
+        actions = [Action(action, self._database, self._copied) for action in split(self._tokens[self._at :])]
         if not found:
             return any(action.may_change_another() for action in actions)
         return ignores or not all(action.is_harmless(schema) for action in actions for schema in found)
@@ -212,7 +213,7 @@ class _Statement:
         return any(token.sort is Sort.WORD and token.text.upper() in words for token in self._tokens)
 
 
-class _Action(_Statement):
+class Action(DdlReader):
     """Reads one action of an ALTER TABLE."""
 
     def may_change_another(self) -> bool:
@@ -295,7 +296,7 @@ def _may_be_key(schema: TableSchema, index: str) -> bool:
     return not schema.declared and (not schema.index or folded(schema.index) == folded(index))
 
 
-def _split(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
+def split(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
     """The tokens between top-level commas."""
     depth, begins = 0, 0
     for place, token in enumerate(tokens):

@@ -3,14 +3,16 @@
 import enum
 from collections.abc import Mapping
 
+from lakeingest.core.alteration import Alteration
 from lakeingest.core.history import LastEvent
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, UnsupportedEvent
+from lakeingest.mysql.wire.alter import alteration_of
 from lakeingest.mysql.wire.ddl import may_change
 from lakeingest.mysql.wire.events import Damaged, Event
-from lakeingest.mysql.wire.query import read_query
+from lakeingest.mysql.wire.query import Query, read_query
 from lakeingest.mysql.wire.statements import REFUSED, Statement, classify
 
 
@@ -95,10 +97,20 @@ def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePo
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'})"
         error = refusal(what, "let it end", begins)
         error.tables = frozenset(table for table, schema in schemas.items() if may_change(query, {table: schema}))
+        error.alterations = _alterations(query, {table: schemas[table] for table in error.tables})
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
         raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
     return SIGNS[meaning]
+
+
+def _alterations(query: Query, schemas: Mapping[TableId, TableSchema]) -> dict[TableId, Alteration]:
+    """What the statement does to the columns of the only table that it changes; empty where that is not certain."""
+    if len(schemas) != 1:
+        return {}
+    [(table, schema)] = schemas.items()
+    alteration = alteration_of(query, schema)
+    return {} if alteration is None else {table: alteration}
 
 
 def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:

@@ -7,14 +7,17 @@ how long it is, which is proved at its end. MariaDB's does not say how long: the
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
+from lakeingest.core.alteration import Ddl
 from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, SourceAway, concerning
+from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent, concerning
 from lakeingest.mysql.wire import events, grammar
 from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.charsets import UnknownCharset
@@ -30,6 +33,7 @@ from lakeingest.rows import Part
 
 _BUFFER_BYTES = 4 << 20
 _EVENTS = 16_384  # that are framed at a time
+NONE: Mapping[TableId, TableSchema] = MappingProxyType({})
 _FAR = int(np.iinfo(np.int64).max)
 
 
@@ -37,13 +41,20 @@ class SegmentDecoder:
     """Decodes the bytes of a dump from `begin` on, as they arrive, to batches in binlog order.
 
     `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
-    With `gtids`, a transaction without a GTID is refused. A transaction's rows count only when the segment `is_done`.
+    Rows of the tables in `waiting` are not decoded, but their DDL is refused, too. With `gtids`, a transaction without
+    a GTID is refused. A transaction's rows count only when the segment `is_done`.
     """
 
     def __init__(
-        self, segment: Segment, begin: FilePosition, schemas: Mapping[TableId, TableSchema], *, gtids: bool
+        self,
+        segment: Segment,
+        begin: FilePosition,
+        schemas: Mapping[TableId, TableSchema],
+        waiting: Mapping[TableId, TableSchema] = NONE,
+        *,
+        gtids: bool,
     ) -> None:
-        self._segment, self._schemas = segment, schemas
+        self._segment, self._schemas, self._waiting = segment, schemas, waiting
         self._reader = np.zeros(len(ReaderState), np.int64)
         self._reader[ReaderState.GTIDS] = gtids
         self._began: int | None = None  # the second in which the file was begun, from its FORMAT_DESCRIPTION event
@@ -239,12 +250,22 @@ class SegmentDecoder:
             case Action.ROWS:
                 yield from self._add_rows(event, buffer, start)
             case Action.QUERY:
-                has_rows = bool(self._reader[ReaderState.HAS_ROWS])
-                self._move(grammar.sign_of(event, self._schemas, self.at, has_rows=has_rows), event)
+                self._move(self._sign_of(event), event)
             case Action.COMMIT:
                 self._move(Sign.COMMIT, event)
             case Action.PAYLOAD:
                 yield from self._unpack(event)
+
+    def _sign_of(self, event: Event) -> Sign:
+        """The sign of a statement; the error for DDL of a copied table tells where it stands."""
+        has_rows = bool(self._reader[ReaderState.HAS_ROWS])
+        try:
+            return grammar.sign_of(event, {**self._schemas, **self._waiting}, self.at, has_rows=has_rows)
+        except UnsupportedEvent as error:
+            if error.alterations and self._state is State.BEGUN:
+                start = FilePosition(self._file.file, int(self._reader[ReaderState.BEGUN]))
+                error.ddl = Ddl(start, replace(self.at, pos=self.at.pos + event.size), error.alterations)
+            raise
 
     @property
     def _state(self) -> State:

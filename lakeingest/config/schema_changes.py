@@ -1,0 +1,11 @@
+"""What happens to a copy when DDL changes its table: `schema` of pipeline.yml."""
+
+from typing import Literal
+
+from lakeingest.config.frozen import Frozen
+
+
+class SchemaChanges(Frozen):
+    """Whether copies follow the DDL of their tables: evolve | freeze (the table stops)."""
+
+    changes: Literal["evolve", "approve", "freeze"] = "evolve"

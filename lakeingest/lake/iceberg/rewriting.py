@@ -1,0 +1,89 @@
+"""Rewriting: rows of before get the values that they have in new columns; version 2 of Iceberg has no defaults.
+
+Executors write the rows with the schema of the future, which the table does not have before the commit. So that commit
+makes sure that its field ids are those which the files were written with.
+"""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table, Transaction
+
+from lakeingest.core.lift import Lift
+from lakeingest.core.progress import Progress
+from lakeingest.lake.iceberg.compaction import files_of
+from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows, write_rows
+from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.marks import mark
+from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
+from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, future
+from lakeingest.lake.refusals import stale
+from lakeingest.rows import constants
+
+_ROWS = 1_000_000  # of the files that one task rewrites
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergRewriter:
+    """`lake.target.Rewriter` on some files of one snapshot. `table` has the schema of the future."""
+
+    table: TableFiles
+    fills: Mapping[str, pa.Scalar]
+    files: tuple[FileScanTask, ...]
+
+    def rewrite(self) -> bytes:
+        """Pickled DataFiles, and the field ids that they have."""
+        schema = self.table.metadata.schema()
+        names = [field.name for field in schema.fields if field.name not in self.fills]
+        with storage_errors(self.table.location):
+            deletes = {one.file_path: one for task in self.files for one in task.delete_files}
+            dead = read_deletes(self.table, deletes.values())
+            rows = pa.concat_tables(
+                alive(read_rows(self.table, task.file, names), task.file, dead) for task in self.files
+            )
+            for name, value in self.fills.items():
+                rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+            return pickle.dumps((_ids(schema), write_rows(self.table, rows)))
+
+
+def rewriters(loaded: Table, version: int, lift: Lift) -> list[IcebergRewriter]:
+    """Rewriters that together write all rows of a snapshot; none where no column has a value to fill in."""
+    if not lift.fills:
+        return []
+    seen = as_staged(loaded, version)
+    new = future(loaded.metadata, version, lift)
+    update = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
+    of_future = TableFiles.of(loaded)
+    table = TableFiles(of_future.metadata.model_copy(update=update), of_future.io)
+    groups: list[list[FileScanTask]] = []
+    rows = _ROWS
+    for task in seen.scan(snapshot_id=version).plan_files():
+        if rows >= _ROWS:
+            groups.append([])
+            rows = 0
+        groups[-1].append(task)
+        rows += task.file.record_count
+    fills = constants(lift.after, lift.fills)
+    return [IcebergRewriter(table, fills, tuple(group)) for group in groups]
+
+
+def write_lift(
+    transaction: Transaction, loaded: Table, version: int, lift: Lift, progress: Progress, rewritten: Sequence[bytes]
+) -> None:
+    """The marked commit of a lift, with the files that rewriters wrote instead of all others."""
+    parts = [pickle.loads(one) for one in rewritten]  # noqa: S301 - written by our own executors
+    new = future(transaction.table_metadata, version, lift)
+    if any(ids != _ids(new) for ids, _ in parts):  # someone has added a column since
+        raise stale(progress.table)
+    added: list[DataFile] = [file for _, files in parts for file in files]
+    changes = FileChanges(tuple(added), files_of(loaded, version)) if parts else NO_FILES
+    mark(transaction, progress, version, changes, schema=add_lifted(transaction, new))
+
+
+def _ids(schema: Schema) -> tuple[int, ...]:
+    return tuple(field.field_id for field in schema.fields)

@@ -1,0 +1,128 @@
+"""The schema of staging, which may be ahead of the one that readers of main see.
+
+Iceberg's current schema is the table's, not a branch's. So the schema of a lifted copy is only added to the table; a
+staging commit is made while it is current, within one transaction, and names it: its files have the field ids of the
+future. It stays current from the commit on that moves main.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
+from pyiceberg.types import IcebergType, ListType, NestedField
+
+from lakeingest.core.lift import Lift
+from lakeingest.core.schema import Kind
+from lakeingest.lake.iceberg.shape import changes
+from lakeingest.lake.iceberg.types import iceberg_type
+
+NEWEST = -1  # the schema that was added last
+
+
+def schema_of(metadata: TableMetadata, version: int) -> int:
+    """The id of the schema that commits on this snapshot are made with.
+
+    That is the snapshot's own, unless the current one differs from it only by comments and the like.
+    """
+    snapshot = metadata.snapshot_by_id(version)
+    if snapshot is None or snapshot.schema_id in {None, metadata.current_schema_id}:
+        return metadata.current_schema_id
+    own = next((one for one in metadata.schemas if one.schema_id == snapshot.schema_id), None)
+    now = metadata.schema()
+    if own is None or not (any(changes(own, now)) or any(changes(now, own))):
+        return metadata.current_schema_id
+    return own.schema_id
+
+
+def as_staged(loaded: Table, version: int) -> Table:
+    """The table as commits on this snapshot see it: the schema of the snapshot is the current one. Never commit it."""
+    schema = schema_of(loaded.metadata, version)
+    if schema == loaded.metadata.current_schema_id:
+        return loaded
+    staged = copy.copy(loaded)
+    staged.metadata = loaded.metadata.model_copy(update={"current_schema_id": schema})
+    return staged
+
+
+@contextmanager
+def under(transaction: Transaction, schema: int) -> Iterator[None]:
+    """What the block writes is written with this schema; after it the current one is what it was before."""
+    before = transaction.table_metadata.current_schema_id
+    _set_current(transaction, schema)
+    yield
+    _set_current(transaction, before)
+
+
+def show_schema(transaction: Transaction, version: int) -> None:
+    """Readers see the schema of this snapshot from this commit on."""
+    _set_current(transaction, schema_of(transaction.table_metadata, version))
+
+
+def future(metadata: TableMetadata, version: int, lift: Lift) -> Schema:
+    """The schema of the rows that are lifted from this snapshot on."""
+    old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
+    return lifted(old, lift, metadata.last_column_id, max(one.schema_id for one in metadata.schemas) + 1)
+
+
+def add_lifted(transaction: Transaction, new: Schema) -> int:
+    """Add a schema to the table, if it has not this one; its id, for `under`."""
+    known = next((one.schema_id for one in transaction.table_metadata.schemas if one == new), None)
+    if known is not None:
+        return known
+    transaction._stage((AddSchemaUpdate.model_validate({"schema": new}),), ())  # noqa: SLF001 - the commit asserts
+    return NEWEST
+
+
+def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int) -> Schema:
+    """The schema after a lift: a column that was there before keeps its field id, whatever it is called now.
+
+    One that was dropped stays for readers, as a new field that is NULL in all rows, until its name is used again.
+    """
+    ids = _Ids(last_column_id)
+    origins = {name: origin or "" for name, origin in zip(lift.after.names, lift.origins, strict=True)}
+    fields = []
+    for column in lift.after.lake_columns:
+        origin = origins.get(column.name, column.name)  # metadata columns have the names that they had
+        is_required = column.name in lift.after.key or not column.nullable
+        if origin:
+            field = old.find_field(origin)
+            # the elements of a list have a field id, too, which stays
+            kind = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
+            required = field.required and is_required
+            fields.append(NestedField(field.field_id, column.name, kind, doc=field.doc, required=required))
+        else:
+            fields.append(ids.new_field(column.name, iceberg_type(column, 0), required=is_required))
+    known, taken = {column.name for column in lift.before.lake_columns}, {field.name.lower() for field in fields}
+    for field in old.fields:
+        if field.name.lower() not in taken and field.name not in known:
+            fields.append(field)
+        elif field.name.lower() not in taken and field.name in lift.dropped:
+            fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
+    key = [field.field_id for field in fields if field.name in lift.after.key]
+    return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
+
+
+class _Ids:
+    """The field ids of new fields, and of the elements of their lists."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+
+    def new_field(self, name: str, kind: IcebergType, *, required: bool, doc: str | None = None) -> NestedField:
+        """A field with the next id."""
+        self._last += 1
+        number = self._last
+        if isinstance(kind, ListType):
+            self._last += 1
+            kind = ListType(self._last, kind.element_type, element_required=kind.element_required)
+        return NestedField(number, name, kind, doc=doc, required=required)
+
+
+def _set_current(transaction: Transaction, schema: int) -> None:
+    if schema != transaction.table_metadata.current_schema_id:
+        update = SetCurrentSchemaUpdate.model_validate({"schema-id": schema})
+        transaction._stage((update,), ())  # noqa: SLF001 - the commit asserts the schema

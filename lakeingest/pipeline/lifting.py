@@ -1,0 +1,151 @@
+"""Lifting: the DDL of a table is a place that no merge of it crosses. Its rows are lifted there to its next definition.
+
+    merge up to the DDL -> lift, one staging commit -> read the changes after the DDL -> merge up to the next DDL -> …
+
+What is published after that is the table as of the end of the spool. The definition after the last DDL is the server's,
+bound to a place of the binlog by a bracket: the spool's end, the definition, then the written position. If the spool
+has no DDL of the table between the two, the definition is in force from the first on. (`core.alteration` has the rest.)
+"""
+
+from lakeingest.core.alteration import lifts
+from lakeingest.core.lift import Lift, NotLiftable
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableSchema
+from lakeingest.errors import (
+    BinlogGone,
+    LakeIngestError,
+    Retryable,
+    SchemaChanged,
+    SplitUnstable,
+    of_pipeline,
+    of_table,
+)
+from lakeingest.files.file import state_of
+from lakeingest.lake.target import Rewriter, Staged
+from lakeingest.mysql.connection import file_sizes
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.pipeline.binlog_ingest import SpoolSegment, are_small, sized, spool_to_now
+from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.events import Lifted
+from lakeingest.pipeline.merge import merge
+from lakeingest.pipeline.publish import publish
+from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.spark.scatter import scatter
+from lakeingest.spool.halts import Halt, halts, unread
+from lakeingest.state.definition import definition_of, keep_next
+
+BRACKETS = 10  # tries to read a definition while nobody alters the table
+
+
+def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
+    """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
+
+    SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then.
+    """
+    while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
+        table.watch = Watch.WAITING
+        halt = ahead[0]
+        late = [split.floor for split in table.progress.splits.all if split.floor > halt.before.place]
+        if late:
+            raise SchemaChanged(f"{table.id}: its rows were read after DDL at {halt.before.at}; copy the table again")
+        _fill(edges, binlog, table, halt.before.place)
+        merge(edges, binlog.spool, table, halt.before)
+        _lift(edges, binlog, table, halt)
+    if table.altered_unseen:
+        raise SchemaChanged(
+            f"{table.id}: DDL or tables.options changed its definition since it was copied; it must be copied again"
+        )
+    if table.watch is Watch.WAITING:
+        _fill(edges, binlog, table, binlog.spool.position.place)
+        table.watch = Watch.WATCHED
+    merge(edges, binlog.spool, table)
+
+
+def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
+    """The table was loaded from the lake again; it may stand before DDL again that it was lifted over.
+
+    SchemaChanged where the definition that its rows have is not known any more.
+    """
+    table.reload(staged)
+    if staged.progress.fingerprint != table.schema.fingerprint:
+        known = definition_of(state_of(edges.config), table.id, staged.progress.fingerprint)
+        if known is None:
+            raise SchemaChanged(f"{table.id}: the definition of its rows is not kept any more; copy the table again")
+        table.definition, table.watch = known, Watch.WAITING
+
+
+def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
+    """Lift the rows over the DDL, before which they stand."""
+    try:
+        lift = _lift_at(edges, binlog, table, halt)
+    except NotLiftable as error:
+        publish(edges, table)
+        raise SchemaChanged(f"{error}; its DDL at {halt.before.at} cannot be followed, copy the table again") from error
+    except LakeIngestError as error:
+        if error.of_table and not isinstance(error, Retryable):
+            publish(edges, table)
+        raise
+    if table.reading is not None:  # by a definition that is over
+        table.reading.job.cancel()
+        table.reading = None
+    keep_next(state_of(edges.config), table.schema, lift.after)
+    progress = table.progress.lifted(halt.after, lift.after.fingerprint)
+    with edges.profile.stage("lifts"):
+        tasks = edges.target.rewriters(table.staged, lift)
+        workers = edges.executors.for_tasks(small=len(tasks) <= 1)
+        rewritten = scatter(workers, _rewritten, tasks, edges.executors.at_once)
+        edges.lease.assert_held()
+        staged = edges.target.lift(table.staged, lift, progress, rewritten)
+    table.definition, table.altered_unseen = lift.after, False
+    table.advance(staged, sound=True)
+    edges.observe(Lifted(table.id, str(halt.after.at)))
+
+
+def _rewritten(task: Rewriter) -> bytes:
+    return task.rewrite()
+
+
+def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Lift:
+    """How the rows come over this DDL; NotLiftable."""
+    now = _definition(edges, binlog, table)
+    ahead = halts(binlog.spool, table.id, halt.before.place)
+    return lifts(table.schema, [one.alteration for one in ahead], now)[0]
+
+
+def _definition(edges: Edges, binlog: BinlogRun, table: TableRun) -> TableSchema:
+    """The definition after all DDL of the table that the spool has; SplitUnstable where it changes all the time."""
+    for _ in range(BRACKETS):
+        since = binlog.spool.position.place
+        with of_table():
+            now = read_schema(edges.connection, table.id, table.options.choices)
+        with of_pipeline():
+            spool_to_now(edges, binlog)
+        if table.stop is not None:  # the binlog has DDL that is not known
+            raise SchemaChanged(str(table.stop.error))
+        if not halts(binlog.spool, table.id, since):
+            return now
+    raise SplitUnstable(f"{table.id}: its definition changes all the time; run the same command again")
+
+
+def _fill(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place) -> None:
+    """Read the changes between the table's position and this place, where the spool has none of the table yet."""
+    spool, since = binlog.spool, table.progress.needed_from
+    missing = unread(spool, table.id, since, stop)
+    if not missing:
+        return
+    sizes, schemas, source = file_sizes(edges.connection), {table.id: table.schema}, edges.config.source
+    tasks = [SpoolSegment(source, one, schemas, spool.folder, sized(one, sizes)) for one in missing.values()]
+    workers = edges.executors.for_tasks(small=are_small(tasks))
+    try:
+        decoded = scatter(workers, SpoolSegment.run, tasks, edges.executors.readers)
+    except BinlogGone as error:  # the other tables have these changes
+        error.of_table = True
+        raise
+    for one in decoded:
+        if table.id in one.stopped:
+            raise one.stopped[table.id]
+        edges.profile.add(one.profile)
+    edges.lease.assert_held()
+    for number, one in zip(missing, decoded, strict=True):
+        spool.put_table(number, table.id, one.manifest)

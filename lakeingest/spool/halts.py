@@ -1,0 +1,54 @@
+"""Halts: the DDL of a table in the spool. No merge of the table crosses it; its rows are lifted there.
+
+The segments after a halt do not watch the table until they were read again with its next definition.
+"""
+
+from dataclasses import dataclass
+
+from lakeingest.core.alteration import Alteration
+from lakeingest.core.position import Place, Position
+from lakeingest.core.schema import TableId
+from lakeingest.core.segments import Segment
+from lakeingest.spool.spool import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """An alteration of a table, with the positions before and after it."""
+
+    before: Position
+    after: Position
+    alteration: Alteration
+
+
+def halts(spool: Spool, table: TableId, after: Place) -> list[Halt]:
+    """The alterations of a table after this place, in order."""
+    return [
+        Halt(start, stop, segment.alterations[table])
+        for _, start, segment, stop in spool.parts()
+        if table in segment.alterations and stop.place > after
+    ]
+
+
+def unread(spool: Spool, table: TableId, after: Place, stop: Place) -> dict[int, Segment]:
+    """The segments between two places that do not watch the table, by their number."""
+    return {
+        number: Segment.after(start, end.at)
+        for number, start, segment, end in spool.parts()
+        if table not in segment.tables and end.place > after and start.place < stop
+    }
+
+
+def waits(spool: Spool, table: TableId, after: Place) -> bool:
+    """Whether the spool has every change of the table from this place on up to a halt of it, or to what follows one.
+
+    The rest is to be read with the definition that the halt leads to. False where the spool has all changes, too.
+    """
+    if not spool.start <= after <= spool.position.place:
+        return False
+    is_altered = False
+    for _, _, segment, stop in spool.parts():
+        is_altered = is_altered or table in segment.alterations
+        if stop.place > after and table not in segment.tables:
+            return is_altered
+    return False

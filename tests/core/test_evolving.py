@@ -1,0 +1,136 @@
+"""DDL comes between all other steps, and each shortcut of following it is found out."""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from lakeingest.core.lift import Lift, NotLiftable
+from lakeingest.core.position import Place
+from tests.core.evolving import Altered, Definition, Evolving, Values
+from tests.core.test_interleavings import KEYS, statements
+
+WALKS = 300
+
+
+def walked(kind: type[Evolving], seed: int) -> Evolving:
+    """A world after one random walk; each walk prefers other steps."""
+    chance = Random(seed)
+    world = kind(dict.fromkeys(chance.sample(KEYS, 5), 0), gtids=chance.random() < 0.7)
+    arguments: dict[str, Callable[[], list[Any]]] = {
+        "transaction": lambda: [statements(chance), chance.randrange(4)],
+        **dict.fromkeys(["forward", "read", "plan_merge", "alter"], lambda: [chance.randrange(4)]),
+    }
+    weight = {step: chance.choice([1, 4, 16]) for step in [*kind.CALM, "transaction", "forget", "quiet", "alter"]}
+    weight |= {"crash": 1, "compact": 1, "set_back": 1}
+    for _ in range(220):
+        if not (possible := world.possible()):
+            break
+        (step,) = chance.choices(possible, [weight[step] for step in possible])
+        getattr(world, step)(*arguments.get(step, list)())
+        world.look()
+    world.finish()
+    return world
+
+
+def test_rows_and_columns_are_the_sources_whenever_ddl_comes() -> None:
+    """And the walks get around: most publish several times, and many lift rows."""
+    worlds = [walked(Evolving, seed) for seed in range(WALKS)]
+    assert sum(world.publishes for world in worlds) > 2 * len(worlds)
+    assert sum(len(world.definitions) > 1 for world in worlds) > len(worlds) / 2
+
+
+class MergesAcross(Evolving):
+    """Rows before and after DDL in one merge, by one definition."""
+
+    def stops(self) -> list[int]:
+        """DDL is no halt."""
+        return super(Evolving, self).stops()
+
+
+class DecodesByTheNewest(Evolving):
+    """The definition that the server has now."""
+
+    def decoded_by(self, place: Place) -> Definition:  # noqa: ARG002 - that is the mistake
+        """Not the one in force at the row's place."""
+        return self.source.definitions[self.source.visible]
+
+
+class LiftsToTheNewest(Evolving):
+    """Over all DDL that the spool has, though merges have not come that far."""
+
+    def chosen(self, found: list[Lift]) -> list[Lift]:
+        """The rows get the last definition at the place of the first."""
+        return [Lift(found[0].before, found[-1].after, tuple(_origins(found)))]
+
+    def ahead(self) -> list[int]:
+        """What was lifted over is not looked at again."""
+        known = self.definition.names
+        return [number for number in super().ahead() if not set(self.source.definitions[number + 1].names) <= {*known}]
+
+
+def _origins(found: list[Lift]) -> list[str | None]:
+    known = set(found[0].before.names)
+    return [name if name in known else None for name in found[-1].after.names]
+
+
+class LiftsByName(Evolving):
+    """Two columns may have exchanged their names."""
+
+    def lifted_row(self, values: Values, lift: Lift) -> Values:
+        """Each column has the values of the one that had its name."""
+        known = dict(values)
+        return tuple((name, known.get(name)) for name in lift.after.names[1:])
+
+
+class ShowsColumnsWithTheLift(Evolving):
+    """Iceberg's current schema is the table's, not a branch's."""
+
+    def after_lift(self) -> None:
+        """Readers see the columns of staging."""
+        if self.lake.main is not None:
+            self.shown = self.definition.names
+
+
+class ReadsChunksAsTheyWerePlanned(Evolving):
+    """The definition is asked for once, before the wave."""
+
+    def altered_before_chunk(self) -> bool:
+        """Not when it was planned."""
+        return False
+
+
+class HasNoBracket(Evolving):
+    """The definition is true at the spool's end, whenever it was read."""
+
+    def is_bound(self) -> bool:
+        """At once."""
+        return True
+
+
+MUTANTS = [kind for kind in Evolving.__subclasses__() if kind.__module__ == __name__]
+REFUSED = (HasNoBracket,)
+
+
+@pytest.mark.parametrize("mutant", [kind for kind in MUTANTS if kind not in REFUSED])
+def test_a_shortcut_over_ddl_shows_readers_a_wrong_table(mutant: type[Evolving]) -> None:
+    """One of the walks publishes rows or columns that the source did not have there."""
+    with pytest.raises(AssertionError, match=r"not the table|by the books"):
+        deque(walked(mutant, seed) for seed in range(WALKS))
+
+
+@pytest.mark.parametrize("mutant", REFUSED)
+def test_a_definition_that_the_statements_do_not_lead_to_is_refused(mutant: type[Evolving]) -> None:
+    """Before any row is lifted by it."""
+    with pytest.raises(NotLiftable, match="by its DDL its columns would be"):
+        deque(walked(mutant, seed) for seed in range(WALKS))
+
+
+def test_the_walks_have_ddl_next_to_each_other() -> None:
+    """Otherwise no definition in between would have to be put together."""
+    logs = (walked(Evolving, seed).source.log for seed in range(WALKS // 3))
+    pairs = (pair for log in logs for pair in pairwise(log))
+    assert any(all(isinstance(one, Altered) for one in pair) for pair in pairs)

@@ -1,0 +1,96 @@
+"""What an ALTER TABLE does to columns is read, or the statement has no answer."""
+
+import pytest
+
+from lakeingest.core.alteration import FIRST, Act, Change
+from lakeingest.core.schema import TableId
+from lakeingest.mysql.wire.alter import alteration_of
+from tests.mysql.wire.test_ddl import COPIED, query
+
+SCHEMA = COPIED[TableId("shop", "orders")]
+ADD, DROP, DEFINE, RENAME = Act.ADD, Act.DROP, Act.DEFINE, Act.RENAME
+
+
+def added(name: str, after: str | None = None) -> Change:
+    """A column that is new."""
+    return Change(ADD, name, name, after)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("ALTER TABLE orders ADD c INT", [added("c")]),
+        ("alter table `Shop`.`orders` add column `c d` int unsigned not null default 5 after id", [added("c d", "id")]),
+        ("ALTER TABLE orders ADD c VARCHAR(10) DEFAULT 'a, b' COMMENT 'it''s' FIRST", [added("c", FIRST)]),
+        ("ALTER TABLE orders ADD c DECIMAL(10, 2) NULL DEFAULT -1.5, ALGORITHM=INSTANT, LOCK=NONE", [added("c")]),
+        ("ALTER TABLE orders ADD (a INT, b ENUM('x', 'y')), ADD INDEX i (a)", [added("a"), added("b")]),
+        ("ALTER TABLE orders /* why */ ADD c INT -- so", [added("c")]),
+        ("ALTER TABLE orders ADD c INT /*!50606 STORAGE DISK */ /*!50606 COLUMN_FORMAT DYNAMIC */", [added("c")]),
+        ("ALTER TABLE orders ADD `key` BIT(3) DEFAULT b'101'", [added("key")]),
+        ("ALTER ONLINE TABLE IF EXISTS orders WAIT 5 ADD c INT", [added("c")]),
+        ("ALTER TABLE orders DROP COLUMN c, ADD c BIGINT", [Change(DROP, "c", "c"), added("c")]),
+        ("ALTER TABLE orders RENAME COLUMN a TO b", [Change(RENAME, "a", "b")]),
+        ("ALTER TABLE orders MODIFY c BIGINT NULL AFTER a", [Change(DEFINE, "c", "c", "a")]),
+        ("ALTER TABLE orders CHANGE COLUMN c d VARCHAR(99)", [Change(DEFINE, "c", "d")]),
+    ],
+)
+def test_the_columns_and_their_places_are_read(text: str, changes: list[Change]) -> None:
+    """In the order of the statement; what changes nothing that is copied is left out."""
+    found = alteration_of(query(text), SCHEMA)
+    assert found is not None
+    assert list(found.changes) == changes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE orders ADD c INT PRIMARY KEY",
+        "ALTER TABLE orders ADD c INT UNIQUE",
+        "ALTER TABLE orders ADD c INT AUTO_INCREMENT KEY",
+        "ALTER TABLE orders ADD c INT AS (id + 1)",
+        "ALTER TABLE orders ADD c INT GENERATED ALWAYS AS (id + 1) STORED",
+        "ALTER TABLE orders ADD c INT DEFAULT (1 + 1)",
+        "ALTER TABLE orders ADD c TIMESTAMP DEFAULT CURRENT_TIMESTAMP",
+        "ALTER TABLE orders ADD c TIMESTAMP NULL ON UPDATE CURRENT_TIMESTAMP",
+        "ALTER TABLE orders ADD c INT CHECK (c > 1)",
+        "ALTER TABLE orders ADD c INT REFERENCES x (id)",
+        "ALTER TABLE orders ADD c INT PARTITION BY HASH (id)",
+        "ALTER TABLE orders ADD c INT REMOVE PARTITIONING",
+        "ALTER TABLE orders ADD c INT /*!80023 INVISIBLE */",
+        "ALTER TABLE orders ADD c SERIAL DEFAULT VALUE",
+        "ALTER TABLE orders ADD COLUMN IF NOT EXISTS c INT",
+        "ALTER TABLE orders ADD PARTITION PARTITIONS 4",
+        "ALTER TABLE orders ADD SYSTEM VERSIONING",
+        "ALTER TABLE orders ADD COLUMN PERIOD FOR SYSTEM_TIME (a, b)",
+        "ALTER TABLE orders ADD (a INT, PRIMARY KEY (a))",
+        "ALTER TABLE orders ADD (a INT FIRST)",
+        "ALTER TABLE orders ADD (a INT) PARTITION BY HASH (id)",
+        "ALTER TABLE orders ADD COLUMN (a INT)",
+        "ALTER TABLE orders ADD c",
+        "ALTER TABLE orders DROP PRIMARY KEY",
+        "ALTER TABLE orders DROP c, DROP PRIMARY KEY",
+        "ALTER TABLE orders DROP COLUMN IF EXISTS c",
+        "ALTER TABLE orders DROP PARTITION p",
+        "ALTER TABLE orders RENAME TO x",
+        "ALTER TABLE orders ADD c INT, RENAME x",
+        "ALTER TABLE orders MODIFY c VARCHAR(9) CHARACTER SET latin1",
+        "ALTER TABLE orders MODIFY c VARCHAR(9) COLLATE utf8mb4_bin",
+        "ALTER TABLE orders CONVERT TO CHARACTER SET utf8mb4",
+        "ALTER TABLE orders ALTER c SET DEFAULT 1",
+        "ALTER IGNORE TABLE orders ADD c INT",
+        "ALTER TABLE others ADD c INT",
+        "ALTER TABLE orders ADD c INT /*M!100100 , ADD d INT */",
+        "TRUNCATE orders",
+        "RENAME TABLE orders TO x",
+        "ALTER TABLE orders ADD c INT COMMENT 'unfinished",
+    ],
+)
+def test_what_may_do_more_has_no_answer(text: str) -> None:
+    """The table stops before it."""
+    assert alteration_of(query(text), SCHEMA) is None
+
+
+def test_whether_values_had_to_fit_is_read_from_the_mode() -> None:
+    """Of the session that ran the statement."""
+    strict = [alteration_of(query("ALTER TABLE orders MODIFY c INT", sql_mode=mode), SCHEMA) for mode in (0, 1 << 21)]
+    assert [one and one.strict for one in strict] == [False, True]
