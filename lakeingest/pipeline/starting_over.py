@@ -1,7 +1,8 @@
 """Starting over: a table that has stopped is copied again from its first chunk, because a person asked for that.
 
-That is right where the copy cannot be continued, and the table is still defined as it was copied: changes in the binlog
-are lost or cannot be replayed. Readers see the old rows until the new copy is complete and has passed its gates.
+That is right where the copy cannot be continued: changes in the binlog are lost or cannot be replayed, or DDL cannot be
+followed. Readers see the old rows and columns until the new copy is complete and has passed its gates. In a format that
+does not follow DDL the table must still be defined as it was copied.
 """
 
 from lakeingest.errors import (
@@ -23,7 +24,6 @@ from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.table_run import TableRun, Watch
 
-# SchemaChanged: the binlog has DDL which cannot be followed; a definition that is not as copied is refused below
 MENDED = (BinlogGone, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
 
 
@@ -55,7 +55,8 @@ def start_over(run: OpenRun, table: TableRun) -> str:
             schema = read_schema(edges.connection, table.id, table.options.choices)
             if staged is None:
                 return f"{table.id}: its copy was dropped; the next run copies it again"
-            assert_unchanged(staged, schema)
+            if not edges.config.follows_ddl or staged.progress.fingerprint == schema.fingerprint:
+                assert_unchanged(staged, schema)
     except LakeIngestError as error:
         if isinstance(error, Retryable) and not error.of_table:
             raise
@@ -64,7 +65,7 @@ def start_over(run: OpenRun, table: TableRun) -> str:
         return f"{table.id}: the next run goes on with its first copy"
     resnapshot.cancel(table)
     run.signals.begun.pop(table.id, None)
-    table.definition, table.stop, table.watch = schema, None, Watch.JOINING
+    table.definition, table.stop, table.watch, table.altered_unseen = schema, None, Watch.JOINING, False
     table.advance(staged)
     join(run)
     return ""

@@ -227,7 +227,12 @@ ZERO = ("SET sql_mode = ''", "UPDATE orders SET d = '0000-00-00' WHERE id = 2", 
 # The runbook, what happens after a first run, and what the next run says of it.
 TROUBLES: dict[str, Trouble] = {
     "purged binlog": ("BinlogGone", purge, BinlogGone, "has purged"),
-    "DDL": ("SchemaChanged", on_source("ALTER TABLE orders ADD c INT"), SchemaChanged, "changed its definition"),
+    "DDL": (
+        "SchemaChanged",
+        on_source("ALTER TABLE orders ADD c BINARY(3) NOT NULL"),
+        SchemaChanged,
+        "cannot be followed",
+    ),
     "TRUNCATE": ("UnsupportedEvent", on_source("TRUNCATE items"), UnsupportedEvent, "TRUNCATE items"),
     "zero date": ("UnsupportedValue", on_source(*ZERO, "DELETE FROM items"), UnsupportedValue, "column d"),
     "damaged spool": ("StateUnreadable", truncate_spool, StateUnreadable, "the spool in"),

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from lakeingest.commands.signal import ask
 from lakeingest.config.schema_changes import SchemaChanges
+from lakeingest.core.signals import WHOLE
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Event, Lifted, WaveCommitted
@@ -405,5 +407,33 @@ def test_a_column_that_is_dropped_is_null_from_then_on(pipe: Pipe) -> None:
     assert list(columns(pipe, "t")) == ["id", "c", "a", "b"]
     assert columns(pipe, "t")["a"] != after["a"]
     pipe.sql("ALTER TABLE t DROP c, ADD c INT", "UPDATE t SET c = 6 WHERE id = 2")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["ALTER TABLE t MODIFY v VARCHAR(20)", "ALTER TABLE t ADD c INT DEFAULT (v + 1)", "ALTER TABLE t MODIFY v TINYINT"],
+)
+def test_a_table_whose_ddl_cannot_be_followed_is_read_again_on_request(pipe: Pipe, statement: str) -> None:
+    """Readers keep the old rows and columns until all of it is read and has passed its gates."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(30))}",
+    )
+    pipe.run()
+    before = columns(pipe, "t")
+    pipe.sql("UPDATE t SET v = 2", "ALTER TABLE t ADD a INT", statement, "UPDATE t SET v = 3 WHERE id = 1")
+    with pytest.raises(LakeIngestError):
+        pipe.run()
+    ask(pipe.config, "resnapshot", [f"{pipe.database}.t"], scope=WHOLE, wait=False)
+    reader = Reader(pipe)
+    with beside(reader.poll, 1):
+        assert pipe.run().stopped == ()
+        time.sleep(0.5)
+    pipe.assert_equal()
+    assert {one[0] for one in reader.seen} <= {tuple(before), (*before, "a"), tuple(columns(pipe, "t"))}
+    assert all(len(one) == 31 for one in reader.seen)  # the columns, and thirty rows
+    pipe.sql("INSERT INTO t (id, v) VALUES (100, 100)", "ALTER TABLE t ADD w INT FIRST")
     assert pipe.run().stopped == ()
     pipe.assert_equal()

@@ -15,13 +15,14 @@ from pyiceberg.table import FileScanTask, Table, Transaction
 
 from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableSchema
 from lakeingest.lake.iceberg.compaction import files_of
 from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows, write_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
-from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, future
+from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, begun_again, future
 from lakeingest.lake.refusals import stale
 from lakeingest.rows import constants
 
@@ -83,6 +84,15 @@ def write_lift(
     added: list[DataFile] = [file for _, files in parts for file in files]
     changes = FileChanges(tuple(added), files_of(loaded, version)) if parts else NO_FILES
     mark(transaction, progress, version, changes, schema=add_lifted(transaction, new))
+
+
+def write_beginning(
+    transaction: Transaction, loaded: Table, version: int, schema: TableSchema, progress: Progress
+) -> None:
+    """A marked commit without any row, from which on rows are as this definition says."""
+    new = begun_again(transaction.table_metadata, version, schema)
+    gone = FileChanges(gone=files_of(loaded, version))
+    mark(transaction, progress, version, gone, schema=add_lifted(transaction, new))
 
 
 def _ids(schema: Schema) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 from pyiceberg.types import IcebergType, ListType, NestedField
 
 from lakeingest.core.lift import Lift
-from lakeingest.core.schema import Kind
+from lakeingest.core.schema import Kind, TableSchema
 from lakeingest.lake.iceberg.shape import changes
 from lakeingest.lake.iceberg.types import iceberg_type
 
@@ -104,6 +104,27 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int) -> Sche
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     key = [field.field_id for field in fields if field.name in lift.after.key]
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
+
+
+def begun_again(metadata: TableMetadata, version: int, schema: TableSchema) -> Schema:
+    """The schema of rows that are all read again after this snapshot: a column of the same name and type is the same.
+
+    A column that the source has no more is NULL.
+    """
+    old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
+    ids, known = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
+    fields = []
+    for column in schema.lake_columns:
+        field, is_required = known.get(column.name), column.name in schema.key or not column.nullable
+        kind = iceberg_type(column, 0)
+        if field is not None and (field.field_type == kind or column.kind is Kind.VECTOR):
+            fields.append(field.model_copy(update={"required": field.required and is_required}))
+        else:
+            fields.append(ids.new_field(column.name, kind, required=is_required))
+    taken = {field.name.lower() for field in fields}
+    fields += [one.model_copy(update={"required": False}) for one in old.fields if one.name.lower() not in taken]
+    key = [field.field_id for field in fields if field.name in schema.key]
+    return Schema(*fields, schema_id=max(one.schema_id for one in metadata.schemas) + 1, identifier_field_ids=key)
 
 
 class _Ids:

@@ -32,7 +32,7 @@ from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
-from lakeingest.lake.iceberg.compaction import compacted, files_of
+from lakeingest.lake.iceberg.compaction import compacted
 from lakeingest.lake.iceberg.creation import show
 from lakeingest.lake.iceberg.discarded import remove_discarded
 from lakeingest.lake.iceberg.entries import Entries
@@ -54,7 +54,7 @@ from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
-from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift
+from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_beginning, write_lift
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_whole
@@ -161,10 +161,11 @@ class IcebergTarget:
         self._entries.discard(table)
 
     @names_storage_errors
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:  # noqa: ARG002
-        """Remove every file of rows and of deletes; main still has them."""
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
+        """Remove every file of rows and of deletes; main still has them, and the columns that they have."""
         loaded = self._with(progress.table, staged.version)
-        return self._commit_files(loaded, staged, progress, FileChanges(gone=files_of(loaded, staged.version)))
+        asked = loaded, staged.version, schema, progress
+        return self._commit(loaded, staged, progress, lambda transaction: write_beginning(transaction, *asked))
 
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
