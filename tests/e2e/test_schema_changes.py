@@ -1,5 +1,6 @@
 """A table follows the DDL of the source: its rows are lifted, and readers see columns and rows change at once."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,13 +10,14 @@ import pytest
 from lakeingest.commands.signal import ask
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.signals import WHOLE
-from lakeingest.errors import LakeIngestError, SchemaChanged
+from lakeingest.errors import ChangelogGone, LakeIngestError, SchemaChanged
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Event, Lifted, WaveCommitted
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import Lease
 from tests.beside import beside
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_changelog import lines, position, replayed, source
 from tests.e2e.test_follow import follow_while, shown
 from tests.e2e.test_signals_killed_anywhere import Dead, Mortality
 from tests.shown import catalog_of
@@ -437,3 +439,24 @@ def test_a_table_whose_ddl_cannot_be_followed_is_read_again_on_request(pipe: Pip
     pipe.sql("INSERT INTO t (id, v) VALUES (100, 100)", "ALTER TABLE t ADD w INT FIRST")
     assert pipe.run().stopped == ()
     pipe.assert_equal()
+
+
+def test_the_changelog_begins_anew_after_ddl(pipe: Pipe) -> None:
+    """From its beginning a reader gets the table with its columns of now; from before the DDL he cannot go on."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    pipe.run()
+    pipe.sql("UPDATE t SET v = 3 WHERE id = 1")
+    pipe.run()
+    before = lines(pipe)
+    assert replayed(before) == source(pipe)
+    pipe.sql("UPDATE t SET v = 4 WHERE id = 1", "ALTER TABLE t ADD c INT", "INSERT INTO t VALUES (5, 5, 5)")
+    pipe.run()
+    with pytest.raises(ChangelogGone):
+        lines(pipe, since=position(before[-1]))
+    after = lines(pipe)
+    assert replayed(after) == source(pipe)
+    pipe.sql("DELETE FROM t WHERE id = 2")
+    pipe.run()
+    later = lines(pipe, since=position(after[-1]))
+    assert [json.loads(line)["op"] for line in later] == ["-D"]
+    assert replayed(lines(pipe)) == source(pipe)
