@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 from pyiceberg.types import IcebergType, ListType, NestedField
 
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Kind, TableSchema
+from lakeingest.lake.iceberg.history import is_marked
 from lakeingest.lake.iceberg.shape import changes
 from lakeingest.lake.iceberg.types import iceberg_type
 
@@ -26,14 +28,14 @@ NEWEST = -1  # the schema that was added last
 def schema_of(metadata: TableMetadata, version: int) -> int:
     """The id of the schema that commits on this snapshot are made with.
 
-    That is the snapshot's own, unless the current one differs from it only by comments and the like.
+    That is the one of our commit, or of our commit below a compaction of others, who may have had another schema then;
+    unless the current one has the same columns: with other comments, or not required.
     """
     snapshot = metadata.snapshot_by_id(version)
-    if snapshot is None or snapshot.schema_id in {None, metadata.current_schema_id}:
-        return metadata.current_schema_id
-    own = next((one for one in metadata.schemas if one.schema_id == snapshot.schema_id), None)
-    now = metadata.schema()
-    if own is None or not (any(changes(own, now)) or any(changes(now, own))):
+    ours = next((one for one in ancestors_of(snapshot, metadata) if is_marked(one)), None)
+    number, now = None if ours is None else ours.schema_id, metadata.schema()
+    own = next((one for one in metadata.schemas if one.schema_id == number), None)
+    if own is None or not any(changes(own, now)):
         return metadata.current_schema_id
     return own.schema_id
 
