@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from lakeingest.commands.run import RunResult, run
 from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config
+from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.pipeline.events import Event, Observer
@@ -34,6 +35,10 @@ class Pipe:
         with self.connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
+
+    def freeze(self) -> None:
+        """Let no copy follow DDL from now on."""
+        self.config = self.config.model_copy(update={"schema_changes": SchemaChanges(changes="freeze")})
 
     def purge(self) -> None:
         """The source drops all binlog files but the last."""

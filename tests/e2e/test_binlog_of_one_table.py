@@ -27,7 +27,7 @@ PARTIAL_IMAGE = (
     "UPDATE beans SET d = '2026-01-02' WHERE id = 1",
     "SET binlog_row_image = DEFAULT",
 )
-DDL = ("ALTER TABLE beans ADD w INT", "ALTER TABLE beans DROP w")
+DDL = ("ALTER TABLE beans ADD w INT DEFAULT (1)", "ALTER TABLE beans DROP w")
 
 
 @pytest.fixture

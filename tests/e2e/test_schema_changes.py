@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 from lakeingest.commands.signal import ask
-from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.signals import WHOLE
 from lakeingest.errors import ChangelogGone, LakeIngestError, SchemaChanged
 from lakeingest.lake.formats import open_target
@@ -166,7 +165,7 @@ def test_a_table_that_is_frozen_stops_at_ddl(pipe: Pipe) -> None:
     pipe.run()
     pipe.sql("INSERT INTO t VALUES (1, 1)", "ALTER TABLE t ADD c INT", "UPDATE t SET c = 2", "INSERT INTO o VALUES (1)")
     free = pipe.config
-    pipe.config = free.model_copy(update={"schema_changes": SchemaChanges(changes="freeze")})
+    pipe.freeze()
     for _ in range(2):
         with pytest.raises(LakeIngestError) as raised:
             pipe.run()

@@ -319,6 +319,7 @@ def test_only_a_request_for_the_whole_table_starts_over_and_answers_the_others(m
 def test_a_table_that_stopped_for_another_reason_is_not_started_over(market: Pipe) -> None:
     """Its definition has changed: the signal waits, and says why."""
     pipe = market
+    pipe.freeze()
     pipe.sql("ALTER TABLE beans ADD w INT", "INSERT INTO apples VALUES (100, 'x', NULL)")
     whole(pipe)
     assert stopped(pipe).runbook in {"SchemaChanged", "UnsupportedEvent"}

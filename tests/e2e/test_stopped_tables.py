@@ -269,6 +269,7 @@ def test_one_copy_that_is_dropped_is_made_again_and_the_others_go_on(market: Pip
     other = f"{pipe.database}_b"
     tables = Tables(include=(f"{pipe.database}.*", f"{other}.*"), options=pipe.config.tables.options)
     pipe.config = pipe.config.model_copy(update={"tables": tables})
+    pipe.freeze()
     try:
         pipe.sql(f"CREATE DATABASE {other}", f"CREATE TABLE {other}.peas (id INT PRIMARY KEY)")
         pipe.run()
