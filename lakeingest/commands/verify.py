@@ -85,13 +85,14 @@ class Verifications(Report, tuple[TableVerification, ...]):
 def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
     """Compare the published rows of the given tables (none: all) with the source's; not those marked as deleted.
 
-    Retryable when a table is not published yet; SourceMoved when a table was changed since its published position.
+    Retryable when a table is not published yet, or not by its definition of now; SourceMoved when a table was changed
+    since its published position.
     """
     target = open_target(config)
     with connect(config.source) as connection:
         chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
         schemas = {table: read_schema(connection, table, config.tables.of(table).choices) for table in chosen}
-        staged = {table: _published(target, schemas[table]) for table in chosen}
+        staged = {table: _published(config, target, schemas[table]) for table in chosen}
         session = spark or open_session(config)
         with target.storage_errors():  # Spark's reads are lazy
             return Verifications(
@@ -99,10 +100,12 @@ def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | No
             )
 
 
-def _published(target: Target, schema: TableSchema) -> Staged:
+def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
+    if config.follows_ddl and staged.progress.fingerprint != schema.fingerprint:
+        raise Retryable(f"{schema.table}: its definition was changed since the last run; run `lakeingest run` first")
     assert_unchanged(staged, schema)
     if not staged.visible:
         raise Retryable(f"{schema.table}: a run is under way or was interrupted; run `lakeingest run` first")

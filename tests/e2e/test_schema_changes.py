@@ -9,7 +9,7 @@ import pytest
 
 from lakeingest.commands.signal import ask
 from lakeingest.core.signals import WHOLE
-from lakeingest.errors import ChangelogGone, LakeIngestError, SchemaChanged
+from lakeingest.errors import ChangelogGone, LakeIngestError, Retryable, SchemaChanged
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Event, Lifted, WaveCommitted
 from lakeingest.spool.spool import Spool
@@ -50,6 +50,8 @@ def test_a_column_that_is_added_is_null_in_old_rows(pipe: Pipe) -> None:
         "DELETE FROM t WHERE id = 3",
         "INSERT INTO o VALUES (3, 3)",
     )
+    with pytest.raises(Retryable, match="its definition was changed since the last run"):
+        pipe.verify("t")
     assert pipe.run().stopped == ()
     assert len(pipe.seen(Lifted)) == 1
     pipe.assert_equal()
