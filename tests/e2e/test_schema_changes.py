@@ -9,6 +9,7 @@ import pytest
 
 from lakeingest.commands.signal import ask
 from lakeingest.core.signals import WHOLE
+from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChangelogGone, LakeIngestError, Retryable, SchemaChanged
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Event, Lifted, WaveCommitted
@@ -65,8 +66,9 @@ def test_a_column_that_is_added_is_null_in_old_rows(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
-def test_definitions_between_several_alterations_are_followed(pipe: Pipe) -> None:
+def test_definitions_between_several_alterations_are_followed(any_pipe: Pipe) -> None:
     """Also where a run was down for all of them, rows between two are read by the definition that was in force."""
+    pipe = any_pipe
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
     pipe.run()
     pipe.sql(
@@ -82,6 +84,19 @@ def test_definitions_between_several_alterations_are_followed(pipe: Pipe) -> Non
     pipe.assert_equal()
     assert len(pipe.seen(Lifted)) == 3
     assert list(columns(pipe, "t")) == ["a", "id", "d", "v", "b", "c"]
+
+
+@pytest.mark.long("a server of its own")
+def test_a_server_without_gtids_is_followed_by_places(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """The DDL stands in the file of the copy's position."""
+    pipe = pipe_on(mysql_server_with(gtid_mode="OFF", server_id="97"), chunk_rows=10)
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    pipe.run()
+    pipe.sql("UPDATE t SET v = 3 WHERE id = 1", "ALTER TABLE t ADD c INT DEFAULT 4", "UPDATE t SET c = 5 WHERE id = 2")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
 
 
 class Reader:
