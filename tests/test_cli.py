@@ -297,26 +297,25 @@ def test_status_needs_no_spark(lakeingest: Command, on_server: Path, database: s
     assert (answer["state"], answer["rows"], answer["position"], answer["gate"]) == ("not copied yet", 0, None, None)
 
 
-SPARK_FROM_THE_START = ("--set", "spark.conf={spark.master: 'local[1]'}")
+SUBMITTED = {"PYSPARK_GATEWAY_PORT": "1"}  # such a run opens its session at the start
 
 
 @pytest.mark.mysql
 def test_a_run_without_pyspark_says_what_to_install(lakeingest: Command, on_server: Path, tmp_path: Path) -> None:
     """Spark is an extra of the package: its absence is for a person, and no bug of ours."""
     path = poisoned(tmp_path, "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')")
-    assert_error(lakeingest("run", *SPARK_FROM_THE_START, PYTHONPATH=path), 3, "lakeingest[spark]")
+    assert_error(lakeingest("run", PYTHONPATH=path, **SUBMITTED), 3, "lakeingest[spark]")
 
 
 @pytest.mark.mysql
 def test_a_bug_of_ours_is_one_line_too(lakeingest: Command, on_server: Path, tmp_path: Path) -> None:
     """Anything unforeseen is exit code 70 in one line; --debug shows its trace before that line."""
     path = poisoned(tmp_path, "raise RuntimeError('boom\\nbang')")
-    run = ("run", *SPARK_FROM_THE_START)
-    assert_error(lakeingest(*run, PYTHONPATH=path), 70, "internal error: RuntimeError: boom", "--debug")
+    assert_error(lakeingest("run", PYTHONPATH=path, **SUBMITTED), 70, "internal error: RuntimeError: boom", "--debug")
     answer = json.loads((tmp_path / "state" / "last_run.json").read_text())
     assert answer["exit"] == 70
     assert answer["error"].startswith("internal error: RuntimeError: boom")
-    done = lakeingest("--debug", *run, PYTHONPATH=path)
+    done = lakeingest("--debug", "run", PYTHONPATH=path, **SUBMITTED)
     assert (done.returncode, done.stdout) == (70, "")
     assert done.stderr.startswith("Traceback (most recent call last):")
     assert "internal error: RuntimeError: boom" in done.stderr.splitlines()[-1]
