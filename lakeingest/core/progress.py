@@ -250,28 +250,24 @@ class Progress:
         No commit has this progress before the next one. ValueError for a position that is not later, or of another
         server.
         """
-        quiet, before = self._after(Step.QUIET), self._before(position)
-        if position.place <= before.place:
-            raise ValueError(f"{self.table}: {position.place} does not come after {before.place}")
-        return replace(quiet, splits=self.splits.lift(self.splits, position.place), position=position)
+        return self._later(Step.QUIET, position, self.fingerprint)
 
     def lifted(self, position: Position, fingerprint: str) -> Self:
-        """The rows are those of the next definition, as of the end of the DDL that brought it, which changed no other.
+        """The rows have the table's next definition, and `position` is the end of the DDL that made it.
 
-        The table stands right before that DDL: a merge never crosses it. ValueError for a position that is not later,
-        or of another server.
+        The table stood at the start of that DDL, because a merge never crosses one. ValueError for a position that is
+        not later, or of another server.
         """
-        lifted, before = self._after(Step.LIFT, fingerprint=fingerprint), self._before(position)
-        if position.place <= before.place:
-            raise ValueError(f"{self.table}: {position.place} does not come after {before.place}")
-        return replace(lifted, splits=self.splits.lift(self.splits, position.place), position=position)
+        return self._later(Step.LIFT, position, fingerprint)
 
-    def _before(self, position: Position) -> Position:
-        """The position of a table that stands at one; ValueError where the other one is of another server."""
-        before = self.position
+    def _later(self, step: Step, position: Position, fingerprint: str) -> Self:
+        """The same rows at this position; ValueError if it is not later than the table's, or is of another server."""
+        after, before = self._after(step, fingerprint=fingerprint), self.position
         if before is None or (position.server_uuid, position.epoch) != (before.server_uuid, before.epoch):
             raise ValueError(f"{self.table}: {position.at} and {before and before.at} are of two servers")
-        return before
+        if position.place <= before.place:
+            raise ValueError(f"{self.table}: {position.place} does not come after {before.place}")
+        return replace(after, splits=self.splits.lift(self.splits, position.place), position=position)
 
     def audited(self, rows: int | None = None) -> Self:
         """Every gate passed on the staged rows, of which a gate counted `rows`; to be counted where `uncounted`."""

@@ -4,7 +4,9 @@ import enum
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
@@ -247,3 +249,6 @@ class TableSchema:
             mapped.append([column.name for column in self.metadata])
         text = json.dumps(mapped)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+NO_TABLES: Mapping[TableId, TableSchema] = MappingProxyType({})

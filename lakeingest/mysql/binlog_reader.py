@@ -4,7 +4,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import pymysql
@@ -12,7 +11,7 @@ from pymysql.constants import COMMAND, CR, ER
 
 from lakeingest.core.history import History
 from lakeingest.core.position import FILE_START, FilePosition, is_before
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway
 from lakeingest.mysql.connection import KILLED, query, written_position
@@ -24,7 +23,6 @@ from lakeingest.rows import Part
 
 __all__ = ["Part", "SegmentFacts", "can_begin_at", "dump_events", "read_event", "read_segment"]
 
-NONE: Mapping[TableId, TableSchema] = MappingProxyType({})
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # MariaDB: send all events, or positions do not add up
@@ -53,7 +51,7 @@ def read_segment(
     schemas: Mapping[TableId, TableSchema],
     server_id: int,
     facts: SegmentFacts | None = None,
-    waiting: Mapping[TableId, TableSchema] = NONE,
+    waiting: Mapping[TableId, TableSchema] = NO_TABLES,
 ) -> Iterator[Part]:
     """The change rows of the tables in `schemas`, and a log row for each transaction that is not in `skip`.
 

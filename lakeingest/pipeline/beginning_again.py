@@ -6,7 +6,7 @@ from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 
-TRIES = 5  # of a run, for one table: whoever alters it all the time is told
+TRIES = 5  # for each table of a run; a table that is altered more often stops
 
 
 def begin_altered_again(run: OpenRun) -> bool:

@@ -113,7 +113,7 @@ class _Reading:
                 self._leave(tables, error)
 
     def _cut(self, ddl: Ddl) -> None:
-        """The DDL is a segment of its own; the table waits from there on."""
+        """Make the DDL a segment of its own. The table waits in the segments after it."""
         if ddl.start != self._left.start:
             self._read(replace(self._left, stop=ddl.start), self._watched, self._waiting)
             self._left = replace(self._left, start=ddl.start, history=None)
@@ -184,7 +184,7 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
 
 
 def sized(segment: Segment, sizes: Mapping[str, int]) -> int:
-    """The bytes of a segment in binlog files of these sizes; as none where one of them is gone."""
+    """The number of bytes in a segment, from the sizes of the binlog files; 0 if the server has removed one of them."""
     known = is_in_one_of(segment.start, sizes) and is_in_one_of(segment.stop, sizes)
     return bytes_between(segment.start, segment.stop, sizes) if known else 0
 

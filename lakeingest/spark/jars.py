@@ -32,7 +32,7 @@ def fetched(config: Config, settings: Mapping[str, str]) -> Iterator[Mapping[str
 
 
 def _by_path(settings: Mapping[str, str], folder: Path, names: Sequence[str]) -> Mapping[str, str]:
-    """The settings with paths for the names of jars; unchanged where pipeline.yml names jars of its own."""
+    """The settings with the paths of these jars instead of their names; unchanged if pipeline.yml names other jars."""
     if settings.get(PACKAGES) != ",".join(names) or JARS in settings:
         return settings
     kept = {key: value for key, value in settings.items() if key != PACKAGES}

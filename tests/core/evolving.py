@@ -57,7 +57,7 @@ class EvolvingSource(Source):
             self._fill(statements)
 
     def _fill(self, statements: list[Statement]) -> None:
-        """Every column of a row that was written has a value of its own."""
+        """Give each column of the rows that were just written a different value."""
         last, width = self.log[-1], len(self.definitions[-1].names) - 1
         row: Any = tuple(10 * self.written + number for number in range(width))
         changes = tuple(

@@ -115,7 +115,7 @@ def identity(progress: Progress) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(("phase", "step"), sorted(TRANSITIONS))
 def test_every_legal_step_leads_where_the_table_says(phase: Phase, step: Step) -> None:
-    """And nothing of the table's identity changes on the way, but for its definition where it is lifted to another."""
+    """A step changes nothing of the table's identity; only a lift changes its definition."""
     before = NEW.created() if step is Step.WAVE else at(phase)
     after = STEPS[step](before)
     assert after.phase is TRANSITIONS[phase, step]

@@ -13,7 +13,12 @@ from tests.catalog_servers import TARGETS, rest_server
 from tests.e2e.job import Job, until
 from tests.e2e.signalled import soon
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark, pytest.mark.local("it has lakes of its own")]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.mysql,
+    pytest.mark.spark,
+    pytest.mark.local("each test starts the catalog that it needs"),
+]
 
 ROWS = 300
 

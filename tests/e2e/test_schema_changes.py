@@ -86,7 +86,7 @@ def test_definitions_between_several_alterations_are_followed(any_pipe: Pipe) ->
     assert list(columns(pipe, "t")) == ["a", "id", "d", "v", "b", "c"]
 
 
-@pytest.mark.long("a server of its own")
+@pytest.mark.long("starts another server")
 def test_a_server_without_gtids_is_followed_by_places(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

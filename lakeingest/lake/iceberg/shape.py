@@ -78,10 +78,11 @@ def assert_whole(table: TableId, loaded: Table, version: int) -> None:
 
 
 def _made_with(metadata: TableMetadata) -> Schema:
-    """The schema that readers have to see: that of our commit which they see, or of a newer commit of ours.
+    """The schema that readers should see: the one with which we made the commit that main shows.
 
-    A newer one is current where someone rolled main back to before a change of the source's columns. Where others
-    expired our commit, it is that of the last one before main; if they expired all of them, the oldest schema.
+    If someone rolled main back over a schema change of the source, it is the current schema, which a later commit of
+    ours has. If others expired the commit that main shows, it is that of our last commit before it; if they expired all
+    of our commits, it is the oldest schema.
     """
     known = {schema.schema_id: schema for schema in metadata.schemas}
     main = metadata.snapshot_by_name(MAIN)

@@ -99,13 +99,11 @@ class _ActionReader(Action):
         raise Unclear("its action is not known")
 
     def _adds(self) -> list[Change]:
-        is_list = not self._skip("COLUMN") and self._peek() not in _NO_COLUMNS
-        if self._peek() in _NO_COLUMNS:
-            raise Unclear("it adds no column")
+        has_word = self._skip("COLUMN")
         self._if_exists()
         if not self._is_sign("("):
             return [self._added()]
-        if not is_list or self._tokens[-1] != Token(Sort.SIGN, ")"):
+        if has_word or self._tokens[-1] != Token(Sort.SIGN, ")"):
             raise Unclear("it does more than add columns")
         columns = split(self._tokens[self._at + 1 : -1])
         found = [_ActionReader(column, self._database, self._copied)._added() for column in columns]  # noqa: SLF001

@@ -8,14 +8,13 @@ how long it is, which is proved at its end. MariaDB's does not say how long: the
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
 from lakeingest.core.alteration import Ddl
 from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent, concerning
 from lakeingest.mysql.wire import events, grammar
@@ -33,7 +32,6 @@ from lakeingest.rows import Part
 
 _BUFFER_BYTES = 4 << 20
 _EVENTS = 16_384  # that are framed at a time
-NONE: Mapping[TableId, TableSchema] = MappingProxyType({})
 _FAR = int(np.iinfo(np.int64).max)
 
 
@@ -50,7 +48,7 @@ class SegmentDecoder:
         segment: Segment,
         begin: FilePosition,
         schemas: Mapping[TableId, TableSchema],
-        waiting: Mapping[TableId, TableSchema] = NONE,
+        waiting: Mapping[TableId, TableSchema] = NO_TABLES,
         *,
         gtids: bool,
     ) -> None:
