@@ -1,6 +1,6 @@
 """What a merge will do to the rows of a commit, counted by reading key columns alone. It takes no Spark."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,11 +31,12 @@ def effects_of(
     wanted = pa.concat_tables(_read(file, [*key, DELETED]) for file in changes)
     numbered = wanted.select(list(key)).append_column(_NUMBER, pa.array(np.arange(wanted.num_rows)))
     is_present = np.zeros(wanted.num_rows, bool)
-    for file in rows:
-        found = _read(file, key).cast(numbered.schema.remove(len(key)))
+    for found in _in_groups((_read(file, key).cast(numbered.schema.remove(len(key))) for file in rows), len(numbered)):
         numbers = _matching(found, numbered, key)[_NUMBER].to_numpy()
         if is_present[numbers].any() or len(np.unique(numbers)) != len(numbers):
-            raise StateUnreadable(f"{file}: a key of it is there twice; drop the table to copy it again")
+            raise StateUnreadable(
+                f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
+            )
         is_present[numbers] = True
     for merge in merges:
         for file in merge:
@@ -48,6 +49,18 @@ def effects_of(
 def rows_in(found: Iterable[File]) -> int:
     """The number of rows of these files."""
     return sum(files.parquet_metadata(file).num_rows for file in found)
+
+
+def _in_groups(found: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
+    """These tables, put together to some with so many rows at least: a join costs as much as its larger side."""
+    group: list[pa.Table] = []
+    for one in found:
+        group.append(one)
+        if sum(map(len, group)) >= least:
+            yield pa.concat_tables(group)
+            group = []
+    if group:
+        yield pa.concat_tables(group)
 
 
 def _matching(found: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -75,8 +75,8 @@ def newest(table: TableId, folder: File, *, building: bool = False) -> Instant |
     return None
 
 
-def retention(folder: File, history: History) -> dict[str, str]:
-    """The settings of the next write for the history, which Hudi limits by a number of commits.
+def retained(folder: File, history: History) -> int:
+    """How many commits the next write retains: Hudi limits the history by a number.
 
     A publish rewrites the files that it touches, so `keep` applies only if the user set it.
     """
@@ -85,13 +85,7 @@ def retention(folder: File, history: History) -> dict[str, str]:
         oldest = datetime.now(UTC) - history.keep
         moment = f"{oldest:%Y%m%d%H%M%S%f}"[:17]
         young = sum(completed >= moment for completed, _, _ in writes(folder)) + 1  # and the current commit
-    retained = min(max(history.least, young), history.most)
-    return {
-        "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
-        "hoodie.clean.commits.retained": str(retained),
-        "hoodie.keep.min.commits": str(retained + 1),  # in the timeline; older commits are archived
-        "hoodie.keep.max.commits": str(retained + 10),
-    }
+    return min(max(history.least, young), history.most)
 
 
 def writes(folder: File) -> list[tuple[str, str, File]]:
@@ -106,8 +100,8 @@ def writes(folder: File) -> list[tuple[str, str, File]]:
 
 
 def timeline(folder: File, pattern: str) -> list[File]:
-    """The files of the timeline whose names match, sorted."""
-    return files.listed(folder / ".hoodie" / "timeline", pattern)
+    """The files of the timeline whose names match, sorted; without those of Hadoop, which begin with a dot."""
+    return [file for file in files.listed(folder / ".hoodie" / "timeline", pattern) if not file.name.startswith(".")]
 
 
 @contextmanager
