@@ -60,6 +60,11 @@ def replace(file: File, doc: Mapping[str, Any]) -> None:
     local.replace(file, doc) if isinstance(file, Path) else file.replace(doc)
 
 
+def put(file: File, contents: bytes) -> None:
+    """Make or replace a file, durably: a reader sees the old or the new contents. Only this process writes it."""
+    local.put(file, contents) if isinstance(file, Path) else file.put(contents)
+
+
 class Head:
     """A document that the holder of the lease moves on. In a store it is refused to a run that has lost the lease."""
 

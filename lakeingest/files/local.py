@@ -1,4 +1,4 @@
-"""Documents in files of this machine: JSON, each complete when it exists, also after a crash."""
+"""Files of this machine, each complete when it exists, also after a crash; most have a document, in JSON."""
 
 import fcntl
 import json
@@ -14,7 +14,7 @@ from lakeingest.disk import sync
 
 def create(path: Path, doc: Mapping[str, Any]) -> bool:
     """Make the document; False, and nothing is changed, when it exists."""
-    with _whole(path, doc) as new:
+    with _whole(path, json.dumps(doc).encode()) as new:
         try:
             os.link(new, path)
         except FileExistsError:  # a network file system may lose the answer to its request, and send it again
@@ -24,7 +24,12 @@ def create(path: Path, doc: Mapping[str, Any]) -> bool:
 
 def replace(path: Path, doc: Mapping[str, Any]) -> None:
     """Make or replace the document: a reader sees the old or the new one."""
-    with _whole(path, doc) as new:
+    put(path, json.dumps(doc).encode())
+
+
+def put(path: Path, contents: bytes) -> None:
+    """Make or replace the file: a reader sees the old or the new contents."""
+    with _whole(path, contents) as new:
         new.replace(path)
 
 
@@ -46,12 +51,12 @@ def append(path: Path, doc: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _whole(path: Path, doc: Mapping[str, Any]) -> Iterator[Path]:
-    """A durable file with the document, beside `path`; what the block makes of it is durable, too."""
+def _whole(path: Path, contents: bytes) -> Iterator[Path]:
+    """A durable file with these contents, beside `path`; what the block makes of it is durable, too."""
     new = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
     try:
-        with new.open("w") as file:
-            json.dump(doc, file)
+        with new.open("wb") as file:
+            file.write(contents)
             file.flush()
             os.fsync(file.fileno())
         yield new

@@ -90,11 +90,14 @@ class TableFolder:
             sync_tree(self.final, since - CLOCK_SECONDS)
             sync(self.final.parent)
 
-    def clear_building(self, spark: "SparkSession") -> None:
-        """Remove the folder of the first publish, which must not be where the table is."""
-        if isinstance(self.building, Path):
-            folders.delete_all([self.building])
-        elif folders.is_there(self.building):  # Hadoop also knows the objects that stand for folders
+    def clear_building(self, spark: "SparkSession | None" = None) -> None:
+        """Remove the folder of the first publish, which must not be where the table is.
+
+        In a store only Hadoop knows the objects that stand for folders; without Spark they stay.
+        """
+        if spark is None or isinstance(self.building, Path):
+            folders.delete_all([self.building, *folders.tree(self.building)])
+        elif folders.is_there(self.building):
             context: Any = spark.sparkContext
             path = context._jvm.org.apache.hadoop.fs.Path(location(self.building))  # noqa: SLF001 - no public way
             path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001

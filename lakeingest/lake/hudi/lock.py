@@ -5,11 +5,13 @@ apart. If a run loses it within a publish, Hudi decides: who writes next rolls b
 rolled back cannot be completed. (Its own lock in a store, StorageBasedLockProvider, lacks its client in the bundle.)
 """
 
+import errno
+import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File
@@ -22,24 +24,47 @@ LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
 
 
 @contextmanager
-def publishing(table: TableId, folder: File, spark: "SparkSession") -> Iterator[None]:
-    """Alone; StaleWriter where another JVM is at it for long. That of a run that was killed ends soon.
+def publishing(table: TableId, folder: File, spark: "SparkSession | None" = None) -> Iterator[None]:
+    """Alone; StaleWriter where another process is at it for long. That of a run that was killed ends soon.
 
-    `folder` is the table's; the lock is a file beside it, if that is a disk.
+    `folder` is the table's; the lock is a file beside it, if that is a disk. Who commits holds it: the JVM of the
+    session, or this process.
     """
     if not isinstance(folder, Path):
         yield
         return
     path = folder.with_name(folder.name + ".lakeingest.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
-    channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001
+    file, is_taken = _of_this_process(path) if spark is None else _of_the_jvm(path, spark)
     try:
         deadline = time.monotonic() + LOCK_SECONDS
-        while channel.tryLock() is None:
+        while not is_taken():
             if time.monotonic() > deadline:
                 raise stale(table)
             time.sleep(0.2)
         yield
     finally:
-        channel.close()
+        file.close()
+
+
+def _of_the_jvm(path: Path, spark: "SparkSession") -> tuple[Any, Callable[[], bool]]:
+    """The open file, and whether the JVM gets its lock."""
+    assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
+    channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001
+    return channel, lambda: channel.tryLock() is not None
+
+
+def _of_this_process(path: Path) -> tuple[Any, Callable[[], bool]]:
+    """The open file, and whether this process gets its lock, which is of the kind that Java has."""
+    file = path.open("ab")
+
+    def is_taken() -> bool:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EACCES, errno.EAGAIN}:
+                raise
+            return False
+        return True
+
+    return file, is_taken

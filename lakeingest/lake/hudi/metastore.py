@@ -31,13 +31,13 @@ class Metastore:
 
     def __init__(self, settings: config.Target) -> None:
         self._settings = settings
-        self._is_there = settings.catalog.type == "hive"
+        self.is_there = settings.catalog.type == "hive"
 
     def answers(self) -> bool:
         """Whether there is a metastore; CatalogAway when it does not answer."""
-        if self._is_there:
+        if self.is_there:
             self._ask(lambda client: client.ping())
-        return self._is_there
+        return self.is_there
 
     def assert_ours(self, table: TableId) -> None:
         """NotOurTable when something else has the table's name: another folder, or no table of Hudi."""
@@ -45,11 +45,11 @@ class Metastore:
 
     def follows(self, table: TableId, instant: str) -> bool:
         """Whether the metastore has the table as of this commit; always where there is none."""
-        return not self._is_there or self._parameters(table).get(_LAST_COMMIT) == instant
+        return not self.is_there or self._parameters(table).get(_LAST_COMMIT) == instant
 
     def register(self, table: TableId, folder: File, spark: "SparkSession") -> None:
         """Let the metastore have the table as it is in its folder."""
-        if not self._is_there:
+        if not self.is_there:
             return
         self.assert_ours(table)
         namespace, name = self._settings.identifier(table)
@@ -85,7 +85,7 @@ class Metastore:
 
     def _parameters(self, table: TableId) -> dict[str, str]:
         """The table's parameters there, none where its name is free; NotOurTable when something else has it."""
-        found = self._entry(table) if self._is_there else None
+        found = self._entry(table) if self.is_there else None
         if found is None:
             return {}
         parameters = dict(found.parameters or {})

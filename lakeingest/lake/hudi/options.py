@@ -12,11 +12,15 @@ from lakeingest.lake.marks import OWNER, progress_marks
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
 _BUCKETS_MIN = 4
+_SLACK = 10  # commits that a history may be longer
 _BALANCE = 64  # with the square root, a small merge takes as long to rewrite files as to look at all buckets
 OPTIONS = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
     "hoodie.index.type": "BUCKET",  # a key is looked up in one file only
     "hoodie.parquet.bloom.filter.enabled": "false",  # 430 KB in each file, which only other kinds of index use
+    "hoodie.bloom.index.filter.type": "SIMPLE",
+    "hoodie.index.bloom.num_entries": "1",  # a bulk insert writes a filter in any case
+    "hoodie.parquet.compression.codec": "zstd",
     "hoodie.metadata.enable": "false",  # an index of the table's files, which a local listing does not need
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
@@ -34,10 +38,10 @@ def buckets_for(size: int) -> str:
     return str(max(_BUCKETS_MIN, math.isqrt(size) // _BALANCE))
 
 
-def write_options(
+def marks_of(
     table: TableId, last: StagingCommit, published: Instant | None, buckets: str, properties: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings of a publish of staging up to this commit on what readers see; these properties are marks, too."""
+    """The properties of a publish of staging up to this commit on what readers see; the given ones are among them."""
     marks = {
         OWNER: str(table),
         **progress_marks(last.progress, None if published is None else published.version),
@@ -46,7 +50,22 @@ def write_options(
         BUCKETS: buckets,
         **properties,
     }
-    return OPTIONS | {
+    return {PREFIX + name: value for name, value in marks.items()}
+
+
+def write_options(buckets: str, retained: int, marks: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a write of Hudi's that retains so many commits, with these properties."""
+    return {
+        **OPTIONS,
         "hoodie.bucket.index.num.buckets": buckets,
-        **{PREFIX + name: value for name, value in marks.items()},
+        "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+        "hoodie.clean.commits.retained": str(retained),
+        "hoodie.keep.min.commits": str(retained + 1),  # in the timeline; older commits are archived
+        "hoodie.keep.max.commits": str(most_commits(retained)),
+        **marks,
     }
+
+
+def most_commits(retained: int) -> int:
+    """How many commits are in the timeline before Hudi cleans and archives, where the last ones are retained."""
+    return retained + max(_SLACK, retained)

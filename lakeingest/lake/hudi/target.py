@@ -28,21 +28,11 @@ from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
 from lakeingest.lake.hudi.folder import TableFolder, is_table
 from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.metastore import Metastore
-from lakeingest.lake.hudi.options import BUCKETS, KEY, buckets_for, write_options
+from lakeingest.lake.hudi.options import KEY
+from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over, since_restart
-from lakeingest.lake.hudi.statement import (
-    GONE,
-    changed,
-    configured,
-    insert_into,
-    last_changes,
-    merge_folder,
-    no_changes,
-    replacing,
-    rows_at,
-    staged_rows,
-)
-from lakeingest.lake.hudi.timeline import Instant, retention, writes
+from lakeingest.lake.hudi.statement import changed, last_changes, rows_at, staged_rows
+from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.hudi.types import hudi_types
 from lakeingest.lake.hudi.unlifted import Unlifted
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
@@ -234,40 +224,14 @@ class HudiTarget(Unlifted):
         open_spark: "Callable[[], SparkSession]",
         properties: Mapping[str, str],
     ) -> Staged:
-        """One commit of Hudi: at first a bulk insert of all rows, then a MERGE INTO of the changes since the last.
-
-        Where the copy was started over these are all its rows, and the keys that readers see and it has not.
-        The JVM that commits holds a lock meanwhile, which is released when the JVM ends.
-        """
-        table, spark = staged.progress.table, open_spark()
+        """One commit of the table: of ours if `target.merge` is `row_delta` and Spark is not needed, else of Hudi."""
+        table = staged.progress.table
         folder = self._folder_of(table)
-        with publishing(table, folder.final, spark):
-            published = folder.published()
-            if staged.published != (None if published is None else published.version):
-                raise published_by_another(table)
-            if published is not None:
-                assert_whole(table, folder.place)
-            commits = self._since(table, published, staged.version)
-            names, merges = files_of(commits)
-            self._staging(table).assert_whole([*names, *(name for merge in merges for name in merge)])
-            began = time.time()
-            if published is None or folder.place == folder.final:
-                folder.clear_building(spark)  # left by an interrupted first publish
-            try:
-                self._write(table, published, commits, spark, properties)
-            except Exception as error:
-                now = folder.published()
-                if now != published and not self._is_published(table, staged.version):
-                    raise published_by_another(table) from error
-                if now == published:  # otherwise only the answer was lost
-                    raise
-            if not self._is_published(table, staged.version):
-                raise stale(table)
-            if published is None:
-                self._give_name(folder, spark)
-            # readers see it before it is durable; until then staging and the spool stay
-            folder.make_durable(began)
-        self._metastore.register(table, folder.final, spark)
+        by_files = self.settings.way_of_merging == "row_delta" and not self._metastore.is_there
+        if not by_files or not self._write(staged, folder, properties, None):
+            spark = open_spark()
+            self._write(staged, folder, properties, spark)
+            self._metastore.register(table, folder.final, spark)
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -363,38 +327,60 @@ class HudiTarget(Unlifted):
         return rows_at(self._folder_of(table).place, published.time, spark)
 
     def _write(
-        self,
-        table: TableId,
-        published: Instant | None,
-        commits: Sequence[StagingCommit],
-        spark: "SparkSession",
-        properties: Mapping[str, str],
-    ) -> None:
-        last, staging, folder = commits[-1], self._staging(table), self._folder_of(table)
+        self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"
+    ) -> bool:
+        """Publish by a statement, or without a session by files of ours; False, and nothing is visible, if they cannot.
+
+        Who commits holds a lock meanwhile, which is released when its process ends.
+        """
+        table = folder.table
+        with publishing(table, folder.final, spark):
+            publication = self._publication(staged, folder, properties)
+            published = publication.published
+            if published is None:
+                folder.clear_building(spark)  # left by an interrupted first publish
+            began = time.time()
+            try:
+                if spark is not None:
+                    publication.by_statement(spark, lambda: self.read(table, staged.version, spark))
+                elif not publication.by_files():
+                    return False
+            except Exception as error:
+                now = folder.published()
+                if now != published and not self._is_published(table, staged.version):
+                    raise published_by_another(table) from error
+                if now == published:  # otherwise only the answer was lost
+                    raise
+            if not self._is_published(table, staged.version):
+                raise stale(table)
+            if published is None:
+                self._give_name(folder)
+            # readers see it before it is durable; until then staging and the spool stay
+            folder.make_durable(began)
+            folder.clear_building(spark)
+        return True
+
+    def _publication(self, staged: Staged, folder: TableFolder, properties: Mapping[str, str]) -> Publication:
+        """What is to be written on what readers see; StaleWriter where that is not what the run has seen.
+
+        StateUnreadable where a file of it, or of staging, is gone or damaged.
+        """
+        table, staging, published = folder.table, self._staging(folder.table), folder.published()
+        if staged.published != (None if published is None else published.version):
+            raise published_by_another(table)
+        if published is not None:
+            assert_whole(table, folder.place)
+        commits = self._since(table, published, staged.version)
         names, merges = files_of(commits)
-        size = files.total(staging.path / name for name in names)
-        buckets = buckets_for(size) if published is None else published.properties[BUCKETS]
-        options = write_options(table, last, published, buckets, properties)
-        options |= retention(folder.place, self.settings.history)
-        if published is None:
-            insert_into(folder.building, table.name, self.read(table, last.version, spark), last.key, options)
-            return
-        gone, changes = DELETED, last_changes(staging.path, merges, last.key, spark)
-        if is_started_over(commits):
-            old, new = self._visible(table, published, spark), self.read(table, last.version, spark)
-            gone, changes = GONE, replacing(old, new, last.key)
-        elif changes is None:  # the commit is only for its progress
-            changes = no_changes(self._visible(table, published, spark))
-        with configured(spark, options):
-            merge_folder(folder.place, changes, last.key, spark, gone)
+        staging.assert_whole([*names, *(name for merge in merges for name in merge)])
+        return Publication(table, folder, published, staging.path, commits, self.settings.history, properties)
 
     def _staging(self, table: TableId) -> StagingFolder:
         return StagingFolder(table, self._folder / encode(str(table), safe=" "))
 
-    def _give_name(self, folder: TableFolder, spark: "SparkSession") -> None:
+    def _give_name(self, folder: TableFolder) -> None:
         """The last step of a first publish."""
         folder.give_name()
-        folder.clear_building(spark)
 
     def _folder_of(self, table: TableId) -> TableFolder:
         return TableFolder(table, files.at(self.settings.folder(table), self.settings.storage))

@@ -32,6 +32,7 @@ from lakeingest.files.file import File
 from lakeingest.files.stored import Stored
 from lakeingest.lake.formats import open_target, unwritable
 from lakeingest.lake.hudi.folder import PROPERTIES, location
+from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.marks import BUILDING
 from tests.lake.conftest import BOUNDARIES
@@ -204,7 +205,7 @@ def test_a_superseded_publish_fails_by_name(lake: Lake, monkeypatch: pytest.Monk
         lake.publish(lake.merge(lake.loaded(), (1, "theirs", False), pos=40))
         raise RuntimeError("the inflight file does not exist")
 
-    monkeypatch.setattr(HudiTarget, "_write", overtaken)
+    monkeypatch.setattr(Publication, "by_files", overtaken)
     with pytest.raises(StaleWriter, match="another writer published"):
         lake.publish(staged)
     assert lake.seen() == [(1, "theirs")]

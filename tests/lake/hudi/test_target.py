@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from lakeingest.core.schema import Column, Kind, TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
 from lakeingest.lake.hudi import lock
+from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
@@ -213,17 +214,22 @@ def test_an_interrupted_merge_is_repeated(lake: Lake) -> None:
 
 @contextmanager
 def failing(when: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A publish fails in Spark before its commit, or after it: then only the answer is lost."""
-    real = HudiTarget._write  # noqa: SLF001 - the job of Spark
+    """A publish fails before its commit, or after it: then only the answer is lost."""
+    with monkeypatch.context() as patch:
+        for way in ("by_files", "by_statement"):
+            patch.setattr(Publication, way, breaking(getattr(Publication, way), when))
+        yield
 
-    def write(*given: Any) -> None:
-        if when == "after":
-            real(*given)
+
+def breaking(real: Callable[..., Any], when: str) -> Callable[..., Any]:
+    """A way to publish that fails then; one that has nothing to do goes on."""
+
+    def write(*given: Any) -> Any:
+        if when == "after" and real(*given) is False:
+            return False
         raise RuntimeError("the connection to Spark is broken")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(HudiTarget, "_write", write)
-        yield
+    return write
 
 
 def test_a_publish_takes_effect_once_if_its_answer_is_lost(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,54 @@
+"""The columns of a table as a commit of Hudi has them: in Avro, as Hudi derives them from Spark's types."""
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+
+_NAMES = {
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+}
+_LOGICAL = {
+    pa.date32(): ("int", "date"),
+    pa.timestamp("us"): ("long", "local-timestamp-micros"),
+    pa.timestamp("us", "UTC"): ("long", "timestamp-micros"),
+}
+
+
+def avro_schema(table: str, columns: pa.Schema) -> str:
+    """The schema of the records of a table of this name; every column, and every element of one, can be null."""
+    name = _sanitized(table)
+    record = f"hoodie.{name}.{name}_record"
+    kinds = {one.name: _type(one.type, f"{record}.{one.name}") for one in columns}
+    fields = [{"name": column, "type": ["null", kind], "default": None} for column, kind in kinds.items()]
+    schema = {"type": "record", "name": f"{name}_record", "namespace": f"hoodie.{name}", "fields": fields}
+    return json.dumps(schema, separators=(",", ":"))
+
+
+def _type(kind: pa.DataType, space: str) -> Any:
+    if kind in _LOGICAL:
+        stored, logical = _LOGICAL[kind]
+        return {"type": stored, "logicalType": logical}
+    if pa.types.is_decimal(kind):
+        decimal = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        return {"type": "fixed", "name": "fixed", "namespace": space, "size": _bytes(kind.precision), **decimal}
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": ["null", _type(kind.value_type, space)]}
+    return _NAMES[kind]
+
+
+def _bytes(precision: int) -> int:
+    """How many bytes the largest number with so many digits needs."""
+    return (int(10**precision - 1).bit_length() + 8) // 8
+
+
+def _sanitized(name: str) -> str:
+    """A name without the characters that Avro does not allow, as Hudi replaces them."""
+    return re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", name))

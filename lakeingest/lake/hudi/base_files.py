@@ -1,0 +1,150 @@
+"""The data files of a Hudi table, as we write them ourselves: rows with Hudi's own columns, and the footer it expects.
+
+Source: Hudi's technical specification, "Base files". A file's name is `<group>_<token>_<instant>.parquet`.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeingest.core.change import DELETED
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.hudi.commit import Commit
+from lakeingest.lake.hudi.record_key import RECORD_KEY
+from lakeingest.lake.hudi.table_form import Unfit
+
+RECORD, FILE_NAME = "_hoodie_record_key", "_hoodie_file_name"
+META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, "_hoodie_partition_path", FILE_NAME)
+_BUCKET_DIGITS = 8
+_OF_OTHER_INDEXES = {b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"}
+_DATES_AS_THEY_ARE = {b"org.apache.spark.version": b"3.5.0"}  # Spark reads those before 1582 by this alone
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """The files with the rows of a bucket; the newest one is None before the first."""
+
+    bucket: int
+    name: str
+    newest: File | None
+
+    @classmethod
+    def new(cls, bucket: int) -> Self:
+        """One without files; its name begins with the bucket."""
+        return cls(bucket, f"{bucket:0{_BUCKET_DIGITS}}{str(uuid.uuid4())[_BUCKET_DIGITS:]}", None)
+
+    @classmethod
+    def of(cls, file: File) -> Self:
+        """The group whose newest file this is."""
+        name = file.name.partition("_")[0]
+        return cls(int(name[:_BUCKET_DIGITS]), name, file)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The rows of a file with Hudi's columns, and what else its footer says."""
+
+    rows: pa.Table
+    footer: Mapping[bytes, bytes]
+
+    @classmethod
+    def of(cls, file: File) -> Self:
+        """Those of a file of the table."""
+        with files.parquet(file) as opened:
+            return cls(opened.read(), opened.metadata.metadata or {})
+
+    def without_rows(self) -> "Contents":
+        """For the first file of another group."""
+        return Contents(self.rows.slice(0, 0), self.footer)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The next file of a group: its length in bytes, its rows, and how many of them are new, changed and gone."""
+
+    group: FileGroup
+    name: str
+    size: int
+    rows: int
+    inserted: int
+    updated: int
+    deleted: int
+
+    @property
+    def stat(self) -> dict[str, Any]:
+        """What the commit says of it: the fields of Hudi's `HoodieWriteStat` that are not null."""
+        before = self.group.newest
+        return {
+            "fileId": self.group.name,
+            "path": self.name,
+            "partitionPath": "",
+            "prevCommit": "null" if before is None else before.stem.rpartition("_")[2],
+            "prevBaseFile": None if before is None else before.name,
+            "numWrites": self.rows,
+            "numInserts": self.inserted,
+            "numUpdateWrites": self.updated,
+            "numDeletes": self.deleted,
+            "totalWriteBytes": self.size,
+            "fileSizeInBytes": self.size,
+        }
+
+
+def write_next(commit: Commit, group: FileGroup, before: Contents, changes: pa.Table | None) -> Written:
+    """Write the next file of a group: these contents under these changes, which have RECORD and DELETED.
+
+    Where the rows have DELETED too, it is a column like the others. `before` are the contents of the newest file, or
+    what the first file begins with. The file is durable, and no part of the table until the commit is completed.
+    Unfit where the changes have other columns or values than a file of the table can have.
+    """
+    kept, updated, rows = before.rows, 0, before.rows.slice(0, 0)
+    if changes is not None:
+        kept = kept.filter(pc.invert(pc.is_in(kept[RECORD], value_set=changes[RECORD].combine_chunks())))
+        rows = stored(changes, commit.instant, group.bucket, before.rows.schema, first=len(kept))
+        updated = pc.sum(pc.is_in(rows[RECORD], value_set=before.rows[RECORD].combine_chunks())).as_py() or 0
+    name = f"{group.name}_{group.bucket}-0-0_{commit.instant}.parquet"
+    whole = pa.concat_tables([kept, rows])
+    place = whole.schema.get_field_index(FILE_NAME)
+    whole = whole.set_column(place, whole.schema.field(place), pa.repeat(name, len(whole)))
+    commit.mark(name, "CREATE" if group.newest is None else "MERGE")
+    with files.written(commit.folder / name) as path:
+        footer = _footer(before.footer, whole[RECORD])
+        pq.write_table(whole.replace_schema_metadata(footer), path, compression="zstd", store_schema=False)
+        size = path.stat().st_size
+    if group.newest is None:
+        return Written(group, name, size, len(whole), len(whole), 0, 0)
+    gone = len(before.rows) - len(kept) - updated
+    return Written(group, name, size, len(whole), len(rows) - updated, updated, gone)
+
+
+def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:
+    """Rows that have RECORD as a file with this schema has them, numbered from `first` on.
+
+    Deleted rows are left out where the schema has no DELETED. Unfit for other columns, or values that do not fit.
+    """
+    if DELETED in rows.column_names and DELETED not in schema.names:
+        rows = rows.filter(pc.invert(rows[DELETED])).drop_columns(DELETED)
+    sequence = pa.array([f"{instant}_{bucket}_{first + number}" for number in range(len(rows))], pa.string())
+    given = dict(zip(rows.column_names, rows.columns, strict=True))
+    given |= {"_hoodie_commit_time": pa.repeat(instant, len(rows)), "_hoodie_commit_seqno": sequence}
+    given |= dict.fromkeys(("_hoodie_partition_path", FILE_NAME), pa.repeat("", len(rows)))
+    if RECORD_KEY in schema.names:
+        given[RECORD_KEY] = rows[RECORD]
+    if set(given) != set(schema.names):
+        raise Unfit
+    try:
+        return pa.table([given[name] for name in schema.names], schema.names).cast(schema)
+    except pa.ArrowInvalid as error:
+        raise Unfit from error
+
+
+def _footer(before: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
+    """What the group's footers say, with the first and the last record key of these."""
+    kept = {name: value for name, value in before.items() if name not in _OF_OTHER_INDEXES}
+    ends = pc.min_max(keys).as_py() if len(keys) else {}
+    return _DATES_AS_THEY_ARE | kept | {f"hoodie_{end}_record_key".encode(): key.encode() for end, key in ends.items()}

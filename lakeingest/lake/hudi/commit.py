@@ -1,0 +1,121 @@
+"""A commit that we write into a table's timeline ourselves, by the protocol of Hudi's writers.
+
+Requested, then inflight; a marker before each data file, the data file; last the completed commit, which readers see.
+Whoever writes next rolls back a commit that was not completed: Hudi removes the files that have a marker.
+Source: Hudi's technical specification for version 9 of a table, "Timeline" and "Markers".
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self
+
+import fastavro
+
+from lakeingest.files import file as files
+from lakeingest.files import folder as folders
+from lakeingest.files.file import File
+from lakeingest.lake.hudi.timeline import timeline
+
+SCHEMA = "schema"  # the property with the table's columns, in Avro
+_MOMENT = "%Y%m%d%H%M%S%f"
+_DIGITS = 17  # up to milliseconds
+
+
+def _nullable(kind: Any, *names: str) -> list[dict[str, Any]]:
+    return [{"name": name, "type": ["null", kind], "default": None} for name in names]
+
+
+def _record(name: str, fields: Sequence[Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": fields}
+
+
+_COUNTS = ("numWrites", "numInserts", "numUpdateWrites", "numDeletes", "totalWriteBytes", "fileSizeInBytes")
+_ZEROS = (
+    "totalWriteErrors",
+    "totalLogRecords",
+    "totalLogBlocks",
+    "totalLogFilesCompacted",
+    "totalLogReadTimeMs",
+    "totalLogSizeCompacted",
+    "totalUpdatedRecordsCompacted",
+    "totalCorruptLogBlock",
+    "totalRollbackBlocks",
+    "numUpdates",
+)
+_STAT = _record(
+    "HoodieWriteStat",
+    [
+        *_nullable("string", "fileId", "path", "prevCommit", "partitionPath", "prevBaseFile"),
+        *_nullable("long", *_COUNTS, *_ZEROS),
+    ],
+)
+_METADATA = fastavro.parse_schema(  # the fields that have a value; those that it lacks are null for whoever reads it
+    {
+        **_record(
+            "HoodieCommitMetadata",
+            [
+                *_nullable({"type": "map", "values": {"type": "array", "items": _STAT}}, "partitionToWriteStats"),
+                *_nullable("boolean", "compacted"),
+                *_nullable({"type": "map", "values": "string"}, "extraMetadata"),
+                *_nullable("string", "operationType"),
+            ],
+        ),
+        "namespace": "org.apache.hudi.avro.model",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that is under way on the table in a folder; its instant is when it began, in UTC."""
+
+    folder: File
+    instant: str
+
+    @classmethod
+    def begin(cls, folder: File) -> Self:
+        """Readers see nothing of it."""
+        commit = cls(folder, _next_moment(folder))
+        files.make_folder(commit._markers)
+        for step in ("commit.requested", "inflight"):
+            files.write(commit._timeline / f"{commit.instant}.{step}", b"")
+        return commit
+
+    def mark(self, name: str, kind: Literal["MERGE", "CREATE"]) -> None:
+        """Say that a data file is written next: a new one of a file group that has one, or the first one of a group."""
+        files.write(self._markers / f"{name}.marker.{kind}", b"")
+
+    def complete(self, operation: str, written: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> bool:
+        """Let readers see it: Hudi's name for what was done, and the `HoodieWriteStat` of each file that was written.
+
+        False where another run has rolled it back.
+        """
+        stats = [{**dict.fromkeys(_ZEROS, 0), **stat} for stat in written]
+        metadata = {"partitionToWriteStats": {"": stats}, "compacted": False, "extraMetadata": properties}
+        contents = io.BytesIO()
+        fastavro.writer(contents, _METADATA, [{**metadata, "operationType": operation}])
+        if not files.exists(self._timeline / f"{self.instant}.inflight"):
+            return False
+        files.put(self._timeline / f"{self.instant}_{_next_moment(self.folder)}.commit", contents.getvalue())
+        folders.delete_all([self._markers, *folders.tree(self._markers)])
+        return True
+
+    @property
+    def _timeline(self) -> File:
+        return self.folder / ".hoodie" / "timeline"
+
+    @property
+    def _markers(self) -> File:
+        return self.folder / ".hoodie" / ".temp" / self.instant
+
+
+def _next_moment(folder: File) -> str:
+    """Now, or a millisecond after the last moment in the timeline, whose writer may have another clock."""
+    times = (file.name.partition(".")[0] for file in timeline(folder, "*.*"))
+    last = max((time for pair in times for time in pair.split("_")), default="")[:_DIGITS]
+    now = datetime.now(UTC)
+    if f"{now:{_MOMENT}}"[:_DIGITS] <= last:
+        now = datetime.strptime(last, _MOMENT).replace(tzinfo=UTC) + timedelta(milliseconds=1)
+    return f"{now:{_MOMENT}}"[:_DIGITS]

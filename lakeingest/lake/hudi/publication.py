@@ -1,0 +1,97 @@
+"""What a publish of a Hudi table writes: a commit of ours where that is enough, else one of Hudi's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakeingest.config import History
+from lakeingest.core.change import DELETED
+from lakeingest.core.schema import TableId
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.hudi.effects import rows_in
+from lakeingest.lake.hudi.first_rows import FirstRows
+from lakeingest.lake.hudi.folder import TableFolder
+from lakeingest.lake.hudi.options import BUCKETS, buckets_for, marks_of, most_commits, write_options
+from lakeingest.lake.hudi.row_delta import RowDelta
+from lakeingest.lake.hudi.staging import StagingCommit, files_of, is_started_over, since_restart
+from lakeingest.lake.hudi.statement import (
+    GONE,
+    configured,
+    insert_into,
+    last_changes,
+    merge_folder,
+    no_changes,
+    replacing,
+    rows_at,
+)
+from lakeingest.lake.hudi.timeline import Instant, retained, writes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The commits of staging that come after what readers see, `published`; `staging` is the folder of their files."""
+
+    table: TableId
+    folder: TableFolder
+    published: Instant | None
+    staging: File
+    commits: Sequence[StagingCommit]
+    history: History
+    properties: Mapping[str, str]
+
+    def by_files(self) -> bool:
+        """Write the table's files, without Spark; False, and readers see nothing of it, where only Hudi can.
+
+        That is so where all rows are replaced, for a commit without changes, and when it is time to clean and archive.
+        """
+        names, changes = files_of(self.commits)
+        rows = [self.staging / name for name in names]
+        merges = [[self.staging / name for name in one] for one in changes]
+        added = [commit.added for commit in since_restart(self.commits) if commit.changes]
+        if None in added:  # a commit of an earlier version was not counted
+            return False
+        more, key, buckets = sum(filter(None, added)), self.commits[-1].key, int(self._buckets)
+        if self.published is None:
+            first = FirstRows(self.table, self.folder.building, rows, merges, key, buckets, rows_in(rows) + more)
+            return first.publish(self._marks)
+        place = self.folder.place
+        if not merges or is_started_over(self.commits) or len(writes(place)) >= most_commits(self._retained):
+            return False
+        return RowDelta(self.table, place, self.published.time, merges, key, buckets, more).publish(self._marks)
+
+    def by_statement(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
+        """At first a bulk insert of all `rows`, then a MERGE INTO of the changes.
+
+        Where the copy was started over these are all its rows, and the keys that readers see and it has not.
+        """
+        last, place = self.commits[-1], self.folder.place
+        options = write_options(self._buckets, self._retained, self._marks)
+        if self.published is None:
+            insert_into(self.folder.building, self.table.name, rows(), last.key, options)
+            return
+        before = rows_at(place, self.published.time, spark)
+        gone, changes = DELETED, last_changes(self.staging, files_of(self.commits)[1], last.key, spark)
+        if is_started_over(self.commits):
+            gone, changes = GONE, replacing(before, rows(), last.key)
+        elif changes is None:  # the commit is only for its progress
+            changes = no_changes(before)
+        with configured(spark, options):
+            merge_folder(place, changes, last.key, spark, gone)
+
+    @property
+    def _retained(self) -> int:
+        return retained(self.folder.place, self.history)
+
+    @property
+    def _buckets(self) -> str:
+        if self.published is not None:
+            return self.published.properties[BUCKETS]
+        return buckets_for(files.total(self.staging / name for name in files_of(self.commits)[0]))
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        return marks_of(self.table, self.commits[-1], self.published, self._buckets, self.properties)

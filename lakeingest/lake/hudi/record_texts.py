@@ -1,0 +1,70 @@
+"""The record keys of rows that we write ourselves: the same texts that Hudi and Spark have for them (`record_key`)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote_plus
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.lake.hudi.record_key import RECORD_KEY
+from lakeingest.lake.hudi.table_form import Unfit
+
+_OWN_TEXT = {pa.int32(), pa.int64(), pa.decimal128(20, 0)}
+_CAST_ALIKE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_boolean)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTexts:
+    """The record keys of some rows, and the parts of each that say its bucket."""
+
+    keys: pa.Array
+    parts: tuple[pa.Array, ...]
+
+
+def has_own_text(columns: pa.Schema, key: Sequence[str]) -> bool:
+    """Whether Hudi's own text of a key of these columns is the record key of a new table, as `record_key` says."""
+    return all(columns.field(name).type in _OWN_TEXT for name in key)
+
+
+def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) -> RecordTexts:
+    """Those of rows with these columns as their key, in a table whose record key are the columns `record_key`.
+
+    Unfit where the key has a column of a type whose text only Spark knows.
+    """
+    if tuple(record_key) == (RECORD_KEY,):
+        keys = _joined(piece for name in key for piece in ("/", _escaped(_texts(rows, name))))
+        return RecordTexts(keys, (keys,))
+    parts = tuple(_texts(rows, name) for name in record_key)
+    if len(parts) == 1:
+        return RecordTexts(parts[0], parts)
+    starts = (f"{',' if number else ''}{name}:" for number, name in enumerate(record_key))
+    return RecordTexts(_joined(piece for pair in zip(starts, parts, strict=True) for piece in pair), parts)
+
+
+def _joined(pieces: Iterable[str | pa.Array]) -> pa.Array:
+    return pc.binary_join_element_wise(*pieces, "")
+
+
+def _texts(rows: pa.Table, name: str) -> pa.Array:
+    """The values of a column as Spark casts them to texts."""
+    values = rows[name].combine_chunks()
+    kind = values.type
+    if pa.types.is_string(kind):
+        return values
+    if any(is_kind(kind) for is_kind in _CAST_ALIKE):
+        return values.cast(pa.string())
+    if pa.types.is_binary(kind):
+        return pa.array([value.hex().upper() for value in values.to_pylist()], pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
+    if pa.types.is_timestamp(kind):  # without the last zeros of a fraction
+        return pc.replace_substring_regex(values.cast(pa.timestamp("us")).cast(pa.string()), r"\.?0{1,6}$", "")
+    raise Unfit
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    """As Java's `URLEncoder` writes them."""
+    if pc.all(pc.match_substring_regex(texts, r"^[A-Za-z0-9.*_-]*$")).as_py() is not False:  # also without texts
+        return texts
+    return pa.array([quote_plus(text, safe="*").replace("~", "%7E") for text in texts.to_pylist()], pa.string())

@@ -1,0 +1,113 @@
+"""A publish without Spark: the files of the buckets that have a changed key are written anew, in a commit of ours.
+
+It is the commit that Hudi's own upsert makes with a bucket index. Cleaning and archiving are left to Hudi, and all that
+is not as it is known here: then the publish is a statement.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeingest.core.schema import TableId
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.errors import parsed
+from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, Written, write_next
+from lakeingest.lake.hudi.buckets import buckets_of
+from lakeingest.lake.hudi.changes import by_bucket, last_changes
+from lakeingest.lake.hudi.commit import SCHEMA, Commit
+from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.record_texts import record_texts
+from lakeingest.lake.hudi.table_form import Unfit, record_key_of
+from lakeingest.lake.hudi.timeline import metadata_of, writes
+from lakeingest.lake.refusals import stale
+
+MOST_BYTES = 256 << 20  # of the changes, and of the files that are written anew
+_LOOKED_AT = 1_000  # rows of each file
+
+
+@dataclass(frozen=True, slots=True)
+class RowDelta:
+    """What a publish changes since the commit at `instant`, which readers see.
+
+    `merges` are the files of each merge's changes, the oldest first; they make the table `added` rows larger.
+    `buckets` is how many the table has.
+    """
+
+    table: TableId
+    folder: File
+    instant: str
+    merges: Sequence[Sequence[File]]
+    key: tuple[str, ...]
+    buckets: int
+    added: int
+
+    def publish(self, properties: Mapping[str, str]) -> bool:
+        """Commit it, with these properties; False, and readers see nothing of it, where only Hudi can.
+
+        What was written until then, Hudi rolls back. StaleWriter where it has done that for another run meanwhile.
+        """
+        try:
+            record_key, groups = record_key_of(self.folder), self._groups()
+            _assert_small([file for merge in self.merges for file in merge])
+            changes = last_changes(self.merges, self.key)
+            if changes is None:
+                return False
+            changed = by_bucket(changes, self.key, record_key, self.buckets)
+            touched = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changed]
+            _assert_small([group.newest for group in touched if group.newest is not None])
+            commit, some = Commit.begin(self.folder), next(iter(groups.values()))
+
+            def write(group: FileGroup) -> Written:
+                before = _contents(some).without_rows() if group.newest is None else _contents(group)
+                self._assert_alike(before.rows, group.bucket, record_key)
+                return write_next(commit, group, before, changed[group.bucket])
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                written = list(pool.map(write, touched))
+        except Unfit:
+            return False
+        if sum(one.inserted - one.deleted for one in written) != self.added:
+            return False
+        if not commit.complete("UPSERT", [one.stat for one in written], {SCHEMA: self._schema(), **properties}):
+            raise stale(self.table)
+        return True
+
+    def _groups(self) -> dict[int, FileGroup]:
+        """The file group of each bucket that has one."""
+        found = visible_files(self.folder, self.instant)
+        try:
+            groups = {group.bucket: group for group in map(FileGroup.of, found)}
+        except ValueError as error:
+            raise Unfit from error
+        if not groups or len(groups) < len(found) or max(groups) >= self.buckets:
+            raise Unfit
+        return groups
+
+    def _assert_alike(self, rows: pa.Table, bucket: int, record_key: Sequence[str]) -> None:
+        """Unfit unless the first rows of a file have the record keys that we would give them, and are of its bucket."""
+        sample = rows.slice(0, _LOOKED_AT)
+        texts = record_texts(sample, self.key, record_key)
+        buckets = buckets_of(texts.parts, self.buckets)
+        if not sample[RECORD].combine_chunks().equals(texts.keys) or (buckets != bucket).any():
+            raise Unfit
+
+    def _schema(self) -> str:
+        """The table's columns in Avro, as the last commit says."""
+        [last] = [file for _, begun, file in writes(self.folder) if begun == self.instant]
+        with metadata_of(last) as metadata:
+            return str(metadata["extraMetadata"][SCHEMA])
+
+
+def _assert_small(found: Sequence[File]) -> None:
+    if files.total(found) > MOST_BYTES:
+        raise Unfit
+
+
+def _contents(group: FileGroup) -> Contents:
+    assert group.newest is not None  # noqa: S101 - it is one that is read
+    with parsed(str(group.newest)):
+        return Contents.of(group.newest)

@@ -1,0 +1,87 @@
+"""The form of a table of Hudi that we write ourselves: its properties, and a timeline in which nothing is under way.
+
+Source: Hudi's technical specification for version 9 of a table, "Table properties" and "Timeline".
+"""
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.hudi.folder import PROPERTIES
+from lakeingest.lake.hudi.timeline import timeline
+
+_DECISIVE: Mapping[str, str] = {  # for what a commit of ours has to do
+    "hoodie.table.version": "9",
+    "hoodie.timeline.layout.version": "2",
+    "hoodie.timeline.path": "timeline",
+    "hoodie.table.timeline.timezone": "UTC",
+    "hoodie.table.type": "COPY_ON_WRITE",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.table.partition.fields": "",
+    "hoodie.table.cdc.enabled": "false",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING",
+}
+_INDEXES = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")  # to be followed
+_OTHERS: Mapping[str, str] = {
+    "hoodie.archivelog.folder": "history",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.datasource.write.hive_style_partitioning": "false",
+    "hoodie.datasource.write.partitionpath.urlencode": "false",
+    "hoodie.partition.metafile.use.base.format": "false",
+    "hoodie.table.format": "native",
+    "hoodie.table.initial.version": "9",
+    "hoodie.table.keygenerator.type": "NON_PARTITION",
+    "hoodie.table.multiple.base.file.formats.enable": "false",
+    "hoodie.table.partition_extractor_class": "org.apache.hudi.hive.MultiPartKeysValueExtractor",
+    "hoodie.timeline.history.path": "history",
+}
+_RECORD_KEY = "hoodie.table.recordkey.fields"
+_KNOWN = {"commit", "clean", "rollback", "savepoint", "restore"}
+
+
+class Unfit(Exception):
+    """A commit of ours would not be the one that Hudi makes."""
+
+
+def record_key_of(folder: File) -> tuple[str, ...]:
+    """The columns that are the record key; Unfit where the table has another form, or something is under way."""
+    lines = files.read(folder / PROPERTIES).decode().splitlines()
+    properties = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    is_ours = all(properties.get(name) == value for name, value in _DECISIVE.items())
+    if not is_ours or any(map(properties.get, _INDEXES)) or not properties.get(_RECORD_KEY) or not _is_quiet(folder):
+        raise Unfit
+    return tuple(properties[_RECORD_KEY].split(","))
+
+
+def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
+    """Let the folder be a table of this name, without commits."""
+    checksum = zlib.crc32(f".{name}".encode())  # of the database, which a table in a folder has not, and the name
+    own = {"hoodie.table.name": name, "hoodie.table.checksum": str(checksum), _RECORD_KEY: ",".join(record_key)}
+    lines = [f"{key}={_escaped(value)}" for key, value in sorted({**_DECISIVE, **_OTHERS, **own}.items())]
+    files.make_folder(folder / ".hoodie" / "timeline" / "history")
+    files.write(folder / ".hoodie_partition_metadata", b"partitionDepth=0\n")
+    files.put(folder / PROPERTIES, "\n".join([*lines, ""]).encode())
+
+
+def _escaped(value: str) -> str:
+    """A value of Java properties."""
+    marked = re.sub(r"([\\:=#!])", r"\\\1", value)
+    return re.sub(r"[^ -~]", _units, marked)
+
+
+def _units(found: re.Match[str]) -> str:
+    return re.sub("(....)", r"\\u\1", found[0].encode("utf-16-be").hex().upper())
+
+
+def _is_quiet(folder: File) -> bool:
+    """Whether all that was begun was completed, and was a commit or changed no file group."""
+    begun, done = set(), set()
+    for file in timeline(folder, "*.*"):
+        times, _, kind = file.name.partition(".")
+        begun.add(times.partition("_")[0])
+        if "_" in times and kind in _KNOWN:
+            done.add(times.partition("_")[0])
+    return begun == done

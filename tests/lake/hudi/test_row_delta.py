@@ -1,0 +1,351 @@
+"""Publishes of Hudi tables without Spark: the table, its files and its commits are those that Hudi makes."""
+
+import datetime as dt
+import pkgutil
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from lakeingest.config import Config, History
+from lakeingest.core.schema import Column, Kind, TableId
+from lakeingest.files.file import File
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.hudi import first_rows, row_delta
+from lakeingest.lake.hudi.buckets import buckets_of
+from lakeingest.lake.hudi.commit import Commit
+from lakeingest.lake.hudi.record_key import RECORD_KEY, key_text, record_key
+from lakeingest.lake.hudi.record_texts import has_own_text, record_texts
+from lakeingest.lake.hudi.timeline import metadata_of, writes
+from lakeingest.lake.target import Staged
+from lakeingest.mysql.source_types import source_type
+from tests.lake.conftest import numbers
+from tests.lake.hudi.test_read_back import COLUMNS, FULL, KEYS
+from tests.lake.hudi.test_record_key import KINDS, ODD
+from tests.lake.steps import PLAIN, Crash, Lake, Row
+
+pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
+
+ARROW = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bigint": pa.int64(),
+    "decimal(38,18)": pa.decimal128(38, 18),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "boolean": pa.bool_(),
+}
+SECRET = {"hoodie.table.name", "hoodie.table.checksum"}  # each table has its own
+
+
+With = Callable[..., Lake]
+
+
+@pytest.fixture
+def having(lake_config: Config) -> With:
+    """A function that opens a table with other settings of its target, here or in another process."""
+
+    def opened(lake: Lake, **settings: Any) -> Lake:
+        config = lake_config.model_copy(update={"target": lake_config.target.model_copy(update=settings)})
+        return replace(lake, settings=config.target, open=lambda: open_target(config))
+
+    return opened
+
+
+def alone(lake: Lake, staged: Staged) -> Staged:
+    """Publish in a process that has no Spark."""
+
+    def no_spark() -> NoReturn:
+        pytest.fail("Spark was started")
+
+    audited = replace(staged, progress=staged.progress.audited())
+    return lake.open().publish(audited, lake.schema, no_spark, {"lakeingest.gate": "{}"})
+
+
+def folder(lake: Lake) -> Path:
+    """Where readers find the table."""
+    return lake.settings.folder(lake.table).path
+
+
+def commits(lake: Lake) -> list[dict[str, Any]]:
+    """The metadata of the completed commits, the oldest first."""
+    return [metadata(file) for _, _, file in sorted(writes(folder(lake)))]
+
+
+def metadata(commit: File) -> dict[str, Any]:
+    """What the file of a commit says."""
+    with metadata_of(commit) as found:
+        return found
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_record_key_is_that_of_spark(spark: SparkSession, data: st.DataObject) -> None:
+    """For every type that a key can have here, alone and with others."""
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
+    keys = data.draw(st.lists(st.tuples(*map(KINDS.__getitem__, kinds)), min_size=1, max_size=50))
+    names = [f"k{number}" for number in range(len(kinds))]
+    rows = spark.createDataFrame(keys, ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True)))
+    columns = [pa.array(values, ARROW[kind]) for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
+    own = record_texts(pa.table(columns, names), names, (RECORD_KEY,)).keys.to_pylist()
+    text = F.expr(key_text(list(zip(names, kinds, strict=True))))
+    assert own == [found for [found] in rows.select(text).collect()]
+    assert has_own_text(pa.schema(list(zip(names, map(ARROW.__getitem__, kinds), strict=True))), names) == (
+        record_key(rows.schema, names) == tuple(names)
+    )
+
+
+def every_type(lake_of: Callable[..., Lake]) -> Lake:
+    """A table with a column of each type that Hudi has here."""
+    moment = Column("moment", Kind.DATETIME, source_type("datetime(6)"), fraction=6)
+    whole = Column("whole", Kind.INT64, source_type("bigint"))
+    return lake_of((*COLUMNS, moment, whole), ("k", "b"))
+
+
+def filled(keys: Sequence[tuple[str, bytes]]) -> list[Row]:
+    """Rows of that table; every second one is null but for its key."""
+    full = (*FULL, dt.datetime(1, 1, 1, 0, 0, 0, 1), -(2**63))
+    return [(*key, *(full if n % 2 else (None,) * len(full))) for n, key in enumerate(keys)]
+
+
+def test_a_table_is_made_as_hudi_makes_it(lake_of: Callable[..., Lake], having: With) -> None:
+    """Its properties, the columns of its commit, those of its files, and in which files the rows are."""
+    for lake in (every_type(lake_of), lake_of()):
+        other = replace(lake.schema, table=TableId("contract", f"t{next(numbers)}"))
+        theirs = replace(having(lake, merge="statement"), schema=other)
+        rows = filled(KEYS) if len(lake.schema.key) > 1 else [(n, str(n)) for n in range(-50, 50)]
+        staged = lake.copied(*rows)
+        alone(lake, lake.open().mark(staged, lake.leveled(staged, 20)))
+        theirs.published(*rows)
+        ours, made = properties(lake), properties(theirs)
+        assert ours.keys() == made.keys()
+        assert {key for key in ours if ours[key] != made[key]} == SECRET
+        schemas = [commits(one)[0]["extraMetadata"]["schema"].replace(one.table.name, "") for one in (lake, theirs)]
+        assert schemas[0] == schemas[1]
+        assert columns_of(lake) == columns_of(theirs)
+        assert keys_by_bucket(lake) == keys_by_bucket(theirs)
+        assert lake.seen() == theirs.seen()
+
+
+def properties(lake: Lake) -> dict[str, str]:
+    """Those that Hudi has stored for the table."""
+    lines = (folder(lake) / ".hoodie" / "hoodie.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+
+
+def columns_of(lake: Lake) -> str:
+    """The columns of a file as Parquet has them."""
+    text = str(pq.read_metadata(next(folder(lake).glob("*.parquet"))).schema)
+    return text.partition("\n")[2].replace("spark_schema", "schema")
+
+
+def keys_by_bucket(lake: Lake) -> dict[str, list[str]]:
+    """The record keys of each file group's newest file, by the number that its name begins with."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(folder(lake).glob("*.parquet"), key=lambda one: one.stem.rpartition("_")[2]):
+        found[file.name[:8]] = sorted(pq.read_table(file, columns=["_hoodie_record_key"])[0].to_pylist())
+    return {bucket: keys for bucket, keys in found.items() if keys}
+
+
+def test_buckets_are_those_of_java() -> None:
+    """`"a:1,b:2"` is in the bucket of Java's `List.of("1", "2").hashCode()`; overflows and odd texts, too."""
+
+    def java(text: str) -> int:
+        code = 0
+        for letter in text:
+            code = (31 * code + ord(letter)) & 0xFFFFFFFF
+        return code
+
+    texts = ["", "a", "5", "-5", "1000213", "x" * 3072, "zzzzzzzzzzzzzzzz", "%F0%9F%A6%86"]
+    assert buckets_of([pa.array(texts)], 7).tolist() == [((31 + java(text)) & 0x7FFFFFFF) % 7 for text in texts]
+    whole = pa.chunked_array([["left out"], texts]).combine_chunks().slice(1)
+    assert buckets_of([whole], 7).tolist() == buckets_of([pa.array(texts)], 7).tolist()
+    pair = buckets_of([pa.array(["1"]), pa.array(["2"])], 1 << 30).tolist()
+    assert pair == [(((31 + java("1")) * 31 + java("2")) & 0x7FFFFFFF) % (1 << 30)]
+    assert buckets_of([pa.array([], pa.string())], 7).tolist() == []
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long("other changes"))])
+@pytest.mark.parametrize("keys", ["integers", "texts", "two integers"])
+def test_both_ways_to_publish_leave_the_same_rows(
+    lake_of: Callable[..., Lake], having: With, keys: str, seed: int
+) -> None:
+    """Whichever way comes after which: random changes, published by files or by a statement, three merges at most."""
+    chance = random.Random(seed)
+    lake, known = changing(lake_of, keys)
+    rows = {key: (*key, "copied") for key in known[::2]}
+    lake.publish(lake.open().mark(staged := lake.copied(*rows.values()), lake.leveled(staged, 20)))
+    for number in range(6):
+        staged = lake.loaded()
+        for merge in range(chance.randint(1, 3)):
+            chosen = chance.sample(known, chance.randint(1, 9))
+            changes = [(*key, f"{number}.{merge}", chance.random() < 0.4) for key in chosen]
+            rows = {**rows, **{key: change[:-1] for key, change in zip(chosen, changes, strict=True)}}
+            rows = {key: row for key, row in rows.items() if not (key in chosen and changes[chosen.index(key)][-1])}
+            staged = lake.merge(staged, *changes, pos=100 * number + merge + 30)
+        if chance.random() < 0.5:
+            alone(lake, staged)
+        else:
+            having(lake, merge="statement").publish(staged)
+        assert lake.seen() == sorted(rows.values())
+        assert lake.rows(lake.loaded()) == sorted(rows.values())
+        assert lake.open().count(lake.table, lake.loaded().version) == len(rows)
+    assert len(commits(lake)) == 7
+
+
+def changing(lake_of: Callable[..., Lake], keys: str) -> tuple[Lake, list[tuple[Any, ...]]]:
+    """A table with such keys, and some of them."""
+    text = Column("v", Kind.STRING, source_type("text"))
+    if keys == "texts":
+        columns = (Column("k", Kind.STRING, source_type("varchar(3072)"), nullable=False), text)
+        return lake_of(columns, ("k",)), [(one,) for one in ODD]
+    if keys == "two integers":
+        parts = (
+            Column("a", Kind.INT32, source_type("int"), nullable=False),
+            Column("b", Kind.UINT64, source_type("bigint unsigned"), nullable=False),
+        )
+        return lake_of((*parts, text), ("a", "b")), [(a, b) for a in range(-3, 3) for b in range(4)]
+    return lake_of(PLAIN, ("id",)), [(n,) for n in range(-12, 12)]
+
+
+STEPS = {
+    "before the first file": ("lakeingest.lake.hudi.row_delta.write_next", 0),
+    "between two files": ("lakeingest.lake.hudi.row_delta.write_next", 1),
+    "before the commit": ("lakeingest.lake.hudi.row_delta.Commit.complete", 0),
+    "before the markers are gone": ("lakeingest.files.folder.delete_all", 0),
+    "before staging is swept": ("lakeingest.lake.hudi.staging.StagingFolder.sweep", 0),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("way", ["auto", "statement"])
+def test_a_publish_that_dies_is_repeated(
+    lake: Lake, having: With, monkeypatch: pytest.MonkeyPatch, step: str, way: str
+) -> None:
+    """Readers see the rows of before or all new ones; what was left is rolled back, and no file of it stays."""
+    before = [(n, "copied") for n in range(20)]
+    lake.published(*before)
+    staged = lake.merge(lake.loaded(), *((n, "merged", n % 3 == 0) for n in range(5, 25)), pos=30)
+    after = sorted([row for row in before if row[0] < 5] + [(n, "merged") for n in range(5, 25) if n % 3])
+    die(monkeypatch, *STEPS[step])
+    with pytest.raises(Crash):
+        alone(lake, staged)
+    monkeypatch.undo()
+    assert lake.seen() == (after if step.endswith(("gone", "swept")) else before)
+    other = having(lake, merge=way)
+    found = other.loaded()
+    if not found.visible:
+        other.publish(found)
+    assert lake.seen() == after
+    other.publish(other.merge(other.loaded(), (100, "more", False), pos=40))
+    assert lake.seen() == [*after, (100, "more")]
+    written = {stat["path"] for one in commits(lake) for stat in one["partitionToWriteStats"][""]}
+    assert {file.name for file in folder(lake).glob("*.parquet")} == written
+
+
+def die(monkeypatch: pytest.MonkeyPatch, step: str, after: int) -> None:
+    """The process ends at the call of a function, after so many others."""
+    calls = iter(range(100))
+    *path, name = step.split(".")
+    owner = pkgutil.resolve_name(".".join(path))
+    real = getattr(owner, name)
+
+    def call(*given: Any, **named: Any) -> Any:
+        if next(calls) >= after:
+            raise Crash
+        return real(*given, **named)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def test_only_a_table_that_is_known_is_written(lake: Lake, having: With, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Hudi publishes: a write of its own that was begun, many bytes, another number of buckets, an index."""
+    lake.published((1, "a"), (2, "b"))
+    begun = Commit.begin(folder(lake))
+    assert_hudi_publishes(lake, 30)
+    assert not list((folder(lake) / ".hoodie" / "timeline").glob(f"{begun.instant}*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(row_delta, "MOST_BYTES", 1)
+        assert_hudi_publishes(lake, 40)
+    with monkeypatch.context() as patch:
+        patch.setattr(row_delta, "buckets_of", lambda parts, _: np.full(len(parts[0]), 77))
+        assert_hudi_publishes(lake, 50)
+    listed = folder(lake) / ".hoodie" / "hoodie.properties"
+    with listed.open("a") as file:
+        file.write("hoodie.table.metadata.partitions=files\n")
+    assert_hudi_publishes(lake, 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(first_rows, "MOST_BYTES", 1)
+        other = replace(lake, schema=replace(lake.schema, table=TableId("contract", f"t{next(numbers)}")))
+        staged = other.copied((1, "a"))
+        with pytest.raises(Sparked):
+            publish_with(other, other.open().mark(staged, other.leveled(staged, 20)))
+
+
+class Sparked(Exception):
+    """A session was asked for."""
+
+
+def publish_with(lake: Lake, staged: Staged) -> None:
+    """Publish, up to where Spark is asked for."""
+
+    def ask() -> NoReturn:
+        raise Sparked
+
+    lake.open().publish(replace(staged, progress=staged.progress.audited()), lake.schema, ask, {})
+
+
+def assert_hudi_publishes(lake: Lake, pos: int) -> None:
+    """The next publish is one of Hudi, and as exact."""
+    staged = lake.merge(lake.loaded(), (pos, "new", False), (1, None, True), pos=pos)
+    expected = sorted([*(row for row in lake.seen() if row[0] != 1), (pos, "new")])
+    with pytest.raises(Sparked):
+        publish_with(lake, staged)
+    lake.publish(staged)
+    assert lake.seen() == expected
+
+
+@pytest.mark.long("two dozen publishes")
+def test_hudi_cleans_and_archives_from_time_to_time(lake: Lake, having: With) -> None:
+    """When more commits are there than twice those of the history; old files of the table are still its rows."""
+    short = having(lake, history=History(least=2))
+    rows = [(n, "copied") for n in range(40)]
+    short.publish(short.open().mark(staged := short.copied(*rows), short.leveled(staged, 20)))
+    for number in range(24):
+        rows[number % 3] = number % 3, f"v{number}"
+        short.publish(short.merge(short.loaded(), (*rows[number % 3], False), pos=30 + number))
+        assert short.open().count(short.table, short.loaded().version) == 40
+        assert len(commits(lake)) <= 12
+    assert short.seen() == rows
+    assert any((folder(lake) / ".hoodie" / "timeline").glob("*.clean"))
+    assert len(commits(lake)) < 12
+
+
+def test_a_commit_is_later_than_all_before_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a machine whose clock is behind that of the last one."""
+    lake.published((1, "a"))
+    monkeypatch.setattr("lakeingest.lake.hudi.commit.datetime", Behind)
+    alone(lake, lake.merge(lake.loaded(), (1, "A", False), (2, "b", False), pos=30))
+    assert lake.seen() == [(1, "A"), (2, "b")]
+    moments = [moment for completed, begun, _ in sorted(writes(folder(lake))) for moment in (begun, completed)]
+    assert moments == sorted(moments)
+
+
+class Behind(dt.datetime):
+    """A clock of last year."""
+
+    @classmethod
+    def now(cls, tz: dt.tzinfo | None = None) -> "Behind":
+        """The time there."""
+        return cls(2025, 1, 1, tzinfo=tz)
