@@ -28,17 +28,16 @@ class Format:
     """A lake format.
 
     `stores` are the object stores that tables can be in, by the scheme of the URI. `catalogs` and `cluster_catalogs`
-    are the types of catalog, the default first, the second for a Spark on a cluster. `merges` are the ways to merge
-    changes, first the one that `auto` stands for. `by_line` are the Maven coordinates of the format for each line of
-    Spark, `jars` those of all that a session needs. `extension` is its extension of a session, `settings` are all
-    settings of one. `table_name` is the name that users query, or the folder that they load. `sample_queries` count the
-    rows of a table, by the tool's name: SQL for Spark, Python for every other tool.
+    are the types of catalog, the default first, the second for a Spark on a cluster. `by_line` are the Maven
+    coordinates of the format for each line of Spark, `jars` those of all that a session needs. `extension` is its
+    extension of a session, `settings` are all settings of one. `table_name` is the name that users query, or the folder
+    that they load. `sample_queries` count the rows of a table, by the tool's name: SQL for Spark, Python for every other
+    tool.
     """
 
     stores: tuple[str, ...]
     catalogs: tuple[str, ...]
     cluster_catalogs: tuple[str, ...]
-    merges: tuple[MergeName, ...]
     by_line: Mapping[str, str]
     extension: str
     jars: Callable[["Target"], tuple[str, ...]]
@@ -144,7 +143,6 @@ FORMATS: Mapping[FormatName, Format] = {
         stores=tuple(STORES),
         catalogs=("sql", "rest", "glue", "hive"),
         cluster_catalogs=("glue", "rest", "sql", "hive"),  # sql with a uri, because SQLite is a file of one machine
-        merges=("row_delta", "statement"),
         by_line={
             "3.5": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",
             "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
@@ -159,7 +157,6 @@ FORMATS: Mapping[FormatName, Format] = {
         stores=("s3", "s3a"),  # for which Hadoop's client is brought
         catalogs=("path", "hive"),  # the second one names the tables that are in their folders, too
         cluster_catalogs=("path", "hive"),
-        merges=("row_delta", "statement"),
         by_line={"3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"},
         extension=_HUDI_EXTENSION,
         jars=lambda target: (FORMATS["hudi"].jar, *(() if target.warehouse.scheme is None else S3A_JARS)),

@@ -63,16 +63,10 @@ class Target(Frozen):
             raise ValueError("it needs {database} and {table}, because each table has a folder of its own")
         return given
 
-    @model_validator(mode="after")
-    def _can_merge(self) -> "Self":
-        if self.merge != "auto" and self.merge not in (known := FORMATS[self.format].merges):
-            raise ValueError(f"merge: {self.format} has no {self.merge}, only auto and {' and '.join(known)}")
-        return self
-
     @property
     def way_of_merging(self) -> MergeName:
         """How changes are merged, `auto` resolved."""
-        return FORMATS[self.format].merges[0] if self.merge == "auto" else self.merge
+        return "row_delta" if self.merge == "auto" else self.merge
 
     @property
     def catalog_file(self) -> Path:
