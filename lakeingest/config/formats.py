@@ -31,8 +31,8 @@ class Format:
     are the types of catalog, the default first, the second for a Spark on a cluster. `by_line` are the Maven
     coordinates of the format for each line of Spark, `jars` those of all that a session needs. `extension` is its
     extension of a session, `settings` are all settings of one. `table_name` is the name that users query, or the folder
-    that they load. `sample_queries` count the rows of a table, by the tool's name: SQL for Spark, Python for every other
-    tool.
+    that they load. `sample_queries` count the rows of a table, by the tool's name: SQL for Spark, Python for every
+    other tool.
     """
 
     stores: tuple[str, ...]

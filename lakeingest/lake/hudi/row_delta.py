@@ -25,7 +25,8 @@ from lakeingest.lake.hudi.table_form import Unfit, record_key_of
 from lakeingest.lake.hudi.timeline import metadata_of, writes
 from lakeingest.lake.refusals import stale
 
-MOST_BYTES = 256 << 20  # of the changes, and of the files that are written anew
+MOST_BYTES = 4 << 30  # of the files that are written anew, one by one; a large cluster is faster with more
+MOST_CHANGES_BYTES = 128 << 20  # of the files of changes, which are in memory together
 _LOOKED_AT = 1_000  # rows of each file
 
 
@@ -52,13 +53,13 @@ class RowDelta:
         """
         try:
             record_key, groups = record_key_of(self.folder), self._groups()
-            _assert_small([file for merge in self.merges for file in merge])
+            _assert_small([file for merge in self.merges for file in merge], MOST_CHANGES_BYTES)
             changes = last_changes(self.merges, self.key)
             if changes is None:
                 return False
             changed = by_bucket(changes, self.key, record_key, self.buckets)
             touched = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changed]
-            _assert_small([group.newest for group in touched if group.newest is not None])
+            _assert_small([group.newest for group in touched if group.newest is not None], MOST_BYTES)
             commit, some = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> Written:
@@ -102,8 +103,8 @@ class RowDelta:
             return str(metadata["extraMetadata"][SCHEMA])
 
 
-def _assert_small(found: Sequence[File]) -> None:
-    if files.total(found) > MOST_BYTES:
+def _assert_small(found: Sequence[File], most: int) -> None:
+    if files.total(found) > most:
         raise Unfit
 
 
