@@ -51,11 +51,6 @@ class Format:
         return "path" in self.catalogs
 
     @property
-    def follows_ddl(self) -> bool:
-        """Whether its copies follow the DDL of their tables; those that are found by their folders do not yet."""
-        return not self.by_folder
-
-    @property
     def jar(self) -> str:
         """The Maven coordinates for the Spark that is here; OperatorNeeded if there are none."""
         line = spark_line()

@@ -79,7 +79,7 @@ class Config(Frozen):
     @property
     def follows_ddl(self) -> bool:
         """Whether copies follow the DDL of their tables."""
-        return self.schema_changes.changes == "evolve" and FORMATS[self.target.format].follows_ddl
+        return self.schema_changes.changes == "evolve"
 
     @model_validator(mode="after")
     def _only_what_is_built(self, info: ValidationInfo) -> Self:

@@ -4,7 +4,7 @@ Source: Hudi's technical specification, "Base files". A file's name is `<group>_
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -44,6 +44,17 @@ class FileGroup:
         """The group whose newest file this is."""
         name = file.name.partition("_")[0]
         return cls(int(name[:_BUCKET_DIGITS]), name, file)
+
+
+def groups_of(newest: Sequence[File], buckets: int) -> dict[int, FileGroup]:
+    """The file group of each bucket that has one; Unfit where there is another one beside those of so many buckets."""
+    try:
+        groups = {group.bucket: group for group in map(FileGroup.of, newest)}
+    except ValueError as error:
+        raise Unfit from error
+    if len(groups) < len(newest) or any(bucket >= buckets for bucket in groups):
+        raise Unfit
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +146,11 @@ def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: 
     given |= dict.fromkeys(("_hoodie_partition_path", FILE_NAME), pa.repeat("", len(rows)))
     if RECORD_KEY in schema.names:
         given[RECORD_KEY] = rows[RECORD]
-    if set(given) != set(schema.names):
+    if set(given) - set(schema.names):
         raise Unfit
+    nothing = pa.nulls(len(rows))  # in columns that were dropped, which the copy keeps
     try:
-        return pa.table([given[name] for name in schema.names], schema.names).cast(schema)
+        return pa.table([given.get(name, nothing) for name in schema.names], schema.names).cast(schema)
     except pa.ArrowInvalid as error:
         raise Unfit from error
 

@@ -69,6 +69,11 @@ class TableFolder:
             raise not_ours(str(self.final), self.table)
         return published
 
+    def shows(self, version: int) -> bool:
+        """Whether readers see this commit of staging."""
+        published = self.published()
+        return published is not None and published.version == version
+
     def give_name(self) -> None:
         """Give the table its final name; NotOurTable when something else has it."""
         if isinstance(self.final, Path):

@@ -5,18 +5,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakeingest.config import History
+from lakeingest.config.formats import MergeName
 from lakeingest.core.change import DELETED
 from lakeingest.core.schema import TableId
+from lakeingest.errors import SchemaChanged
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.lake.hudi.all_rows import AllRows
 from lakeingest.lake.hudi.effects import rows_in
-from lakeingest.lake.hudi.first_rows import FirstRows
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.options import BUCKETS, buckets_for, marks_of, most_commits, write_options
 from lakeingest.lake.hudi.row_delta import RowDelta
 from lakeingest.lake.hudi.staging import StagingCommit, files_of, is_started_over, since_restart
 from lakeingest.lake.hudi.statement import (
     GONE,
+    completed,
     configured,
     insert_into,
     last_changes,
@@ -40,14 +43,17 @@ class Publication:
     published: Instant | None
     staging: File
     commits: Sequence[StagingCommit]
+    way: MergeName
     history: History
     properties: Mapping[str, str]
 
     def by_files(self) -> bool:
-        """Write the table's files, without Spark; False, and readers see nothing of it, where only Hudi can.
+        """Write the table's files, without Spark; False, and readers see nothing of it, where only Hudi can, or shall.
 
-        That is so where all rows are replaced, for a commit without changes, and when it is time to clean and archive.
+        That is so for a commit without changes, and when it is time to clean and archive.
         """
+        if self.way == "statement" and not is_started_over(self.commits):
+            return False
         names, changes = files_of(self.commits)
         rows = [self.staging / name for name in names]
         merges = [[self.staging / name for name in one] for one in changes]
@@ -55,13 +61,14 @@ class Publication:
         if None in added:  # a commit of an earlier version was not counted
             return False
         more, key, buckets = sum(filter(None, added)), self.commits[-1].key, int(self._buckets)
-        if self.published is None:
-            first = FirstRows(self.table, self.folder.building, rows, merges, key, buckets, rows_in(rows) + more)
-            return first.publish(self._marks)
+        if self.published is None or is_started_over(self.commits):
+            place = self.folder.building if self.published is None else self.folder.place
+            count = rows_in(rows) + more
+            return AllRows(self.table, place, self.published, rows, merges, key, buckets, count).publish(self._marks)
         place = self.folder.place
-        if not merges or is_started_over(self.commits) or len(writes(place)) >= most_commits(self._retained):
+        if not merges or len(writes(place)) >= most_commits(self._retained):
             return False
-        return RowDelta(self.table, place, self.published.time, merges, key, buckets, more).publish(self._marks)
+        return RowDelta(self.table, place, self.published, merges, key, buckets, more).publish(self._marks)
 
     def by_statement(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
         """At first a bulk insert of all `rows`, then a MERGE INTO of the changes.
@@ -76,11 +83,16 @@ class Publication:
         before = rows_at(place, self.published.time, spark)
         gone, changes = DELETED, last_changes(self.staging, files_of(self.commits)[1], last.key, spark)
         if is_started_over(self.commits):
-            gone, changes = GONE, replacing(before, rows(), last.key)
+            after = rows()
+            if before.columns != after.columns:
+                raise SchemaChanged(
+                    f"{self.table}: its copy is too large to get other columns; remove {place} to copy it again"
+                )
+            gone, changes = GONE, replacing(before, after, last.key)
         elif changes is None:  # the commit is only for its progress
             changes = no_changes(before)
         with configured(spark, options):
-            merge_folder(place, changes, last.key, spark, gone)
+            merge_folder(place, completed(changes, before), last.key, spark, gone)
 
     @property
     def _retained(self) -> int:

@@ -22,9 +22,9 @@ class RecordTexts:
     parts: tuple[pa.Array, ...]
 
 
-def has_own_text(columns: pa.Schema, key: Sequence[str]) -> bool:
-    """Whether Hudi's own text of a key of these columns is the record key of a new table, as `record_key` says."""
-    return all(columns.field(name).type in _OWN_TEXT for name in key)
+def record_key_for(columns: pa.Schema, key: Sequence[str]) -> tuple[str, ...]:
+    """The columns that are the record key of a new table with these columns, as `record_key` says."""
+    return tuple(key) if all(columns.field(name).type in _OWN_TEXT for name in key) else (RECORD_KEY,)
 
 
 def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) -> RecordTexts:

@@ -15,14 +15,14 @@ from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parsed
-from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, Written, write_next
+from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, Written, groups_of, write_next
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.changes import by_bucket, last_changes
 from lakeingest.lake.hudi.commit import SCHEMA, Commit
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.record_texts import record_texts
 from lakeingest.lake.hudi.table_form import Unfit, record_key_of
-from lakeingest.lake.hudi.timeline import metadata_of, writes
+from lakeingest.lake.hudi.timeline import Instant, metadata_of, writes
 from lakeingest.lake.refusals import stale
 
 MOST_BYTES = 4 << 30  # of the files that are written anew, one by one; a large cluster is faster with more
@@ -32,7 +32,7 @@ _LOOKED_AT = 1_000  # rows of each file
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """What a publish changes since the commit at `instant`, which readers see.
+    """What a publish changes since `published`, the commit that readers see.
 
     `merges` are the files of each merge's changes, the oldest first; they make the table `added` rows larger.
     `buckets` is how many the table has.
@@ -40,7 +40,7 @@ class RowDelta:
 
     table: TableId
     folder: File
-    instant: str
+    published: Instant
     merges: Sequence[Sequence[File]]
     key: tuple[str, ...]
     buckets: int
@@ -52,7 +52,8 @@ class RowDelta:
         What was written until then, Hudi rolls back. StaleWriter where it has done that for another run meanwhile.
         """
         try:
-            record_key, groups = record_key_of(self.folder), self._groups()
+            record_key = record_key_of(self.folder)
+            groups = groups_of(visible_files(self.folder, self.published.time), self.buckets)
             _assert_small([file for merge in self.merges for file in merge], MOST_CHANGES_BYTES)
             changes = last_changes(self.merges, self.key)
             if changes is None:
@@ -60,6 +61,8 @@ class RowDelta:
             changed = by_bucket(changes, self.key, record_key, self.buckets)
             touched = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changed]
             _assert_small([group.newest for group in touched if group.newest is not None], MOST_BYTES)
+            if not groups:
+                return False
             commit, some = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> Written:
@@ -77,17 +80,6 @@ class RowDelta:
             raise stale(self.table)
         return True
 
-    def _groups(self) -> dict[int, FileGroup]:
-        """The file group of each bucket that has one."""
-        found = visible_files(self.folder, self.instant)
-        try:
-            groups = {group.bucket: group for group in map(FileGroup.of, found)}
-        except ValueError as error:
-            raise Unfit from error
-        if not groups or len(groups) < len(found) or max(groups) >= self.buckets:
-            raise Unfit
-        return groups
-
     def _assert_alike(self, rows: pa.Table, bucket: int, record_key: Sequence[str]) -> None:
         """Unfit unless the first rows of a file have the record keys that we would give them, and are of its bucket."""
         sample = rows.slice(0, _LOOKED_AT)
@@ -98,7 +90,7 @@ class RowDelta:
 
     def _schema(self) -> str:
         """The table's columns in Avro, as the last commit says."""
-        [last] = [file for _, begun, file in writes(self.folder) if begun == self.instant]
+        [last] = [file for _, begun, file in writes(self.folder) if begun == self.published.time]
         with metadata_of(last) as metadata:
             return str(metadata["extraMetadata"][SCHEMA])
 

@@ -25,6 +25,7 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
+from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.refusals import stale
 
 _AT_ONCE = 16  # files that are looked at at the same time
@@ -88,6 +89,14 @@ class StagingFolder:
         start = next((index for index, commit in enumerate(found) if commit.version == after), len(found))
         return found[start:]
 
+    def between(self, published: Instant | None, version: int) -> list[StagingCommit]:
+        """The commits after what readers see, up to a version; StaleWriter when that is not one of them."""
+        commits = self.commits(None if published is None else published.version)
+        found = [commit.version for commit in commits]
+        if version not in found:
+            raise stale(self.table)
+        return commits[0 if published is None else 1 : found.index(version) + 1]
+
     def last(self) -> StagingCommit | None:
         """The last commit; the others are not read."""
         listed = files.listed(self.path, "*.json")
@@ -112,13 +121,15 @@ class StagingFolder:
         *,
         restarts: bool = False,
         added: int | None = None,
+        key: Sequence[str] | None = None,
     ) -> StagingCommit:
-        """One more commit on the version `base`; StaleWriter when that is not the last version."""
+        """One more commit on the version `base`, with its key or another one; StaleWriter if that is not the last."""
         last = self.last()
         if last is None or last.version != base:
             raise stale(self.table)
         number, files = last.number + 1, (tuple(rows), tuple(changes))
-        return self._create(StagingCommit(number, _new_version(), base, progress, last.key, *files, restarts, added))
+        key = tuple(key or last.key)
+        return self._create(StagingCommit(number, _new_version(), base, progress, key, *files, restarts, added))
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a new file, durably; it is part of the table when a commit names it."""

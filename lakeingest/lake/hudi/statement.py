@@ -30,13 +30,21 @@ def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "Dat
     unchanged = rows.join(changes.select(*map(quote, key)), on=list(key), how="left_anti")
     if DELETED not in rows.columns:
         changes = changes.where(f"NOT {DELETED}").drop(DELETED)
-    return unchanged.unionByName(changes).select(*map(quote, rows.columns))
+    return unchanged.unionByName(changes, allowMissingColumns=True).select(*map(quote, rows.columns))
 
 
 def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
     """The rows of the Hudi table in a folder as of an instant."""
     read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
     return read.load(location(folder)).drop(*(f"_hoodie_{name}" for name in _META), RECORD_KEY)
+
+
+def completed(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
+    """The changes with NULL in the columns of these rows that they lack: those that were dropped."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    lacking = [field for field in rows.schema if field.name not in changes.columns]
+    return changes.withColumns({field.name: F.lit(None).cast(field.dataType) for field in lacking})
 
 
 def no_changes(rows: "DataFrame") -> "DataFrame":

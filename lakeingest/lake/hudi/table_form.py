@@ -48,12 +48,16 @@ class Unfit(Exception):
 
 def record_key_of(folder: File) -> tuple[str, ...]:
     """The columns that are the record key; Unfit where the table has another form, or something is under way."""
-    lines = files.read(folder / PROPERTIES).decode().splitlines()
-    properties = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    properties = _properties(folder)
     is_ours = all(properties.get(name) == value for name, value in _DECISIVE.items())
-    if not is_ours or any(map(properties.get, _INDEXES)) or not properties.get(_RECORD_KEY) or not _is_quiet(folder):
+    if not is_ours or any(map(properties.get, _INDEXES)) or not _is_quiet(folder):
         raise Unfit
-    return tuple(properties[_RECORD_KEY].split(","))
+    return declared_record_key(folder)
+
+
+def declared_record_key(folder: File) -> tuple[str, ...]:
+    """The columns that are the record key, by the table's properties."""
+    return tuple(_properties(folder).get(_RECORD_KEY, "").split(","))
 
 
 def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
@@ -64,6 +68,12 @@ def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
     files.make_folder(folder / ".hoodie" / "timeline" / "history")
     files.write(folder / ".hoodie_partition_metadata", b"partitionDepth=0\n")
     files.put(folder / PROPERTIES, "\n".join([*lines, ""]).encode())
+
+
+def _properties(folder: File) -> dict[str, str]:
+    """Those of the table, with the escapes that names and values have."""
+    lines = files.read(folder / PROPERTIES).decode().splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 def _escaped(value: str) -> str:

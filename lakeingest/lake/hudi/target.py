@@ -17,6 +17,7 @@ from urllib.parse import unquote as decode
 
 from lakeingest import config
 from lakeingest.core.change import DELETED
+from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files import file as files
@@ -30,11 +31,11 @@ from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.options import KEY
 from lakeingest.lake.hudi.publication import Publication
-from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, files_of, is_started_over, since_restart
+from lakeingest.lake.hudi.rewriting import HudiRewriter, assert_record_key, rewriters
+from lakeingest.lake.hudi.staging import StagingFolder, files_of, is_started_over, since_restart
 from lakeingest.lake.hudi.statement import changed, last_changes, rows_at, staged_rows
 from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.hudi.types import hudi_types
-from lakeingest.lake.hudi.unlifted import Unlifted
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import published_by_another, stale
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class HudiTarget(Unlifted):
+class HudiTarget:
     """`lake.target.Target` on Hudi tables. A table's folder has the table's name; unfinished work is in `staging`."""
 
     def __init__(self, settings: config.Target, staging: File) -> None:
@@ -120,7 +121,19 @@ class HudiTarget(Unlifted):
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
         """A commit of staging with one file of no rows, from which on only staging has rows."""
         empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
-        return self._commit(staged, progress, rows=[empty.decode()], restarts=True)
+        return self._replace_rows(staged, schema, progress, [empty])
+
+    @names_storage_errors
+    def rewriters(self, staged: Staged, lift: Lift) -> list[HudiRewriter]:
+        """For the executors: all rows are written anew."""
+        self.types(lift.after)
+        table = lift.after.table
+        return rewriters(self._staging(table), lift, *self._files(table, staged.version))
+
+    @names_storage_errors
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
+        """A commit of staging, from which on only staging has rows."""
+        return self._replace_rows(staged, lift.after, progress, rewritten)
 
     @names_storage_errors
     def writer(self, table: TableId) -> HudiWriter:
@@ -198,7 +211,7 @@ class HudiTarget(Unlifted):
         published = self._published(table)
         if published is not None and published.version == version:
             return self._visible(table, published, spark)
-        commits = self._since(table, published, version)
+        commits = self._staging(table).between(published, version)
         names, merges = files_of(commits)
         if published is not None and not is_started_over(commits):
             rows = self._visible(table, published, spark)
@@ -211,7 +224,7 @@ class HudiTarget(Unlifted):
     def count(self, table: TableId, version: int) -> int | None:
         """The rows of files, and those that merges on staging add; None where a merge of an earlier version does."""
         published = self._published(table)
-        commits = [] if published and published.version == version else self._since(table, published, version)
+        commits = [] if published and published.version == version else self._staging(table).between(published, version)
         added = [commit.added for commit in since_restart(commits) if commit.changes]
         rows, _ = self._files(table, version)
         return None if None in added else rows_in(rows) + sum(filter(None, added))
@@ -227,11 +240,10 @@ class HudiTarget(Unlifted):
         """One commit of the table: of ours if `target.merge` is `row_delta` and Spark is not needed, else of Hudi."""
         table = staged.progress.table
         folder = self._folder_of(table)
-        by_files = self.settings.way_of_merging == "row_delta" and not self._metastore.is_there
-        if not by_files or not self._write(staged, folder, properties, None):
-            spark = open_spark()
-            self._write(staged, folder, properties, spark)
-            self._metastore.register(table, folder.final, spark)
+        if not self._write(staged, folder, properties, None):
+            self._write(staged, folder, properties, open_spark())
+        if self._metastore.is_there:
+            self._metastore.register(table, folder.final, open_spark())
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -285,24 +297,12 @@ class HudiTarget(Unlifted):
         """The commit that readers see, or will when the first publish is finished."""
         return self._folder_of(table).published()
 
-    def _is_published(self, table: TableId, version: int) -> bool:
-        published = self._published(table)
-        return published is not None and published.version == version
-
-    def _since(self, table: TableId, published: Instant | None, version: int) -> list[StagingCommit]:
-        """The commits of staging after what readers see, up to a version; StaleWriter when that is not one of them."""
-        commits = self._staging(table).commits(None if published is None else published.version)
-        found = [commit.version for commit in commits]
-        if version not in found:
-            raise stale(table)
-        return commits[0 if published is None else 1 : found.index(version) + 1]
-
     def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
         """The files that have the rows of a commit, and the files of the merges that change them."""
         published, staging = self._published(table), self._staging(table)
         if published is not None and published.version == version:
             return visible_files(self._folder_of(table).place, published.time), []
-        commits = self._since(table, published, version)
+        commits = self._staging(table).between(published, version)
         names, merges = files_of(commits)
         rows = [staging.path / name for name in names]
         if published is not None and not is_started_over(commits):
@@ -318,10 +318,17 @@ class HudiTarget(Unlifted):
         *,
         restarts: bool = False,
         added: int | None = None,
+        key: Sequence[str] | None = None,
     ) -> Staged:
         staging = self._staging(progress.table)
-        commit = staging.append(staged.version, progress, rows, changes, restarts=restarts, added=added)
+        commit = staging.append(staged.version, progress, rows, changes, restarts=restarts, added=added, key=key)
         return Staged(progress, commit.version, staged.published)
+
+    def _replace_rows(self, staged: Staged, schema: TableSchema, progress: Progress, rows: Sequence[bytes]) -> Staged:
+        """A commit of staging from which on these files have the rows."""
+        assert_record_key(self._folder_of(schema.table), schema)
+        names = [name.decode() for name in rows]
+        return self._commit(staged, progress, rows=names, restarts=True, key=schema.key)
 
     def _visible(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
         return rows_at(self._folder_of(table).place, published.time, spark)
@@ -347,11 +354,11 @@ class HudiTarget(Unlifted):
                     return False
             except Exception as error:
                 now = folder.published()
-                if now != published and not self._is_published(table, staged.version):
+                if now != published and not folder.shows(staged.version):
                     raise published_by_another(table) from error
                 if now == published:  # otherwise only the answer was lost
                     raise
-            if not self._is_published(table, staged.version):
+            if not folder.shows(staged.version):
                 raise stale(table)
             if published is None:
                 self._give_name(folder)
@@ -370,10 +377,11 @@ class HudiTarget(Unlifted):
             raise published_by_another(table)
         if published is not None:
             assert_whole(table, folder.place)
-        commits = self._since(table, published, staged.version)
+        way, history = self.settings.way_of_merging, self.settings.history
+        commits = staging.between(published, staged.version)
         names, merges = files_of(commits)
         staging.assert_whole([*names, *(name for merge in merges for name in merge)])
-        return Publication(table, folder, published, staging.path, commits, self.settings.history, properties)
+        return Publication(table, folder, published, staging.path, commits, way, history, properties)
 
     def _staging(self, table: TableId) -> StagingFolder:
         return StagingFolder(table, self._folder / encode(str(table), safe=" "))

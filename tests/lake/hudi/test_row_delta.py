@@ -21,11 +21,11 @@ from lakeingest.config import Config, History
 from lakeingest.core.schema import Column, Kind, TableId
 from lakeingest.files.file import File
 from lakeingest.lake.formats import open_target
-from lakeingest.lake.hudi import first_rows, row_delta
+from lakeingest.lake.hudi import all_rows, row_delta
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.commit import Commit
 from lakeingest.lake.hudi.record_key import RECORD_KEY, key_text, record_key
-from lakeingest.lake.hudi.record_texts import has_own_text, record_texts
+from lakeingest.lake.hudi.record_texts import record_key_for, record_texts
 from lakeingest.lake.hudi.timeline import metadata_of, writes
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
@@ -98,12 +98,11 @@ def test_a_record_key_is_that_of_spark(spark: SparkSession, data: st.DataObject)
     names = [f"k{number}" for number in range(len(kinds))]
     rows = spark.createDataFrame(keys, ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True)))
     columns = [pa.array(values, ARROW[kind]) for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
-    own = record_texts(pa.table(columns, names), names, (RECORD_KEY,)).keys.to_pylist()
+    table = pa.table(columns, names)
+    own = record_texts(table, names, (RECORD_KEY,)).keys.to_pylist()
     text = F.expr(key_text(list(zip(names, kinds, strict=True))))
     assert own == [found for [found] in rows.select(text).collect()]
-    assert has_own_text(pa.schema(list(zip(names, map(ARROW.__getitem__, kinds), strict=True))), names) == (
-        record_key(rows.schema, names) == tuple(names)
-    )
+    assert record_key_for(table.schema, names) == record_key(rows.schema, names)
 
 
 def every_type(lake_of: Callable[..., Lake]) -> Lake:
@@ -286,7 +285,7 @@ def test_only_a_table_that_is_known_is_written(lake: Lake, having: With, monkeyp
         file.write("hoodie.table.metadata.partitions=files\n")
     assert_hudi_publishes(lake, 60)
     with monkeypatch.context() as patch:
-        patch.setattr(first_rows, "MOST_BYTES", 1)
+        patch.setattr(all_rows, "MOST_BYTES", 1)
         other = replace(lake, schema=replace(lake.schema, table=TableId("contract", f"t{next(numbers)}")))
         staged = other.copied((1, "a"))
         with pytest.raises(Sparked):

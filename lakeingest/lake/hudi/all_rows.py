@@ -1,6 +1,7 @@
-"""The first publish without Spark: all rows of staging are put into buckets, and written to a new table by a commit.
+"""A publish of all rows without Spark: they are put into buckets, whose files are all written, in a commit of ours.
 
-It makes the table that Hudi's own bulk insert makes. One that is too large for this process is left to Hudi.
+The first one makes the table that Hudi's own bulk insert makes. A later one replaces the rows of a copy that was read
+again, or lifted to other columns. What is too large for this process is left to Hudi.
 """
 
 import os
@@ -16,13 +17,15 @@ from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.avro_schema import avro_schema
-from lakeingest.lake.hudi.base_files import META, Contents, FileGroup, Written, stored, write_next
+from lakeingest.lake.hudi.base_files import META, Contents, FileGroup, Written, groups_of, stored, write_next
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.changes import by_bucket, last_changes, read_rows
 from lakeingest.lake.hudi.commit import SCHEMA, Commit
+from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.record_key import RECORD_KEY
-from lakeingest.lake.hudi.record_texts import has_own_text, record_texts
-from lakeingest.lake.hudi.table_form import Unfit, write_form
+from lakeingest.lake.hudi.record_texts import record_key_for, record_texts
+from lakeingest.lake.hudi.table_form import Unfit, record_key_of, write_form
+from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.refusals import stale
 
 MOST_BYTES = 512 << 20  # of the files of staging
@@ -30,14 +33,16 @@ _PASS_BYTES = 32 << 20  # of them, whose rows a thread has in memory at the same
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRows:
+class AllRows:
     """The rows of these files of staging, under the changes of these merges, the oldest first: `count` rows.
 
-    They are put into so many `buckets`. `folder` is where the table is built; nothing is there yet.
+    They are put into so many `buckets`. `published` is the commit that readers of the table in the `folder` see; where
+    there is none, nothing is there yet.
     """
 
     table: TableId
     folder: File
+    published: Instant | None
     rows: Sequence[File]
     merges: Sequence[Sequence[File]]
     key: tuple[str, ...]
@@ -45,42 +50,63 @@ class FirstRows:
     count: int
 
     def publish(self, properties: Mapping[str, str]) -> bool:
-        """Make the table, with these properties of its commit; False, and it has no commit, where only Hudi can."""
+        """Commit them, with these properties; False, and readers see nothing of it, where only Hudi can.
+
+        StaleWriter where another run has rolled the commit back meanwhile.
+        """
         if files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False
         columns = _columns(self.rows[0])
-        record_key = self.key if has_own_text(columns, self.key) else (RECORD_KEY,)
-        if record_key != self.key:
-            columns = columns.append(pa.field(RECORD_KEY, pa.string()))
         try:
+            record_key, groups = self._record_key(columns), self._groups()
+            if RECORD_KEY in record_key:
+                columns = columns.append(pa.field(RECORD_KEY, pa.string()))
+            schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
             changes = last_changes(self.merges, self.key)
             changed = {} if changes is None else by_bucket(changes, self.key, record_key, self.buckets)
             numbers = [self._numbers(file, record_key) for file in self.rows]
+            if self.published is None:
+                write_form(self.folder, self.table.name, record_key)
+            commit = Commit.begin(self.folder)
+
+            def write(within: range) -> list[Written]:
+                found = by_bucket(self._rows_within(within, numbers), self.key, record_key, self.buckets)
+                wanted = {*found, *(bucket for bucket in (*changed, *groups) if bucket in within)}
+                written = []
+                for bucket in sorted(wanted):
+                    rows = found.get(bucket)
+                    before = schema.empty_table() if rows is None else stored(rows, commit.instant, bucket, schema)
+                    group = groups.get(bucket) or FileGroup.new(bucket)
+                    written.append(write_next(commit, group, Contents(before, {}), changed.get(bucket)))
+                return written
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                written = [one for some in pool.map(write, self._passes()) for one in some]
         except Unfit:
             return False
-        write_form(self.folder, self.table.name, record_key)
-        commit = Commit.begin(self.folder)
-        schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
-
-        def write(within: range) -> list[Written]:
-            found = by_bucket(self._rows_within(within, numbers), self.key, record_key, self.buckets)
-            nothing = schema.empty_table()
-            written = []
-            for bucket in sorted({*found, *(number for number in changed if number in within)}):
-                group, rows = FileGroup.new(bucket), found.get(bucket)
-                before = nothing if rows is None else stored(rows, commit.instant, bucket, schema)
-                after = changed.get(bucket)
-                written.append(write_next(commit, group, Contents(before, {}), after))
-            return written
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            written = [one for some in pool.map(write, self._passes()) for one in some]
         if sum(one.rows for one in written) != self.count:
             return False
         extra = {SCHEMA: avro_schema(self.table.name, columns), **properties}
-        if not commit.complete("BULK_INSERT", [one.stat for one in written], extra):
+        operation = "BULK_INSERT" if self.published is None else "UPSERT"
+        if not commit.complete(operation, [one.stat for one in written], extra):
             raise stale(self.table)
         return True
+
+    def _record_key(self, columns: pa.Schema) -> tuple[str, ...]:
+        """The columns that are it, of a table that is there or a new one."""
+        new = record_key_for(columns, self.key)
+        if self.published is None:
+            return new
+        declared = record_key_of(self.folder)
+        if declared not in {new, (RECORD_KEY,)}:
+            raise Unfit
+        return declared
+
+    def _groups(self) -> Mapping[int, FileGroup]:
+        """The file groups of a table that is there."""
+        if self.published is None:
+            return {}
+        return groups_of(visible_files(self.folder, self.published.time), self.buckets)
 
     def _numbers(self, file: File, record_key: Sequence[str]) -> np.ndarray:
         """The bucket of each row of a file."""

@@ -1,0 +1,109 @@
+"""Rewriting: all rows of a copy get the columns of the next definition, in files of staging.
+
+A table of Hudi has one schema at a commit, and its readers know a column by its name. So a lift takes all rows into
+staging, and its publish replaces the rows that readers see.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.core.change import DELETED
+from lakeingest.core.lift import Lift
+from lakeingest.core.schema import TableSchema
+from lakeingest.errors import SchemaChanged
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.errors import storage_errors
+from lakeingest.lake.hudi.base_files import META
+from lakeingest.lake.hudi.changes import last_changes, read_rows
+from lakeingest.lake.hudi.folder import TableFolder
+from lakeingest.lake.hudi.record_key import RECORD_KEY
+from lakeingest.lake.hudi.record_texts import record_key_for
+from lakeingest.lake.hudi.staging import StagingFolder
+from lakeingest.lake.hudi.table_form import declared_record_key
+from lakeingest.rows import constants, lake_schema
+
+_BYTES = 32 << 20  # of the files that one task reads
+_NUMBER = "_lakeingest_number"
+
+
+@dataclass(frozen=True, slots=True)
+class HudiRewriter:
+    """`lake.target.Rewriter` on some files of rows, without those that the changes replace; or on the changes alone."""
+
+    folder: StagingFolder
+    lift: Lift
+    files: tuple[File, ...]
+    merges: tuple[tuple[File, ...], ...]
+
+    def rewrite(self) -> bytes:
+        """The name of a file of staging with the rows."""
+        with storage_errors(str(self.folder.path)):
+            changes = last_changes(self.merges, self.lift.before.key)
+            if self.files:
+                rows = pa.concat_tables(read_rows(file) for file in self.files)
+                rows = rows if changes is None else _without(rows, changes, self.lift.before.key)
+            elif changes is None:
+                rows = lake_schema(self.lift.before).empty_table()
+            else:
+                rows = changes if self.lift.before.keeps_deleted else changes.filter(pc.invert(changes[DELETED]))
+            return self.folder.write(lifted(rows, self.lift)).encode()
+
+
+def rewriters(
+    folder: StagingFolder, lift: Lift, rows: Sequence[File], merges: Sequence[Sequence[File]]
+) -> list[HudiRewriter]:
+    """Rewriters that together write the rows of these files, under the changes of these merges; at least one."""
+    changes = tuple(map(tuple, merges))
+    groups: list[list[File]] = []
+    size = _BYTES
+    for file in rows:
+        if size >= _BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += files.size(file)
+    found = [HudiRewriter(folder, lift, tuple(group), changes) for group in groups]
+    return found if found and not changes else [*found, HudiRewriter(folder, lift, (), changes)]
+
+
+def lifted(rows: pa.Table, lift: Lift) -> pa.Table:
+    """These rows with the columns of the next definition; one that was dropped stays, NULL, until its name is used."""
+    origins = dict(zip(lift.after.names, lift.origins, strict=True))
+    fills = constants(lift.after, lift.fills)
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for field in lake_schema(lift.after):
+        origin = origins.get(field.name, field.name)  # metadata columns have the names that they had
+        if origin is not None:
+            columns[field.name] = rows[origin].cast(field.type)
+        else:
+            columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
+    known = {*META, RECORD_KEY, DELETED, *lift.origins, *columns}
+    for name in rows.column_names:
+        if name not in known:
+            columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)
+    return pa.table(columns)
+
+
+def assert_record_key(folder: TableFolder, schema: TableSchema) -> None:
+    """SchemaChanged where the record key of the table that readers see cannot be that of its next definition."""
+    if folder.published() is None:
+        return
+    declared = declared_record_key(folder.place)
+    if declared not in {(RECORD_KEY,), record_key_for(lake_schema(schema), schema.key)}:
+        raise SchemaChanged(
+            f"{schema.table}: Hudi knows its rows by {', '.join(declared)}, which is not their key any more; remove"
+            f" {folder.place} to copy it again"
+        )
+
+
+def _without(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows whose key has no change."""
+    fields = [changes.schema.field(name) for name in key]
+    numbered = rows.select(list(key)).cast(pa.schema(fields)).append_column(_NUMBER, pa.array(np.arange(len(rows))))
+    left = numbered.join(changes.select(list(key)), keys=list(key), join_type="left anti")
+    return rows.take(left[_NUMBER])
