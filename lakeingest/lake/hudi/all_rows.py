@@ -20,7 +20,7 @@ from lakeingest.lake.hudi.avro_schema import avro_schema
 from lakeingest.lake.hudi.base_files import META, Contents, FileGroup, Written, groups_of, stored, write_next
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.changes import by_bucket, last_changes, read_rows
-from lakeingest.lake.hudi.commit import SCHEMA, Commit
+from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.record_texts import record_key_for, record_texts
@@ -57,6 +57,8 @@ class AllRows:
         if files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False
         columns = _columns(self.rows[0])
+        if self.published is not None:
+            roll_back(self.folder)
         try:
             record_key, groups = self._record_key(columns), self._groups()
             if RECORD_KEY in record_key:

@@ -1,7 +1,7 @@
 """A commit that we write into a table's timeline ourselves, by the protocol of Hudi's writers.
 
 Requested, then inflight; a marker before each data file, the data file; last the completed commit, which readers see.
-Whoever writes next rolls back a commit that was not completed: Hudi removes the files that have a marker.
+Whoever writes next rolls back a commit that was not completed: Hudi by the markers, and `roll_back` by names of files.
 Source: Hudi's technical specification for version 9 of a table, "Timeline" and "Markers".
 """
 
@@ -109,6 +109,22 @@ class Commit:
     @property
     def _markers(self) -> File:
         return self.folder / ".hoodie" / ".temp" / self.instant
+
+
+def roll_back(folder: File) -> None:
+    """Remove what commits wrote that were begun and not completed, then what the timeline says of them.
+
+    Whoever wrote them does not complete them: a completion asserts that its commit is still begun.
+    """
+    found = [file.name.split(".", 1) for file in timeline(folder, "*.*")]
+    completed = {times.partition("_")[0] for times, _ in found if "_" in times}
+    pending = {times for times, kind in found if kind == "commit.requested"} - completed
+    for instant in sorted(pending):
+        folders.delete_all(files.listed(folder, f"*_{instant}.parquet*"))
+        for step in ("inflight", "commit.requested"):
+            files.delete(folder / ".hoodie" / "timeline" / f"{instant}.{step}")
+    markers = folder / ".hoodie" / ".temp"  # also those of commits that were completed just before the end of a process
+    folders.delete_all([markers, *folders.tree(markers)])
 
 
 def _next_moment(folder: File) -> str:

@@ -86,7 +86,8 @@ class Publication:
             after = rows()
             if before.columns != after.columns:
                 raise SchemaChanged(
-                    f"{self.table}: its copy is too large to get other columns; remove {place} to copy it again"
+                    f"{self.table}: its copy cannot get other columns: it is too large, or not as lakeingest made it;"
+                    f" remove {place} to copy the table again"
                 )
             gone, changes = GONE, replacing(before, after, last.key)
         elif changes is None:  # the commit is only for its progress

@@ -18,7 +18,7 @@ from lakeingest.lake.errors import parsed
 from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, Written, groups_of, write_next
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.changes import by_bucket, last_changes
-from lakeingest.lake.hudi.commit import SCHEMA, Commit
+from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.record_texts import record_texts
 from lakeingest.lake.hudi.table_form import Unfit, record_key_of
@@ -49,8 +49,9 @@ class RowDelta:
     def publish(self, properties: Mapping[str, str]) -> bool:
         """Commit it, with these properties; False, and readers see nothing of it, where only Hudi can.
 
-        What was written until then, Hudi rolls back. StaleWriter where it has done that for another run meanwhile.
+        What was written until then, Hudi rolls back. StaleWriter where another run has done that meanwhile.
         """
+        roll_back(self.folder)
         try:
             record_key = record_key_of(self.folder)
             groups = groups_of(visible_files(self.folder, self.published.time), self.buckets)

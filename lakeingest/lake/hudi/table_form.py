@@ -87,11 +87,12 @@ def _units(found: re.Match[str]) -> str:
 
 
 def _is_quiet(folder: File) -> bool:
-    """Whether all that was begun was completed, and was a commit or changed no file group."""
+    """Whether all that was begun was completed, and is known to leave file groups; cleanings may be under way."""
     begun, done = set(), set()
     for file in timeline(folder, "*.*"):
         times, _, kind = file.name.partition(".")
-        begun.add(times.partition("_")[0])
         if "_" in times and kind in _KNOWN:
             done.add(times.partition("_")[0])
-    return begun == done
+        elif not kind.startswith("clean."):
+            begun.add(times.partition("_")[0])
+    return begun <= done

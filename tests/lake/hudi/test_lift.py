@@ -13,9 +13,9 @@ from lakeingest.errors import SchemaChanged, UnsupportedTable
 from lakeingest.lake.hudi import all_rows
 from lakeingest.mysql.source_types import source_type
 from tests.engines import HUDI_RS
-from tests.lake.hudi.test_row_delta import With, alone, having
+from tests.lake.hudi.test_row_delta import STEPS, With, alone, assert_no_leftovers, die, having
 from tests.lake.iceberg.test_lift import COLUMNS, NEW, lift_of, lifted
-from tests.lake.steps import Lake
+from tests.lake.steps import Crash, Lake
 
 __all__ = ["having"]  # a fixture
 
@@ -130,9 +130,27 @@ def test_a_lift_that_hudi_cannot_have_is_refused(lake: Lake, monkeypatch: pytest
     staged = lifted(lake, staged, lift, 30)
     lake.schema = lift.after
     monkeypatch.setattr(all_rows, "MOST_BYTES", 1)
-    with pytest.raises(SchemaChanged, match=f"{lake.table}: its copy is too large to get other columns"):
+    with pytest.raises(SchemaChanged, match=f"{lake.table}: its copy cannot get other columns: it is too large"):
         lake.publish(staged)
     assert shown(lake) == BEFORE
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_lift_whose_publish_dies_is_published_again(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Readers see the columns and rows of before until then, or all of the new ones; no file of the dead run stays."""
+    lift = lift_of(lake)
+    staged = lifted(lake, lake.published(*((n, 10 * n) for n in range(20))), lift, 30)
+    before, lake.schema = shown(lake), lift.after
+    die(monkeypatch, *STEPS[step])
+    with pytest.raises(Crash):
+        alone(lake, staged)
+    monkeypatch.undo()
+    after = ["id", "c", "w"], [(n, 7, 10 * n) for n in range(20)]
+    assert shown(lake) == (after if step.endswith(("gone", "swept")) else before)
+    if not lake.loaded().visible:
+        alone(lake, lake.loaded())
+    assert shown(lake) == after
+    assert_no_leftovers(lake)
 
 
 def test_a_copy_is_read_again_with_other_columns(lake: Lake) -> None:

@@ -23,7 +23,6 @@ from lakeingest.files.file import File
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi import all_rows, row_delta
 from lakeingest.lake.hudi.buckets import buckets_of
-from lakeingest.lake.hudi.commit import Commit
 from lakeingest.lake.hudi.record_key import RECORD_KEY, key_text, record_key
 from lakeingest.lake.hudi.record_texts import record_key_for, record_texts
 from lakeingest.lake.hudi.timeline import metadata_of, writes
@@ -219,9 +218,9 @@ def changing(lake_of: Callable[..., Lake], keys: str) -> tuple[Lake, list[tuple[
 
 
 STEPS = {
-    "before the first file": ("lakeingest.lake.hudi.row_delta.write_next", 0),
-    "between two files": ("lakeingest.lake.hudi.row_delta.write_next", 1),
-    "before the commit": ("lakeingest.lake.hudi.row_delta.Commit.complete", 0),
+    "before the first file": ("lakeingest.lake.hudi.commit.Commit.mark", 0),
+    "between two files": ("lakeingest.lake.hudi.commit.Commit.mark", 1),
+    "before the commit": ("lakeingest.lake.hudi.commit.Commit.complete", 0),
     "before the markers are gone": ("lakeingest.files.folder.delete_all", 0),
     "before staging is swept": ("lakeingest.lake.hudi.staging.StagingFolder.sweep", 0),
 }
@@ -249,6 +248,12 @@ def test_a_publish_that_dies_is_repeated(
     assert lake.seen() == after
     other.publish(other.merge(other.loaded(), (100, "more", False), pos=40))
     assert lake.seen() == [*after, (100, "more")]
+    assert_no_leftovers(lake)
+    assert way == "statement" or not list((folder(lake) / ".hoodie" / ".temp").glob("*"))
+
+
+def assert_no_leftovers(lake: Lake) -> None:
+    """Each file of the table was written by one of its commits."""
     written = {stat["path"] for one in commits(lake) for stat in one["partitionToWriteStats"][""]}
     assert {file.name for file in folder(lake).glob("*.parquet")} == written
 
@@ -269,11 +274,14 @@ def die(monkeypatch: pytest.MonkeyPatch, step: str, after: int) -> None:
 
 
 def test_only_a_table_that_is_known_is_written(lake: Lake, having: With, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else Hudi publishes: a write of its own that was begun, many bytes, another number of buckets, an index."""
+    """Else Hudi publishes: what someone has begun, many bytes, another number of buckets, an index."""
     lake.published((1, "a"), (2, "b"))
-    begun = Commit.begin(folder(lake))
-    assert_hudi_publishes(lake, 30)
-    assert not list((folder(lake) / ".hoodie" / "timeline").glob(f"{begun.instant}*"))
+    begun = folder(lake) / ".hoodie" / "timeline" / "20260101000000000.rollback.requested"
+    begun.touch()
+    with pytest.raises(Sparked):
+        publish_with(lake, lake.merge(lake.loaded(), (30, "new", False), pos=30))
+    begun.unlink()
+    lake.publish(lake.loaded())
     with monkeypatch.context() as patch:
         patch.setattr(row_delta, "MOST_BYTES", 1)
         assert_hudi_publishes(lake, 40)
