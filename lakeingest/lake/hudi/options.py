@@ -12,7 +12,7 @@ from lakeingest.lake.marks import OWNER, progress_marks
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
 _BUCKETS_MIN = 4
-_SLACK = 10  # commits that a history may be longer
+_SLACK = 4  # commits that a short history may be longer
 _BALANCE = 64  # with the square root, a small merge takes as long to rewrite files as to look at all buckets
 OPTIONS = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",

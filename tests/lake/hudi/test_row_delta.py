@@ -23,6 +23,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi import all_rows, row_delta
 from lakeingest.lake.hudi.buckets import buckets_of
+from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.record_key import RECORD_KEY, key_text, record_key
 from lakeingest.lake.hudi.record_texts import record_key_for, record_texts
 from lakeingest.lake.hudi.timeline import metadata_of, writes
@@ -221,7 +222,7 @@ STEPS = {
     "before the first file": ("lakeingest.lake.hudi.commit.Commit.mark", 0),
     "between two files": ("lakeingest.lake.hudi.commit.Commit.mark", 1),
     "before the commit": ("lakeingest.lake.hudi.commit.Commit.complete", 0),
-    "before the markers are gone": ("lakeingest.files.folder.delete_all", 0),
+    "before the markers are gone": ("lakeingest.files.folder.delete_all", 1),  # the first call makes room for ours
     "before staging is swept": ("lakeingest.lake.hudi.staging.StagingFolder.sweep", 0),
 }
 
@@ -333,10 +334,9 @@ def test_hudi_cleans_and_archives_from_time_to_time(lake: Lake, having: With) ->
         rows[number % 3] = number % 3, f"v{number}"
         short.publish(short.merge(short.loaded(), (*rows[number % 3], False), pos=30 + number))
         assert short.open().count(short.table, short.loaded().version) == 40
-        assert len(commits(lake)) <= 12
+        assert len(commits(lake)) <= most_commits(2)
     assert short.seen() == rows
     assert any((folder(lake) / ".hoodie" / "timeline").glob("*.clean"))
-    assert len(commits(lake)) < 12
 
 
 def test_a_commit_is_later_than_all_before_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
