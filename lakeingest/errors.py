@@ -69,6 +69,14 @@ class SourceAway(Retryable):
     """The source or its replica cannot be reached, the connection broke, or the replica lags."""
 
 
+class SourceReplaced(Retryable):
+    """Another server answers as the source while a run is at work; the next run finds out whether it can go on."""
+
+
+class SourceBehind(Retryable):
+    """The source is another server now, a replica that still lacks transactions which are copied already."""
+
+
 class SourceMoved(Retryable):
     """Somebody wrote to the source during a comparison, which needs a source without writes."""
 
@@ -125,6 +133,12 @@ class RestartNeeded(LakeIngestError):
 
 class BinlogGone(RestartNeeded):
     """The source no longer has the binlog of our position, or its binlog has another history."""
+
+
+class SourceDiverged(RestartNeeded):
+    """The source is another server now, and its history is not the one that the copy of a table was made from."""
+
+    of_table = True
 
 
 class SpoolGap(RestartNeeded):

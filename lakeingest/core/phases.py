@@ -10,7 +10,8 @@ Two steps lead back to COPIED from every later phase: a range is replaced, a pat
 again, so it may be published before the re-snapshot has come to its end. Rows that were read again and are the same
 leave a table LEVEL. One leads back to COPYING: the copy is started over, and nothing is published before all of it is
 read again. A quiet table stays in its phase: it has no change up to a later position. A table whose rows were lifted to
-the source's next definition is LEVEL: the gates have not seen it with that.
+the source's next definition is LEVEL: the gates have not seen it with that. So is one whose position was found again on
+another server: the publish shows it there.
 """
 
 import enum
@@ -44,6 +45,7 @@ class Step(enum.StrEnum):
     QUIET = "no change"
     RESTART = "started over"
     LIFT = "lifted"
+    MOVE = "moved to another server"
 
 
 TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
@@ -67,6 +69,7 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
     **{(phase, Step.SAME): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.QUIET): phase for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.LIFT): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
+    **{(phase, Step.MOVE): Phase.LEVEL for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},
 }
 

@@ -260,6 +260,29 @@ class Progress:
         """
         return self._later(Step.LIFT, position, fingerprint)
 
+    def moved(self, position: Position) -> Self:
+        """The same rows, at the same transactions: `position` is where another server has them.
+
+        Patches are dropped, because their watermarks are places of the other server; the signals that were to be
+        answered are served again. ValueError unless all splits stand at the position of before.
+        """
+        if self.position is None or self.splits.stop != self.position.place:
+            raise ValueError(f"{self.table}: its splits do not stand at one position")
+        reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
+        return self._after(
+            Step.MOVE,
+            server_uuid=position.server_uuid,
+            epoch=position.epoch,
+            covered_from=position.place,
+            splits=self.splits.lift(self.splits, position.place),
+            position=position,
+            read_to=None,
+            patches=(),
+            reread_since=None,
+            reread=reread,
+            answered=answered,
+        )
+
     def _later(self, step: Step, position: Position, fingerprint: str) -> Self:
         """The same rows at this position; ValueError if it is not later than the table's, or is of another server."""
         after, before = self._after(step, fingerprint=fingerprint), self.position

@@ -64,6 +64,16 @@ def replaced(progress: Progress, wave: tuple[Split, ...], **more: Any) -> Progre
     return progress.range_replaced(wave, more.pop("since", COVERED), removed=3, added=4, **more)
 
 
+HERE = Position("4f22fb58-71ca-11e1-9e33-c80aa9429563", 2, FilePosition("other.000003", 200), None)
+
+
+def moved(progress: Progress) -> Progress:
+    """A table whose position is found on another server; a copied one has a patch that waits."""
+    if progress.phase is Phase.COPIED:
+        progress = merged(progress).reread_rows([PATCH], COVERED, signals=[4])
+    return progress.moved(HERE)
+
+
 STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.CREATED: Progress.created,
     Step.WAVE: lambda progress: progress.wave_committed((FIRST,), 10),
@@ -77,6 +87,7 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.SAME: lambda progress: progress.reread_rows([], COVERED, signals=[4]),
     Step.QUIET: lambda progress: progress.unchanged(position(99)),
     Step.LIFT: lambda progress: progress.lifted(position(99), "beef"),
+    Step.MOVE: moved,
     Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3], rows=progress.rows),
 }
 MERGES = {Step.MERGE, Step.PARTIAL_MERGE}
@@ -103,6 +114,18 @@ def test_a_table_is_lifted_to_a_later_place_alone() -> None:
         before.lifted(replace(position(99), epoch=7), "beef")
 
 
+def test_a_table_moves_to_another_server_with_the_rows_that_are_merged() -> None:
+    """Its patches go: their signals are served again. Without patches what is answered stays answered."""
+    before = at(Phase.PUBLISHED)
+    after = before.reread_rows([], COVERED, signals=[4], last=True).moved(HERE)
+    assert (after.stop, after.position, after.rows, after.answered) == (HERE.place, HERE, before.rows, (4,))
+    patched = before.reread_rows([PATCH], COVERED, signals=[4], last=True).moved(HERE)
+    assert (patched.patches, patched.reread_since, patched.read_to, patched.answered) == ((), None, None, ())
+    for unmerged in (at(Phase.COPIED), replaced(before, RANGE)):
+        with pytest.raises(ValueError, match="do not stand at one position"):
+            unmerged.moved(HERE)
+
+
 def stored(progress: Progress) -> Any:
     """The document as a commit gives it back."""
     return json.loads(json.dumps(progress.to_json()))
@@ -115,12 +138,14 @@ def identity(progress: Progress) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(("phase", "step"), sorted(TRANSITIONS))
 def test_every_legal_step_leads_where_the_table_says(phase: Phase, step: Step) -> None:
-    """A step changes nothing of the table's identity; only a lift changes its definition."""
+    """A step changes nothing of the table's identity; only a lift changes its definition, and a failover its server."""
     before = NEW.created() if step is Step.WAVE else at(phase)
     after = STEPS[step](before)
     assert after.phase is TRANSITIONS[phase, step]
-    lifted = replace(before, fingerprint="beef") if step is Step.LIFT else before
-    assert identity(after) == identity(lifted)
+    expected = replace(before, fingerprint="beef") if step is Step.LIFT else before
+    if step is Step.MOVE:
+        expected = replace(before, server_uuid=HERE.server_uuid, epoch=HERE.epoch, covered_from=HERE.place)
+    assert identity(after) == identity(expected)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +163,9 @@ def test_every_illegal_step_is_refused_and_changes_nothing(phase: Phase, step: S
     """A table that is complete takes no wave, and only audited rows are published."""
     before = at(phase)
     kept = stored(before)
-    with pytest.raises(ValueError, match=r"no .* when |no more chunks|planned on other splits|still to be read"):
+    with pytest.raises(
+        ValueError, match=r"no .* when |no more chunks|planned on other|still to be read|at one position"
+    ):
         STEPS[step](before)
     assert stored(before) == kept
 

@@ -1,0 +1,92 @@
+"""Failover: where a saved position stands in the binlog of another server, which goes on with the same history.
+
+A replica has the transactions of its source under the same GTIDs, but at places of its own. So places of two servers
+are never compared. A position is found again by its GTIDs; each server of a history also has the same time of commit of
+a GTID, which tells transactions apart that got the same GTID on two servers.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lakeingest.core.history import History
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position
+from lakeingest.errors import SourceDiverged
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A transaction in a binlog: its GTID, where it ends, and when its original server committed it, in µs."""
+
+    gtid: Gtid
+    end: FilePosition
+    committed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the last transaction of a position ends in the binlog of another server.
+
+    `errant` are the transactions before it that the position does not have. The copy lacks them, and they cannot be
+    applied to it now: what they changed may have been changed again.
+    """
+
+    end: FilePosition
+    errant: GtidSet
+
+    def position(self, saved: Position, server_uuid: str, epoch: int, history: History | None) -> Position:
+        """The saved position as this server has it; `history` is that of its binlog there."""
+        known = None if saved.gtids is None else saved.gtids | self.errant
+        return replace(saved, server_uuid=server_uuid, epoch=epoch, at=self.end, gtids=known, history=history)
+
+
+def epoch_of(server_uuid: str, known: Iterable[Position]) -> int | None:
+    """The epoch of this server: the last of the known positions, or the next one if that is another server's.
+
+    None where nothing is known.
+    """
+    ends = {(position.epoch, position.server_uuid) for position in known}
+    if not ends:
+        return None
+    last = max(epoch for epoch, _ in ends)
+    return last if {server for epoch, server in ends if epoch == last} == {server_uuid} else last + 1
+
+
+def is_related(position: Position, executed: GtidSet | None) -> bool:
+    """Whether a server that has executed these GTIDs has any of the position's: then both are of one history."""
+    return bool(position.gtids and executed and position.gtids & executed)
+
+
+def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
+    """The newest of these binlog files, oldest first, that this holds of; it holds of none after one that it does not.
+
+    It is asked of few files.
+    """
+    count = bisect_left(files, True, key=lambda file: not holds(file))
+    return files[count - 1] if count else None
+
+
+def find(position: Position, before: GtidSet, transactions: Iterable[Logged]) -> Found:
+    """Where the position's last transaction ends, among the transactions of a binlog after those in `before`.
+
+    SourceDiverged where it is not there, or is not the one that the position names; also where the position, which is
+    of an earlier version then, does not name one.
+    """
+    known, last = position.gtids or GtidSet(), None if position.history is None else position.history.last
+    end, unknown, waiting = None, before - known, list[Gtid]()
+    is_proven = False
+    for one in transactions:
+        if one.gtid not in known:
+            waiting.append(one.gtid)
+            continue
+        end = one.end
+        if waiting:
+            unknown, waiting = unknown | GtidSet.of_gtids(waiting), []
+        if last is not None and str(one.gtid) == last.gtid:
+            if one.committed_at != last.committed_at:
+                raise SourceDiverged(f"{last.gtid} is another transaction on the source than the one that is copied")
+            is_proven = True
+    if end is None or not is_proven:
+        named = "the last transaction of the position" if last is None else last.gtid
+        raise SourceDiverged(f"the source does not show that {named} is the transaction that is copied")
+    return Found(end, unknown)
