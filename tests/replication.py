@@ -27,6 +27,15 @@ class Pair:
         [(is_late,)] = query(self.replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 60)")
         assert is_late == "0"
 
+    def promote(self) -> Source:
+        """The replica becomes a server of its own, with what it has; its account is that of the source."""
+        for one in ("STOP REPLICA", "RESET REPLICA ALL"):
+            query(self.replica, one)
+        assert self.source.replica is not None
+        return self.source.model_copy(
+            update={"host": self.source.replica.host, "port": self.source.replica.port, "replica": None}
+        )
+
     def unlogged(self, statement: str) -> None:
         """Change the replica without a trace in its GTIDs."""
         for one in ("SET sql_log_bin = 0", statement, "SET sql_log_bin = 1"):
@@ -34,9 +43,12 @@ class Pair:
 
 
 @contextmanager
-def replicating(server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
-    """Two servers that only such tests use; one replicates from the other, and is level again at the end."""
-    one, other = server_with(server_id="71"), server_with(server_id="72")
+def replicating(server_with: Callable[..., LocalServer], ids: tuple[str, str] = ("71", "72")) -> Iterator[Pair]:
+    """Two servers that only such tests use; one replicates from the other, and is level again at the end.
+
+    Not where the replica was promoted: servers that took over from each other are no pair for other tests.
+    """
+    one, other = server_with(server_id=ids[0]), server_with(server_id=ids[1])
     with administrator(one) as primary, administrator(other) as replica:
         [(executed,)] = query(primary, "SELECT @@global.gtid_executed")
         for statement in (
@@ -57,7 +69,8 @@ def replicating(server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
             pair = Pair(source, primary, replica)
             pair.level()
             yield pair
-            pair.level()
+            if query(replica, "SHOW REPLICA STATUS"):
+                pair.level()
         finally:
             query(replica, "STOP REPLICA")
             query(replica, "RESET REPLICA ALL")

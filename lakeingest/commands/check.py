@@ -21,6 +21,7 @@ from lakeingest.errors import (
     OperatorNeeded,
     RestartNeeded,
     Retryable,
+    SourceBehind,
     StateUnreadable,
 )
 from lakeingest.files.file import state_of
@@ -148,7 +149,7 @@ def _saved(
             finding = ask()
         except StateUnreadable:  # the spool is a condition of its own, which reports it
             continue
-        except (RestartNeeded, NotOurState) as error:
+        except (RestartNeeded, NotOurState, SourceBehind) as error:
             yield Checked(name, str(error))
         except OperatorNeeded:  # reported as a setting of the server, or as the state folder
             continue

@@ -6,11 +6,11 @@ a GTID, which tells transactions apart that got the same GTID on two servers.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lakeingest.core.history import History
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position
+from lakeingest.core.position import FIRST_EPOCH, FilePosition, Gtid, GtidSet, Position
 from lakeingest.errors import SourceDiverged
 
 
@@ -40,16 +40,13 @@ class Found:
         return replace(saved, server_uuid=server_uuid, epoch=epoch, at=self.end, gtids=known, history=history)
 
 
-def epoch_of(server_uuid: str, known: Iterable[Position]) -> int | None:
-    """The epoch of this server: the last of the known positions, or the next one if that is another server's.
+def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
+    """The epoch of this server, from the servers and epochs of all that is known of the pipeline.
 
-    None where nothing is known.
+    It is the last epoch, or the next one if that is another server's.
     """
-    ends = {(position.epoch, position.server_uuid) for position in known}
-    if not ends:
-        return None
-    last = max(epoch for epoch, _ in ends)
-    return last if {server for epoch, server in ends if epoch == last} == {server_uuid} else last + 1
+    last = max((epoch for _, epoch in known), default=FIRST_EPOCH)
+    return last if {server for server, epoch in known if epoch == last} <= {server_uuid} else last + 1
 
 
 def is_related(position: Position, executed: GtidSet | None) -> bool:

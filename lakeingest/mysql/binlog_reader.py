@@ -13,7 +13,7 @@ from lakeingest.core.history import History
 from lakeingest.core.position import FILE_START, FilePosition, is_before
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, SourceAway
+from lakeingest.errors import BinlogGone, SourceAway, SourceReplaced
 from lakeingest.mysql.connection import KILLED, query, written_position
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.row_stream import Receiver, is_reference
@@ -61,8 +61,9 @@ def read_segment(
     could be lifted over it, the UnsupportedEvent has its `ddl`.
 
     The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
-    BinlogGone when the server does not have this segment; SourceAway when the connection breaks; SchemaChanged,
-    UnsupportedEvent or UnsupportedValue when something in it cannot be replayed exactly.
+    BinlogGone when the server does not have this segment, SourceReplaced when it is another server; SourceAway when the
+    connection breaks; SchemaChanged, UnsupportedEvent or UnsupportedValue when something in it cannot be replayed
+    exactly.
     """
     if segment.empty:
         return
@@ -141,10 +142,11 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
 
 
 def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
-    """BinlogGone unless the server is that of the segment, and has written the segment."""
+    """SourceReplaced unless the server is that of the segment, BinlogGone unless it has written the segment."""
     if uuid != segment.server_uuid:
-        raise BinlogGone(
-            f"the source is server {uuid}, the position is of {segment.server_uuid}; copy all tables again"
+        raise SourceReplaced(
+            f"the source is another server now: {uuid}, the position {segment.start} is of {segment.server_uuid};"
+            " run the same command again"
         )
     if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")

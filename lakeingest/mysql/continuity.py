@@ -21,7 +21,7 @@ from lakeingest.core.position import (
     is_in_one_of,
     is_within,
 )
-from lakeingest.errors import BinlogGone
+from lakeingest.errors import BinlogGone, SourceReplaced
 from lakeingest.mysql.binlog_reader import can_begin_at, read_event
 from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, written_position
@@ -32,7 +32,7 @@ CLOCK_PAUSE_SECONDS = 0.1
 
 
 def still_there(source: Source, connection: pymysql.Connection, position: Position) -> None:
-    """BinlogGone unless the source still has the binlog of the position.
+    """BinlogGone unless the source still has the binlog of the position; SourceReplaced where it is another server.
 
     The events are read on separate connections.
     """
@@ -49,10 +49,11 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
 
 
 def same_history(state: ServerState, position: Position) -> None:
-    """BinlogGone unless the server is that of the position, and has executed all transactions of the position."""
+    """BinlogGone unless the server has executed all transactions of the position; SourceReplaced for another server."""
     if state.uuid != position.server_uuid:
-        raise BinlogGone(
-            f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid}"
+        raise SourceReplaced(
+            f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid};"
+            " run the same command again"
         )
     if (state.executed is None) != (position.gtids is None):
         raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")

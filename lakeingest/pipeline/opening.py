@@ -12,7 +12,6 @@ from lakeingest.config import Config
 from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.history import History
 from lakeingest.core.position import (
-    FIRST_EPOCH,
     FilePosition,
     Place,
     Position,
@@ -20,6 +19,7 @@ from lakeingest.core.position import (
     in_same_file,
     is_before,
 )
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment
 from lakeingest.errors import LakeIngestError, SchemaChanged
@@ -37,6 +37,7 @@ from lakeingest.pipeline.boundaries import check_boundaries, noted
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Observer, Opened, WentBack
 from lakeingest.pipeline.executors import Executors
+from lakeingest.pipeline.failing_over import go_on
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.quiet_tables import QuietTables, open_target
@@ -50,8 +51,8 @@ from lakeingest.spool.halts import waits
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import definition_of, keep_definition
-from lakeingest.state.lease import held
-from lakeingest.state.owner import claim
+from lakeingest.state.lease import Lease, held
+from lakeingest.state.owner import claim, hand_over
 from lakeingest.state.signals import SignalFolder
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         requested = config.tables.choose(known, tables)
         # the spool continues for every table that has a copy, also when the run is for other tables only
         schemas, refused = require(config, connection, known, requested, spark=spark is None)
-        ours = owner(config, connection, schemas)
+        ours, before = owner(config, connection, schemas)
         with held(state_of(config)) as lease:
-            claim(state_of(config), ours)
+            claim(state_of(config), before or ours)
             quiet = QuietTables.of(state_of(config))
             target = open_target(config, quiet)
             altered = dict[TableId, TableSchema]()
@@ -81,7 +82,9 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 if staged and staged.lost:
                     observe(WentBack(table, staged.lost))
             asked = asked_anew(config, requested, loaded) - refused.keys()
-            spool, again = _spool(config, connection, target, schemas, loaded, failed, asked)
+            spool, again = _spool(config, connection, target, lease, schemas, loaded, failed, asked)
+            if before is not None:
+                hand_over(state_of(config), ours)
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due() else None)
             executors = Executors(config, session, borrowed=spark is not None)
@@ -210,6 +213,7 @@ def _spool(
     config: Config,
     connection: pymysql.Connection,
     target: Target,
+    lease: Lease,
     schemas: dict[TableId, TableSchema],
     loaded: dict[TableId, Staged | None],
     failed: dict[TableId, LakeIngestError],
@@ -235,11 +239,28 @@ def _spool(
         if table not in asked:
             del loaded[table], schemas[table]
     if chosen.spool is not None:
+        _go_on(target, lease, schemas, loaded, failed, chosen.moved)
         return chosen.spool, again
-    begins = chosen.begins or _opening(config, connection)
+    begins = chosen.begins or _opening(config, connection, chosen.epoch)
     if (again or None in loaded.values()) and has_low_at_file_start(connection, begins):
         begins = begins.start_of_file
-    return Spool.open(state_of(config) / "spool", begins), again
+    spool = Spool.open(state_of(config) / "spool", begins)
+    _go_on(target, lease, schemas, loaded, failed, chosen.moved)
+    return spool, again
+
+
+def _go_on(
+    target: Target,
+    lease: Lease,
+    schemas: dict[TableId, TableSchema],
+    loaded: dict[TableId, Staged | None],
+    failed: dict[TableId, LakeIngestError],
+    moved: Mapping[TableId, Progress],
+) -> None:
+    """Copies of another server get a commit that says where they stand on this one; the spool is open there."""
+    for table, error in go_on(target, lease, loaded, moved).items():
+        failed[table] = error
+        del loaded[table], schemas[table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +305,7 @@ def has_low_at_file_start(connection: pymysql.Connection, position: Position) ->
     return without_gtids and not is_before(position.at, written_position(connection).start_of_file)
 
 
-def _opening(config: Config, connection: pymysql.Connection) -> Position:
+def _opening(config: Config, connection: pymysql.Connection, epoch: int) -> Position:
     """Where a first spool begins: every transaction before it is executed.
 
     The file is read before the executed set: a rotation waits for the commits of earlier files, so all of them are
@@ -294,7 +315,7 @@ def _opening(config: Config, connection: pymysql.Connection) -> Position:
     if not is_exact(connection):
         at = at.start_of_file
     state = server_state(connection)
-    return Position(state.uuid, FIRST_EPOCH, at, state.executed, History(began))
+    return Position(state.uuid, epoch, at, state.executed, History(began))
 
 
 def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[FilePosition, int]:

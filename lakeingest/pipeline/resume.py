@@ -8,7 +8,7 @@ import pymysql
 from lakeingest.config import Config
 from lakeingest.core.alteration import Alteration, lifts
 from lakeingest.core.lift import NotLiftable
-from lakeingest.core.position import Place, Position
+from lakeingest.core.position import FIRST_EPOCH, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
@@ -21,8 +21,9 @@ from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, free_server_id, written_position
-from lakeingest.mysql.continuity import prove, same_history, still_there
+from lakeingest.mysql.continuity import prove, still_there
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.pipeline.failing_over import failover, is_successor
 from lakeingest.spool.halts import waits
 from lakeingest.spool.spool import Spool
 from lakeingest.state.owner import StateOwner, assert_owner, owner_of
@@ -35,31 +36,42 @@ class Resumption:
 
     The tables in `again` are copied again: their copies are not complete, and cannot be continued. Readers have not
     seen them; or they see the rows of before, and the copy was started over. The copies of the tables in `failed`
-    cannot be continued, for these reasons; the other tables can go on without them.
+    cannot be continued, for these reasons; the other tables can go on without them. Places of the source are of this
+    `epoch`; copies that were made from another server have the progress in `moved`, which is to be committed.
     """
 
     spool: Spool | None
     begins: Position | None = None
     again: tuple[TableId, ...] = ()
     failed: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
+    epoch: int = FIRST_EPOCH
+    moved: Mapping[TableId, Progress] = field(default_factory=dict)
 
 
-def owner(config: Config, connection: pymysql.Connection, tables: Collection[TableId]) -> StateOwner:
-    """The owner that the state folder must have. Nothing is changed.
+def owner(
+    config: Config, connection: pymysql.Connection, tables: Collection[TableId]
+) -> tuple[StateOwner, StateOwner | None]:
+    """The owner that the state folder must have, and the one that it has if this one takes over. Nothing is changed.
 
-    NotOurState where the folder belongs to another pipeline or another server; BinlogGone where it belongs to this
-    pipeline's copies of `tables`, but the source is now another server.
+    A server takes over from another one if it has transactions of the history that copies were made from. NotOurState
+    where the folder belongs to another pipeline or another server; BinlogGone where it belongs to this pipeline's
+    copies of `tables`, but the source is now another server.
     """
     folder, state = state_of(config), server_state(connection)
     ours, found = StateOwner(config.name, state.uuid), owner_of(folder)
     if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
         found = StateOwner(config.name, spool.opened.server_uuid)
     if found is not None and found.pipeline == ours.pipeline and found.server != ours.server:
-        for staged in copies(open_target(config), tables).staged.values():
-            if staged.progress.position is not None:
-                same_history(state, staged.progress.position)
+        progress = [staged.progress for staged in copies(open_target(config), tables).staged.values()]
+        if is_successor(state.executed, progress, Spool.load(folder / "spool")):
+            return ours, found
+        if any(one.position is not None for one in progress):
+            raise BinlogGone(
+                f"the source is another server now: {state.uuid}, and the tables were copied from {found.server}, with"
+                " which it has no transaction in common"
+            )
     assert_owner(folder, found, ours)
-    return ours
+    return ours, None
 
 
 def asked_anew(
@@ -83,12 +95,33 @@ def resumption(
 ) -> Resumption:
     """How a run continues these tables, which are copied in whole or in part. Nothing is changed.
 
-    `unknown`: other tables have copies that cannot be loaded, and may need the existing spool. `asked`: if such a table
-    cannot be continued, its copy is started over. BinlogGone where the source no longer has the binlog that every table
-    needs, or has another history, and no table was asked for. StateUnreadable when the spool is damaged.
+    If the source is another server than it was, those of its history go on (`failing_over`). `unknown`: other tables
+    have copies that cannot be loaded, and may need the existing spool. `asked`: if such a table cannot be continued,
+    its copy is started over. BinlogGone where the source no longer has the binlog that every table needs, or has
+    another history, and no table was asked for; SourceBehind where it is still to get it. StateUnreadable when the
+    spool is damaged.
     """
-    is_asked = not copied.keys().isdisjoint(asked)
     spool = Spool.load(state_of(config) / "spool")
+    over = failover(config, connection, schemas, copied, spool, asked)
+    here = {table: over.moved.get(table, progress) for table, progress in copied.items() if table not in over.failed}
+    if spool is not None and not over.is_of_here(spool):
+        spool = None
+    chosen = _resumption(config, connection, schemas, here, spool, asked, unknown=unknown)
+    return replace(chosen, failed={**over.failed, **chosen.failed}, epoch=over.epoch, moved=over.moved)
+
+
+def _resumption(
+    config: Config,
+    connection: pymysql.Connection,
+    schemas: Mapping[TableId, TableSchema],
+    copied: Mapping[TableId, Progress],
+    spool: Spool | None,
+    asked: Collection[TableId],
+    *,
+    unknown: bool,
+) -> Resumption:
+    """How a run continues these tables, which are all of this server, as the spool is."""
+    is_asked = not copied.keys().isdisjoint(asked)
     partial = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
     positions = {
         table: progress.position

@@ -10,6 +10,7 @@ from lakeingest.errors import (
     LakeIngestError,
     Retryable,
     SchemaChanged,
+    SourceDiverged,
     SpoolGap,
     StateUnreadable,
     UnsupportedEvent,
@@ -24,7 +25,7 @@ from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.table_run import TableRun, Watch
 
-MENDED = (BinlogGone, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
+MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
 
 
 def hindrance(table: TableRun, *, whole: bool) -> str:

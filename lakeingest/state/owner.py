@@ -60,6 +60,11 @@ def claim(folder: File, owner: StateOwner) -> None:
         store.replace(path, doc)
 
 
+def hand_over(folder: File, owner: StateOwner) -> None:
+    """Make this owner the next one: another server took over. The caller has claimed the folder for the last one."""
+    store.replace(folder / "owner.json", asdict(owner) | {"layout": LAYOUT})
+
+
 def assert_owner(folder: File, found: StateOwner | None, ours: StateOwner) -> None:
     """NotOurState unless the state is ours, or has no owner yet."""
     if found is None:

@@ -137,10 +137,7 @@ class FailingOver(World):
     @property
     def here(self) -> tuple[str, int]:
         """The server, and its epoch as the job counts."""
-        progress = self.state
-        known = [Position(progress.server_uuid, progress.epoch, self.source.file, None)]
-        epoch = epoch_of(self.source.uuid, known)
-        assert epoch is not None
+        epoch = epoch_of(self.source.uuid, [(self.state.server_uuid, self.state.epoch)])
         # the job was not there at each change of server; the world numbers places by servers
         return self.source.uuid, max(epoch, self.source.epoch)
 

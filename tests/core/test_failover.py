@@ -97,13 +97,12 @@ def test_the_newest_file_is_asked_for_few_times() -> None:
 
 def test_an_epoch_is_of_one_server() -> None:
     """It grows where another server answers, also one that was the source before."""
-    later = replace(SAVED, server_uuid=B, epoch=2)
-    assert epoch_of(A, []) is None
-    assert epoch_of(A, [SAVED]) == 1
-    assert epoch_of(B, [SAVED]) == 2
-    assert epoch_of(B, [SAVED, later]) == 2
-    assert epoch_of(A, [SAVED, later]) == 3
-    assert epoch_of(B, [later, replace(SAVED, epoch=2)]) == 3
+    assert epoch_of(A, []) == 1
+    assert epoch_of(A, [(A, 1)]) == 1
+    assert epoch_of(B, [(A, 1)]) == 2
+    assert epoch_of(B, [(A, 1), (B, 2)]) == 2
+    assert epoch_of(A, [(A, 1), (B, 2)]) == 3
+    assert epoch_of(B, [(B, 2), (A, 2)]) == 3
 
 
 def test_servers_with_a_common_transaction_are_of_one_history() -> None:

@@ -16,6 +16,7 @@ from lakeingest.errors import (
     BinlogGone,
     SchemaChanged,
     SourceAway,
+    SourceReplaced,
     UnsupportedEvent,
     UnsupportedValue,
 )
@@ -636,7 +637,7 @@ def test_the_binlog_of_another_server_is_refused(db: Db) -> None:
     here = db.here()
     stop = FilePosition(here.file, here.pos + 1)
     other = Segment("00000000-0000-0000-0000-000000000000", EPOCH, here, stop, GtidSet())
-    with pytest.raises(BinlogGone, match="00000000-0000-0000-0000-000000000000"):
+    with pytest.raises(SourceReplaced, match="00000000-0000-0000-0000-000000000000"):
         db.read(other)
 
 

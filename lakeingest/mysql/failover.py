@@ -1,0 +1,162 @@
+"""Failover: finds a position that was saved on another server in the binlog of this one, which goes on with it.
+
+The decisions are in `core.failover`. Here is what they are made of: the GTIDs before each binlog file, and the
+transactions of the one file in which the position ends.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.core.failover import Found, Logged, find, newest
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position, file_start, files_after
+from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import BinlogGone, LakeIngestError, SourceBehind, SourceDiverged
+from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
+from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.connection import (
+    connect,
+    file_sizes,
+    free_server_id,
+    literal,
+    query,
+    query_dicts,
+    written_position,
+)
+from lakeingest.mysql.continuity import wait_until_over
+from lakeingest.rows import Part
+
+_PREVIOUS = "Previous_gtids"
+_FIRST_EVENTS = 4  # of a file: more than there are before that event
+
+
+class ThisServer:
+    """The binlog of the source as it is now. Every binlog file is asked for once, and only if it is needed."""
+
+    def __init__(self, source: Source, connection: pymysql.Connection, epoch: int) -> None:
+        self._source, self._connection, self._epoch = source, connection, epoch
+        self._state, self._files = server_state(connection), list(file_sizes(connection))
+        self._before = dict[str, GtidSet]()
+        self._purged: GtidSet | None = None
+
+    def moved(self, saved: Position, tables: Mapping[TableId, TableSchema]) -> tuple[Position, frozenset[TableId]]:
+        """The position as this server has it, and those of the tables that errant transactions may have changed.
+
+        SourceBehind where transactions of the position are still to come from another server; SourceDiverged where they
+        never will, or are other ones; BinlogGone where this server no longer has the binlog after the position, or one
+        of both has no GTIDs.
+        """
+        found = self._found(saved)
+        stop, facts = found.end, SegmentFacts()
+        for _ in self._read(file_start(stop.file), stop, GtidSet(), facts=facts):
+            pass
+        if facts.history is not None and facts.history.began is not None:
+            wait_until_over(self._connection, facts.history.began)
+        return found.position(saved, self._state.uuid, self._epoch, facts.history), self._hit(saved, found, tables)
+
+    def _found(self, saved: Position) -> Found:
+        executed = self._state.executed
+        if saved.gtids is None or executed is None:
+            raise BinlogGone(
+                f"the source is another server now: {self._state.uuid}, the position {saved.at} is of"
+                f" {saved.server_uuid}, and without GTIDs it cannot be found here"
+            )
+        if lacking := saved.gtids - executed:
+            if is_replicating(self._connection):
+                raise SourceBehind(
+                    f"the source is another server now, {self._state.uuid}, and does not have {lacking} yet;"
+                    " run the same command again when it has caught up"
+                )
+            raise SourceDiverged(f"the source is another server now, {self._state.uuid}, and lacks {lacking}")
+        purged = self._before_file(self._files[0])
+        if unread := purged - saved.gtids:
+            raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
+        file = newest(self._files, lambda one: bool(saved.gtids and not saved.gtids <= self._before_file(one)))
+        if file is None:
+            raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
+        return find(saved, self._before_file(file), self._transactions(file))
+
+    def _before_file(self, file: str) -> GtidSet:
+        """The transactions of all older files, also of purged ones, and those of the server's first data."""
+        if self._purged is None:
+            self._purged = GtidSet.parse(str(query(self._connection, "SELECT @@global.gtid_purged")[0][0]))
+        if file not in self._before:
+            sql = f"SHOW BINLOG EVENTS IN {literal(file)} LIMIT {_FIRST_EVENTS}"
+            events = {str(row["event_type"]): str(row["info"]) for row in query_dicts(self._connection, sql)}
+            if _PREVIOUS not in events:
+                raise BinlogGone(f"the source's {file} does not say which transactions are before it")
+            self._before[file] = self._purged | GtidSet.parse(events[_PREVIOUS])
+        return self._before[file]
+
+    def _transactions(self, file: str) -> Iterator[Logged]:
+        for _, rows in self._read(file_start(file), self._end_of(file), GtidSet()):
+            columns = (rows[name].to_pylist() for name in ("uuid", "tag", "number", "pos"))
+            times = rows["committed_at"].cast("int64").to_pylist()
+            for uuid, tag, number, pos, committed_at in zip(*columns, times, strict=True):
+                yield Logged(Gtid(uuid, number, tag or ""), FilePosition(file, pos), committed_at)
+
+    def _end_of(self, file: str) -> FilePosition:
+        later = files_after(file_start(file), self._files)
+        return file_start(later[0]) if later else written_position(self._connection)
+
+    def _hit(self, saved: Position, found: Found, tables: Mapping[TableId, TableSchema]) -> frozenset[TableId]:
+        """The tables that errant transactions have changed, or that have DDL after one.
+
+        DDL may have given a table the rows of another one.
+        """
+        if not found.errant:
+            return frozenset()
+        start = file_start(newest(self._files, self._is_before(found.errant)) or self._files[0])
+        known = saved.gtids or GtidSet()
+        changed = self._touched(tables, lambda left: self._read(start, found.end, known, watched=left))
+        altered = self._touched(tables, lambda left: self._read(start, found.end, GtidSet(), waiting=left))
+        return frozenset(changed | altered)
+
+    def _is_before(self, gtids: GtidSet) -> Callable[[str], bool]:
+        return lambda file: not gtids & self._before_file(file)
+
+    def _touched(
+        self, tables: Mapping[TableId, TableSchema], read: Callable[[Mapping[TableId, TableSchema]], Iterator[Part]]
+    ) -> set[TableId]:
+        """The tables that have rows in what is read, or anything else that is not passed over."""
+        touched = set[TableId]()
+        while True:
+            try:
+                touched |= {table for table, _ in read(_without(tables, touched)) if table is not None}
+            except LakeIngestError as error:
+                if not error.tables:
+                    raise
+                touched |= error.tables
+            else:
+                return touched
+
+    def _read(
+        self,
+        start: FilePosition,
+        stop: FilePosition,
+        skip: GtidSet,
+        *,
+        watched: Mapping[TableId, TableSchema] = NO_TABLES,
+        waiting: Mapping[TableId, TableSchema] = NO_TABLES,
+        facts: SegmentFacts | None = None,
+    ) -> Iterator[Part]:
+        segment = Segment(self._state.uuid, self._epoch, start, stop, skip)
+        with connect(self._source) as connection:
+            server_id = free_server_id(connection, self._source)
+            yield from read_segment(connection, segment, watched, server_id, facts, waiting)
+
+
+def _without(tables: Mapping[TableId, TableSchema], others: Collection[TableId]) -> dict[TableId, TableSchema]:
+    return {table: schema for table, schema in tables.items() if table not in others}
+
+
+def is_replicating(connection: pymysql.Connection) -> bool:
+    """Whether the server receives or applies transactions of another server."""
+    return any(
+        str(value) != "No"
+        for status in query_dicts(connection, "SHOW REPLICA STATUS")
+        for name, value in status.items()
+        if name.endswith(("_io_running", "_sql_running"))
+    )

@@ -1,0 +1,143 @@
+"""Failing over: the source is another server now. Copies go on where their transactions end in its binlog.
+
+Nothing is compared with a place of the server before: the spool begins anew, and each copy gets a commit that says
+where it stands now. Rows that were read and not merged are read again.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.core.failover import epoch_of, is_related
+from lakeingest.core.position import GtidSet, Position
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import LakeIngestError, RestartNeeded, SourceDiverged
+from lakeingest.lake import formats
+from lakeingest.lake.target import Staged, Target
+from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.failover import ThisServer
+from lakeingest.spool.spool import Spool
+from lakeingest.state.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """What becomes of copies on the server of now, whose places are of this `epoch`.
+
+    `moved` has the progress of those that were made from another server, as it is to be committed. The tables in
+    `failed` cannot go on, for these reasons.
+    """
+
+    server_uuid: str
+    epoch: int
+    moved: Mapping[TableId, Progress] = field(default_factory=dict)
+    failed: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
+
+    def is_of_here(self, spool: Spool) -> bool:
+        """Whether the spool was read from this server."""
+        return (spool.position.server_uuid, spool.position.epoch) == (self.server_uuid, self.epoch)
+
+
+def is_successor(executed: GtidSet | None, progress: Collection[Progress], spool: Spool | None) -> bool:
+    """Whether a server with these GTIDs is of the history that copies were made from."""
+    positions = [one.position for one in progress if one.position is not None]
+    positions += [] if spool is None else [spool.position]
+    return any(is_related(position, executed) for position in positions)
+
+
+def failover(
+    config: Config,
+    connection: pymysql.Connection,
+    schemas: Mapping[TableId, TableSchema],
+    copied: Mapping[TableId, Progress],
+    spool: Spool | None,
+    asked: Collection[TableId] = (),
+) -> Failover:
+    """Where these copies go on. Nothing is changed.
+
+    SourceBehind where the source still gets transactions that copies have; the reason of one of them where no copy
+    can go on, and nobody `asked` for one of the tables.
+    """
+    here = server_state(connection).uuid
+    known = [(one.server_uuid, one.epoch) for one in copied.values()]
+    known += [] if spool is None else [(spool.position.server_uuid, spool.position.epoch)]
+    epoch = epoch_of(here, known)
+    elsewhere = {table: one for table, one in copied.items() if (one.server_uuid, one.epoch) != (here, epoch)}
+    if not elsewhere:
+        return Failover(here, epoch)
+    moving = _Moving(config, ThisServer(config.source, connection, epoch), schemas)
+    moved, failed = dict[TableId, Progress](), dict[TableId, LakeIngestError]()
+    for table, progress in elsewhere.items():
+        if progress.splits.stop is None or progress.position is None:
+            moved[table] = replace(progress, patches=())  # it is copied again
+            continue
+        try:
+            moved[table] = moving.moved(progress)
+        except RestartNeeded as error:
+            failed[table] = error
+    if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
+        raise next(iter(failed.values()))
+    return Failover(here, epoch, moved, failed)
+
+
+class _Moving:
+    """Finds the positions of copies; tables often share one."""
+
+    def __init__(self, config: Config, server: ThisServer, schemas: Mapping[TableId, TableSchema]) -> None:
+        self._config, self._server, self._schemas = config, server, schemas
+        self._found = dict[Position, tuple[Position, Collection[TableId]] | RestartNeeded]()
+
+    def moved(self, progress: Progress) -> Progress:
+        """The progress on this server. A quiet table goes on from its commit, where what was stated does not hold."""
+        assert progress.position is not None  # noqa: S101 - whoever asks has looked
+        try:
+            return progress.moved(self._position(progress.table, progress.position))
+        except SourceDiverged:
+            staged = formats.open_target(self._config).inspect(progress.table)
+            if staged is None or staged.progress.position in {None, progress.position}:
+                raise
+            return self.moved(staged.progress)
+
+    def _position(self, table: TableId, saved: Position) -> Position:
+        if saved not in self._found:
+            try:
+                self._found[saved] = self._server.moved(saved, self._schemas)
+            except RestartNeeded as error:
+                self._found[saved] = error
+        found = self._found[saved]
+        if isinstance(found, SourceDiverged):
+            raise SourceDiverged(f"{table} has diverged: {found}; `lakeingest resnapshot {table}` copies it again")
+        if isinstance(found, RestartNeeded):
+            raise found
+        position, hit = found
+        if table in hit:
+            raise SourceDiverged(
+                f"{table} has diverged: transactions of this server alone changed it, and are before the last ones that"
+                f" are copied; `lakeingest resnapshot {table}` copies it again"
+            )
+        return position
+
+
+def go_on(
+    target: Target,
+    lease: Lease,
+    loaded: dict[TableId, Staged | None],
+    moved: Mapping[TableId, Progress],
+) -> dict[TableId, LakeIngestError]:
+    """Commit where the copies stand now, and put that in `loaded`; by table why a copy could not be committed."""
+    failed = dict[TableId, LakeIngestError]()
+    for table, progress in moved.items():
+        staged = loaded.get(table)
+        if staged is None or progress.splits.stop is None:
+            continue
+        try:
+            lease.assert_held()
+            loaded[table] = target.mark(staged, progress)
+        except LakeIngestError as error:
+            if not error.of_table:
+                raise
+            failed[table] = error
+    return failed
