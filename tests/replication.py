@@ -1,7 +1,10 @@
-"""Two MySQL servers, the second one a replica of the first."""
+"""Two MySQL servers, the second one a replica of the first; and an address that leads to one of them."""
 
+import select
+import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pymysql
@@ -31,10 +34,28 @@ class Pair:
         """The replica becomes a server of its own, with what it has; its account is that of the source."""
         for one in ("STOP REPLICA", "RESET REPLICA ALL"):
             query(self.replica, one)
+        return self.other
+
+    @property
+    def other(self) -> Source:
+        """The replica as a source."""
         assert self.source.replica is not None
         return self.source.model_copy(
             update={"host": self.source.replica.host, "port": self.source.replica.port, "replica": None}
         )
+
+    def swap(self) -> "Pair":
+        """The replica takes over with all transactions, and the primary replicates from it; the pair as it is now."""
+        query(self.primary, "SET GLOBAL super_read_only = ON")
+        self.level()
+        replica = self.promote()
+        query(self.primary, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
+        follow(self.primary, replica.host, replica.port)
+        old = {"host": self.source.host, "port": self.source.port}
+        source = Source.model_validate(
+            {"host": replica.host, "port": replica.port, "user": USER, "password": PASSWORD, "replica": old}
+        )
+        return Pair(source, self.replica, self.primary)
 
     def unlogged(self, statement: str) -> None:
         """Change the replica without a trace in its GTIDs."""
@@ -55,14 +76,11 @@ def replicating(server_with: Callable[..., LocalServer], ids: tuple[str, str] = 
             f"DROP USER IF EXISTS {USER}",
             "RESET BINARY LOGS AND GTIDS",
             f"SET GLOBAL gtid_purged = '{executed}'",
-            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{one.host}', SOURCE_PORT = {one.port},"
-            f" SOURCE_USER = '{USER}', SOURCE_PASSWORD = '{PASSWORD}', GET_SOURCE_PUBLIC_KEY = 1,"
-            " SOURCE_AUTO_POSITION = 1",
         ):
             query(replica, statement)
         query(primary, f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'")
         query(primary, f"GRANT ALL ON *.* TO {USER}")
-        query(replica, "START REPLICA")
+        follow(replica, one.host, one.port)
         try:
             account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
             source = Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
@@ -72,9 +90,70 @@ def replicating(server_with: Callable[..., LocalServer], ids: tuple[str, str] = 
             if query(replica, "SHOW REPLICA STATUS"):
                 pair.level()
         finally:
-            query(replica, "STOP REPLICA")
-            query(replica, "RESET REPLICA ALL")
-            query(primary, f"DROP USER {USER}")
+            for server in (replica, primary):
+                query(server, "STOP REPLICA")
+                query(server, "RESET REPLICA ALL")
+            query(primary, f"DROP USER IF EXISTS {USER}")
+
+
+def follow(replica: pymysql.Connection, host: str, port: int) -> None:
+    """Let a server replicate from another one, which has the account."""
+    query(
+        replica,
+        f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{host}', SOURCE_PORT = {port},"
+        f" SOURCE_USER = '{USER}', SOURCE_PASSWORD = '{PASSWORD}', GET_SOURCE_PUBLIC_KEY = 1,"
+        " SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1",
+    )
+    query(replica, "START REPLICA")
+
+
+class Address:
+    """An address of this machine that leads to one of several servers, as a name in DNS does."""
+
+    def __init__(self, server: socket.socket, source: Source) -> None:
+        self._server, self._to, self._open = server, (source.host, source.port), list[socket.socket]()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def of(self, source: Source) -> Source:
+        """The source, by this address."""
+        return source.model_copy(update={"host": "127.0.0.1", "port": self._server.getsockname()[1], "replica": None})
+
+    def lead_to(self, source: Source) -> None:
+        """From now on it leads there; connections break."""
+        self._to, broken, self._open = (source.host, source.port), self._open, []
+        for one in broken:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the server was closed
+            while True:
+                client, _ = self._server.accept()
+                with suppress(OSError):
+                    upstream = socket.create_connection(self._to)
+                    self._open += [client, upstream]
+                    threading.Thread(target=_serve, args=(client, upstream), daemon=True).start()
+
+
+@contextmanager
+def addressed(source: Source) -> Iterator[Address]:
+    """An address that leads to the source at first."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        try:
+            yield Address(server, source)
+        finally:
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(client: socket.socket, upstream: socket.socket) -> None:
+    with client, upstream, suppress(OSError):
+        while True:
+            for ready in select.select([client, upstream], [], [])[0]:
+                sent = ready.recv(1 << 16)
+                if not sent:
+                    return
+                (upstream if ready is client else client).sendall(sent)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ GTIDs with the same numbers. So the events in the position's history, at most tw
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import pymysql
 
@@ -13,7 +13,9 @@ from lakeingest.config import Source
 from lakeingest.core.history import Committed
 from lakeingest.core.position import (
     FILE_START,
+    FIRST_EPOCH,
     FilePosition,
+    GtidSet,
     Position,
     file_start,
     in_same_file,
@@ -21,14 +23,18 @@ from lakeingest.core.position import (
     is_in_one_of,
     is_within,
 )
-from lakeingest.errors import BinlogGone, SourceReplaced
-from lakeingest.mysql.binlog_reader import can_begin_at, read_event
+from lakeingest.core.schema import NO_TABLES
+from lakeingest.core.segments import Segment
+from lakeingest.errors import BinlogGone, Retryable, SourceReplaced, UnsupportedEvent
+from lakeingest.mysql.binlog_reader import SegmentFacts, can_begin_at, read_event, read_segment
 from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, written_position
 from lakeingest.mysql.wire.events import ACTIONS, Action, Event, digest, read_gtid
 from lakeingest.mysql.wire.grammar import other_history
 
 CLOCK_PAUSE_SECONDS = 0.1
+EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and the answer of a semi-synchronous replica
+EXECUTED_PAUSE_SECONDS = 0.05
 
 
 def still_there(source: Source, connection: pymysql.Connection, position: Position) -> None:
@@ -89,6 +95,46 @@ def file_began(source: Source, file: str) -> int:
     """The second (since 1970) in which a binlog file was begun."""
     start = file_start(file)
     return _event(source, start, start)[0]
+
+
+def last_transaction(source: Source, connection: pymysql.Connection, before: FilePosition) -> Committed | None:
+    """The last transaction with a GTID before a position, which is the end of one; None where the binlog has none.
+
+    The whole file is read, without its rows. None also where something in it is refused.
+    """
+    uuid, files = server_state(connection).uuid, list(file_sizes(connection))
+    stop = before
+    for file in reversed([one for one in files if not is_before(before, file_start(one))]):
+        facts = SegmentFacts()
+        with beside(source) as reading:
+            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, GtidSet())
+            try:
+                for _ in read_segment(reading, segment, NO_TABLES, free_server_id(reading, source), facts):
+                    pass
+            except UnsupportedEvent:
+                return None
+        if facts.history is not None and facts.history.last is not None:
+            return facts.history.last
+        stop = file_start(file)
+    return None
+
+
+def executed_with(
+    connection: pymysql.Connection, wanted: GtidSet, look: Callable[[ServerState], None] = lambda _: None
+) -> ServerState:
+    """The server's state once it has executed these transactions, which are in its binlog; Retryable if it does not.
+
+    Every state on the way is given to `look`.
+    """
+    deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
+    while True:
+        state = server_state(connection)
+        look(state)
+        if state.executed is None or wanted <= state.executed:
+            return state
+        if time.monotonic() > deadline:
+            raise Retryable(f"{wanted - state.executed} is in the binlog but not executed; run the same command again")
+        time.sleep(EXECUTED_PAUSE_SECONDS)
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:

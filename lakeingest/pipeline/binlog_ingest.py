@@ -19,12 +19,11 @@ from lakeingest.core.position import (
 )
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
-from lakeingest.errors import LakeIngestError, Retryable, SourceAway, UnsupportedEvent
+from lakeingest.errors import LakeIngestError, SourceAway, UnsupportedEvent
 from lakeingest.files.file import File
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
-from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, free_server_id, written_position
-from lakeingest.mysql.continuity import prove, same_history, still_there, wait_until_over
+from lakeingest.mysql.continuity import executed_with, prove, same_history, still_there, wait_until_over
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Spooled
@@ -40,7 +39,6 @@ Schemas = Mapping[TableId, TableSchema]
 
 PAUSES_SECONDS = (0.1, 0.4, 1.5)
 PIECES_PER_READER = 4  # change rows are not spread evenly, and each piece costs a connection
-EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and the answer of a semi-synchronous replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +205,7 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     for manifest in manifests:
         gtids |= manifest.gtids
     position = binlog.spool.position
-    _wait_until_executed(edges.connection, position, gtids)
+    executed_with(edges.connection, gtids, lambda state: same_history(state, position))
     _prove_cuts(edges, position, manifests)
     _wait_for_later_seconds(edges.connection, position, manifests)
     edges.lease.assert_held()
@@ -260,15 +258,3 @@ def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:
 def are_small(tasks: Sequence[SpoolSegment]) -> bool:
     """Whether this process decodes them sooner than workers would begin."""
     return sum(task.bytes for task in tasks) < LEAST_BYTES
-
-
-def _wait_until_executed(connection: pymysql.Connection, position: Position, gtids: GtidSet) -> None:
-    deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
-    while True:
-        state = server_state(connection)
-        same_history(state, position)
-        if state.executed is None or gtids <= state.executed:
-            return
-        if time.monotonic() > deadline:
-            raise Retryable(f"{gtids - state.executed} is in the binlog but not executed; run the same command again")
-        time.sleep(0.05)

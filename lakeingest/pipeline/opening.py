@@ -13,6 +13,7 @@ from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.history import History
 from lakeingest.core.position import (
     FilePosition,
+    GtidSet,
     Place,
     Position,
     bytes_between,
@@ -27,7 +28,7 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, written_position
-from lakeingest.mysql.continuity import file_began, wait_until_over
+from lakeingest.mysql.continuity import executed_with, file_began, last_transaction, wait_until_over
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
@@ -312,10 +313,11 @@ def _opening(config: Config, connection: pymysql.Connection, epoch: int) -> Posi
     executed then. Where low watermarks are exact, the spool begins at the written position.
     """
     at, began = _dated_position(config, connection)
+    last = last_transaction(config.source, connection, at) if server_state(connection).executed is not None else None
     if not is_exact(connection):
         at = at.start_of_file
-    state = server_state(connection)
-    return Position(state.uuid, epoch, at, state.executed, History(began))
+    state = executed_with(connection, GtidSet.parse(last.gtid or "") if last else GtidSet())
+    return Position(state.uuid, epoch, at, state.executed, History(began, last=last))
 
 
 def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[FilePosition, int]:

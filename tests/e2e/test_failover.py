@@ -1,16 +1,22 @@
 """Another server takes over, and the same pipeline goes on with it."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from lakeingest.commands.check import check
+from lakeingest.commands.signal import ask
+from lakeingest.config import Source
+from lakeingest.core.signals import WHOLE
 from lakeingest.demo.server import LocalServer
+from lakeingest.errors import Retryable, SourceBehind, SourceDiverged, SourceReplaced
 from lakeingest.mysql.connection import query
-from lakeingest.pipeline.events import WaveCommitted
+from lakeingest.pipeline.events import Event, StartedOver, WaveCommitted
 from tests.e2e.pipe import Pipe
-from tests.replication import Pair, replicating
+from tests.e2e.test_follow import follow_while, shown
+from tests.replication import Pair, addressed, replicating
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -65,3 +71,116 @@ def test_a_copy_goes_on_with_a_promoted_replica(pair: Pair, pipe: Pipe) -> None:
     over.sql("UPDATE items SET v = 9 WHERE id = 2")
     over.run()
     over.assert_equal()
+
+
+def test_a_table_whose_last_changes_the_new_server_lacks_stops_alone(pair: Pair, pipe: Pipe) -> None:
+    """The quiet table goes on from its commit, though a later position was stated of it; the other one if asked for."""
+    pipe.sql(*TABLES)
+    pipe.run()
+    pair.level()
+    query(pair.replica, "STOP REPLICA")
+    pipe.sql("UPDATE orders SET v = 10")
+    pipe.run()
+    over = fail_over(pair, pipe)
+    over.sql("UPDATE items SET v = 7 WHERE id = 1", "UPDATE orders SET v = 5 WHERE id = 1")
+    assert [one.name for one in check(over.config, over.spark).problems] == ["saved positions"]
+    with pytest.raises(SourceDiverged, match=r"orders has diverged: .* lacks .*; `lakeingest resnapshot") as stopped:
+        over.run()
+    assert [one.table.name for one in stopped.value.result.stopped] == ["orders"]
+    assert over.rows("items") == [(1, 7), (2, 2)]
+    assert over.rows("orders") == [(1, 10), (2, 10), (3, 10)]
+    ask(over.config, "resnapshot", [f"{over.database}.orders"], scope=WHOLE, wait=False)
+    assert over.run().stopped == ()
+    over.assert_equal()
+
+
+@pytest.mark.formats("iceberg")
+def test_a_replica_that_lags_is_waited_for(pair: Pair, pipe: Pipe) -> None:
+    """Nothing is changed meanwhile; the copy goes on with the source of before, or the replica once it is level."""
+    pipe.sql(*TABLES)
+    pipe.run()
+    pair.level()
+    query(pair.replica, "STOP REPLICA SQL_THREAD")
+    pipe.sql("UPDATE orders SET v = 10 WHERE id = 1")
+    pipe.run()
+    early = replace(pipe, config=pipe.config.model_copy(update={"source": pair.other}), events=[])
+    with pytest.raises(SourceBehind):
+        early.run()
+    assert [one.name for one in check(early.config, early.spark).problems] == ["saved positions"]
+    pipe.sql("UPDATE orders SET v = 11 WHERE id = 1")
+    assert pipe.run().stopped == ()
+    assert not pipe.seen(StartedOver)
+    query(pair.replica, "START REPLICA")
+    pair.level()
+    assert early.run().stopped == ()
+    assert early.rows("orders") == [(1, 11), (2, 2), (3, 3)]
+
+
+@pytest.mark.formats("iceberg")
+def test_a_table_that_an_errant_transaction_changed_stops_alone(pair: Pair, pipe: Pipe) -> None:
+    """It stands before the last transaction that is copied; it was changed again after that, on the source."""
+    pipe.sql(*TABLES)
+    pair.level()
+    query(pair.replica, f"USE {pipe.database}")
+    query(pair.replica, "UPDATE orders SET v = 9 WHERE id = 1")
+    pipe.run()
+    pipe.sql("UPDATE orders SET v = 10 WHERE id = 1", "UPDATE items SET v = 10 WHERE id = 1")
+    pipe.run()
+    pair.level()
+    over = fail_over(pair, pipe)
+    over.sql("UPDATE items SET v = 11 WHERE id = 1")
+    with pytest.raises(SourceDiverged, match="transactions of this server alone") as stopped:
+        over.run()
+    assert [one.table.name for one in stopped.value.result.stopped] == ["orders"]
+    over.assert_equal("items")
+
+
+def test_a_first_copy_begins_again_on_the_server_that_took_over(pair: Pair, pipe: Pipe) -> None:
+    """It was made of chunks of two servers otherwise. Readers have not seen it."""
+    pipe.sql("CREATE TABLE orders (id INT PRIMARY KEY, v INT)", *TABLES[2:])
+    pipe.sql(f"INSERT INTO orders VALUES {', '.join(f'({key}, {key})' for key in range(200))}")
+    pipe.run("items")
+    lead = query(pair.primary, "SELECT @@server_uuid")
+    with addressed(pipe.config.source) as address:
+        pipe.config = pipe.config.model_copy(update={"source": address.of(pair.source)})
+        promoted = list[Source]()
+
+        def switch(event: Event) -> None:
+            if isinstance(event, WaveCommitted) and event.wave == 2:
+                pair.level()
+                promoted.append(pair.promote())
+                address.lead_to(promoted[0])
+
+        with pytest.raises(Retryable):
+            pipe.run(observe=switch)
+        assert query(pair.replica, "SELECT @@server_uuid") != lead
+        query(pair.replica, f"USE {pipe.database}")
+        over = replace(pipe, connection=pair.replica, events=[])
+        over.sql("DELETE FROM orders WHERE id % 7 = 0", "UPDATE orders SET v = 0 WHERE id % 5 = 0")
+        assert over.run().stopped == ()
+        over.assert_equal()
+
+
+@pytest.mark.formats("iceberg")
+def test_a_run_that_follows_ends_where_another_server_answers(pair: Pair, pipe: Pipe) -> None:
+    """The scheduler starts the next one, which goes on."""
+    pipe.sql(*TABLES)
+    pipe.run()
+    with addressed(pipe.config.source) as address:
+        pipe.config = pipe.config.model_copy(update={"source": address.of(pair.source)})
+
+        def switch() -> None:
+            pipe.sql("UPDATE orders SET v = 8 WHERE id = 1")
+            shown(pipe, "orders")
+            pair.level()
+            address.lead_to(pair.promote())
+            time.sleep(30)
+
+        with pytest.raises(SourceReplaced):
+            follow_while(pipe, switch)
+        query(pair.replica, f"USE {pipe.database}")
+        over = replace(pipe, connection=pair.replica, events=[])
+        over.sql("UPDATE orders SET v = 9 WHERE id = 2")
+        assert over.run().stopped == ()
+        over.assert_equal()
+        assert over.rows("orders") == [(1, 8), (2, 9), (3, 3)]

@@ -6,15 +6,22 @@ from dataclasses import replace
 import pytest
 
 from lakeingest.core.history import Committed, History, LastEvent
-from lakeingest.core.position import FilePosition, Position, file_start
+from lakeingest.core.position import FilePosition, GtidSet, Position, file_start
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone
-from lakeingest.mysql import binlog_reader
+from lakeingest.errors import BinlogGone, Retryable, SourceReplaced
+from lakeingest.mysql import binlog_reader, continuity
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
-from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import connect
-from lakeingest.mysql.continuity import file_began, prove, still_there
+from lakeingest.mysql.chunk_reader import ServerState, server_state
+from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.continuity import (
+    executed_with,
+    file_began,
+    last_transaction,
+    prove,
+    same_history,
+    still_there,
+)
 from lakeingest.mysql.dialect import MARIADB, dialect
 from tests.mysql.database import EPOCH, SERVER_IDS, Db
 
@@ -158,3 +165,42 @@ def test_a_position_after_the_end_of_an_older_file_is_gone(db: Db) -> None:
     state = server_state(db.connection)
     with pytest.raises(BinlogGone, match=f"{at.file} ends before our position"):
         still_there(db.source, db.connection, Position(state.uuid, EPOCH, replace(at, pos=1 << 30), state.executed))
+
+
+@pytest.mark.parametrize("after", [(), ("FLUSH BINARY LOGS",), ("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")])
+def test_the_last_transaction_before_a_position_is_known(db: Db, after: Sequence[str]) -> None:
+    """Also where it is in an older file; once it is executed, the state says so."""
+    db.table("t", "id INT PRIMARY KEY")
+    db.run("INSERT INTO t VALUES (1)")
+    one = last_transaction(db.source, db.connection, db.here())
+    db.run("INSERT INTO t VALUES (2)", *after)
+    two = last_transaction(db.source, db.connection, db.here())
+    assert one is not None
+    assert two is not None
+    assert two.gtid is not None
+    assert one.gtid != two.gtid
+    assert one.committed_at < two.committed_at
+    executed = executed_with(db.connection, GtidSet.parse(two.gtid)).executed
+    assert executed is not None
+    assert GtidSet.parse(two.gtid) <= executed
+    with pytest.raises(SourceReplaced):
+        same_history(ServerState("other", executed), Position("this", EPOCH, db.here(), executed))
+
+
+def test_a_transaction_that_is_never_executed_is_not_waited_for_for_ever(
+    db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler tries again."""
+    monkeypatch.setattr(continuity, "EXECUTED_WITHIN_SECONDS", 0)
+    with pytest.raises(Retryable, match="is in the binlog but not executed"):
+        executed_with(db.connection, GtidSet.parse("00000000-0000-0000-0000-000000000001:1"))
+
+
+def test_the_last_transaction_is_not_known_where_its_file_has_something_that_is_refused(db: Db) -> None:
+    """The binlog before the first copy is nobody's business."""
+    db.table("t", "id INT PRIMARY KEY")
+    with db.session() as session:
+        for statement in ("SET binlog_format = STATEMENT", "INSERT INTO t VALUES (RAND() * 100)"):
+            query(session, statement)
+    assert last_transaction(db.source, db.connection, db.here()) is None
+    db.run("FLUSH BINARY LOGS")

@@ -99,18 +99,14 @@ def test_a_replica_that_lags_is_waited_for(pair: Pair, db: Db) -> None:
     query(pair.replica, "STOP REPLICA SQL_THREAD")
     db.run("INSERT INTO t VALUES (1, 1)")
     saved = position(db)
-    assert pair.source.replica is not None
-    other = pair.source.model_copy(
-        update={"host": pair.source.replica.host, "port": pair.source.replica.port, "replica": None}
-    )
     with pytest.raises(SourceBehind, match="does not have"):
-        moved(other, saved, t)
+        moved(pair.other, saved, t)
     query(pair.replica, "STOP REPLICA")
     with pytest.raises(SourceDiverged, match="and lacks"):
-        moved(other, saved, t)
+        moved(pair.other, saved, t)
     query(pair.replica, "START REPLICA")
     pair.level()
-    assert moved(other, saved, t)[0].gtids == saved.gtids
+    assert moved(pair.other, saved, t)[0].gtids == saved.gtids
 
 
 def test_a_gtid_that_was_given_to_another_transaction_is_found_out(pair: Pair, db: Db) -> None:
