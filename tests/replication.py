@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pymysql
 
 from lakeingest.config import Source
+from lakeingest.config.source import Replica
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import connect, query
 
@@ -30,6 +31,12 @@ class Pair:
         [(is_late,)] = query(self.replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', 60)")
         assert is_late == "0"
 
+    def part(self) -> None:
+        """Let both be servers of their own that take writes."""
+        for server in (self.replica, self.primary):
+            for one in ("STOP REPLICA", "RESET REPLICA ALL", "SET GLOBAL read_only = OFF"):
+                query(server, one)
+
     def promote(self) -> Source:
         """The replica becomes a server of its own, with what it has; its account is that of the source."""
         for one in ("STOP REPLICA", "RESET REPLICA ALL"):
@@ -44,18 +51,19 @@ class Pair:
             update={"host": self.source.replica.host, "port": self.source.replica.port, "replica": None}
         )
 
-    def swap(self) -> "Pair":
-        """The replica takes over with all transactions, and the primary replicates from it; the pair as it is now."""
+    def swap(self, address: "Address") -> "Pair":
+        """The replica takes over with all transactions, and replicates to the primary; the pair as it is now.
+
+        Whoever writes by the address is refused for that long, and then gets to the other server.
+        """
         query(self.primary, "SET GLOBAL super_read_only = ON")
         self.level()
-        replica = self.promote()
-        query(self.primary, "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF")
-        follow(self.primary, replica.host, replica.port)
-        old = {"host": self.source.host, "port": self.source.port}
-        source = Source.model_validate(
-            {"host": replica.host, "port": replica.port, "user": USER, "password": PASSWORD, "replica": old}
-        )
-        return Pair(source, self.replica, self.primary)
+        promoted = self.promote()
+        query(self.replica, "SET GLOBAL read_only = OFF")
+        address.lead_to(promoted)
+        follow(self.primary, promoted.host, promoted.port)
+        old = Replica(host=self.source.host, port=self.source.port)
+        return Pair(promoted.model_copy(update={"replica": old}), self.replica, self.primary)
 
     def unlogged(self, statement: str) -> None:
         """Change the replica without a trace in its GTIDs."""
@@ -81,18 +89,16 @@ def replicating(server_with: Callable[..., LocalServer], ids: tuple[str, str] = 
         query(primary, f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'")
         query(primary, f"GRANT ALL ON *.* TO {USER}")
         follow(replica, one.host, one.port)
+        account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
+        source = Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
+        pair = Pair(source, primary, replica)
         try:
-            account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
-            source = Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
-            pair = Pair(source, primary, replica)
             pair.level()
             yield pair
             if query(replica, "SHOW REPLICA STATUS"):
                 pair.level()
         finally:
-            for server in (replica, primary):
-                query(server, "STOP REPLICA")
-                query(server, "RESET REPLICA ALL")
+            pair.part()
             query(primary, f"DROP USER IF EXISTS {USER}")
 
 
