@@ -11,6 +11,7 @@ import pymysql
 
 from lakeingest.config import Source
 from lakeingest.config.source import Replica
+from lakeingest.demo.flavor import Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import connect, query
 
@@ -69,6 +70,47 @@ class Pair:
         """Change the replica without a trace in its GTIDs."""
         for one in ("SET sql_log_bin = 0", statement, "SET sql_log_bin = 1"):
             query(self.replica, one)
+
+
+class DomainPair(Pair):
+    """Two servers of MariaDB."""
+
+    def level(self) -> None:
+        """Wait until the replica has all transactions of the primary."""
+        [(ends,)] = query(self.primary, "SELECT @@global.gtid_binlog_pos")
+        [(is_late,)] = query(self.replica, f"SELECT MASTER_GTID_WAIT('{ends}', 60)")
+        assert is_late == "0"
+
+
+@contextmanager
+def replicating_domains(
+    server_of: Callable[..., LocalServer], flavor: Flavor, ids: tuple[str, str] = ("83", "84"), strict: str = "ON"
+) -> Iterator[Pair]:
+    """Two servers of MariaDB that only such tests use; one replicates from the other."""
+    settings = {"log_slave_updates": "ON", "gtid_strict_mode": strict}
+    one, other = (server_of(flavor, server_id=number, **settings) for number in ids)
+    with administrator(one) as primary, administrator(other) as replica:
+        query(primary, "RESET MASTER")
+        query(replica, "RESET MASTER")
+        query(replica, "SET GLOBAL gtid_slave_pos = ''")
+        for server in (primary, replica):
+            for statement in ("SET sql_log_bin = 0", f"CREATE OR REPLACE USER {USER} IDENTIFIED BY '{PASSWORD}'"):
+                query(server, statement)
+            query(server, f"GRANT ALL ON *.* TO {USER}")
+            query(server, "SET sql_log_bin = 1")
+        query(
+            replica,
+            f"CHANGE MASTER TO MASTER_HOST = '{one.host}', MASTER_PORT = {one.port}, MASTER_USER = '{USER}',"
+            f" MASTER_PASSWORD = '{PASSWORD}', MASTER_USE_GTID = slave_pos, MASTER_SSL_VERIFY_SERVER_CERT = 0",
+        )
+        query(replica, "START REPLICA")
+        account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
+        source = Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
+        pair = DomainPair(source, primary, replica)
+        try:
+            yield pair
+        finally:
+            pair.part()
 
 
 @contextmanager

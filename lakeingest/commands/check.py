@@ -4,7 +4,7 @@ A run checks them too before it begins, except the warnings, which need estimate
 copies, which a run opens itself.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,10 @@ import pymysql
 
 from lakeingest.commands.parity import parity as both_paths
 from lakeingest.commands.report import Report
+from lakeingest.commands.retention import Retention, unread
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import (
     LakeIngestError,
@@ -28,7 +30,7 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.formats import governed, open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
-from lakeingest.mysql.connection import connect
+from lakeingest.mysql.connection import connect, file_sizes
 from lakeingest.mysql.key_space import estimated_bytes
 from lakeingest.mysql.preflight.server import retention, service
 from lakeingest.mysql.preflight.tables import missing_cascades
@@ -116,11 +118,24 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         missing_cascades(preflight.server),
         service(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
+        Checked("binlog that the next run needs", _retained(config, connection, progress.values()), fatal=False),
         _unchanged(changed, follows=config.follows_ddl),
         suites_of(config, tables),
         *_saved(config, connection, schemas, {table: held.staged[table] for table in progress if table not in changed}),
         *(both_paths(config.source, connection, schemas) if parity else ()),
     ], size
+
+
+def _retained(config: Config, connection: pymysql.Connection, copied: Iterable[Progress]) -> str | None:
+    """A warning where the source soon drops binlog that a copy still needs."""
+    kept = Retention.asked(connection, list(file_sizes(connection)))
+    try:
+        spool = Spool.load(state_of(config) / "spool")
+    except LakeIngestError:  # a condition of its own reports it
+        return None
+    needed = [unread(spool, progress) for progress in copied]
+    left = [kept.left(config, position) for position in dict.fromkeys(needed) if position is not None]
+    return kept.warning([seconds for seconds in left if seconds is not None])
 
 
 def _saved(

@@ -1,25 +1,19 @@
 """What `status` says of signals: those that have not ended, paused tables, and how long these are still covered."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-import pymysql
-
+from lakeingest.commands.retention import Retention, spoken
 from lakeingest.config import Config
-from lakeingest.core.position import Position, files_after, is_in_one_of
+from lakeingest.core.position import Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Signal, State, agenda
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
-from lakeingest.mysql.connection import clock
-from lakeingest.mysql.preflight.server import Server
 from lakeingest.spool.spool import Spool
 from lakeingest.state.signals import SignalDocument, SignalFolder
-
-_UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +51,9 @@ class Paused:
 
     def __str__(self) -> str:
         spool = "" if self.spool_bytes is None else f"; the spool keeps {self.spool_bytes:,} bytes for it"
-        binlog = "" if self.binlog_seconds is None else f"; without a run the binlog covers it for {self._left} more"
+        left = self.binlog_seconds
+        binlog = "" if left is None else f"; without a run the binlog covers it for {spoken(left)} more"
         return f"paused by {self.who} at {self.since:%Y-%m-%d %H:%M:%S %Z}{spool}{binlog}"
-
-    @property
-    def _left(self) -> str:
-        left = self.binlog_seconds or 0
-        size, unit = next((one for one in _UNITS if left >= one[0]), _UNITS[-1])
-        return f"{left / size:,.1f} {unit}"
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """For how long the source keeps its binlog: the files that are there, and the second in which it is now."""
-
-    files: Sequence[str]
-    seconds: int | None
-    now: int
-
-    @classmethod
-    def asked(cls, connection: pymysql.Connection, files: Sequence[str]) -> "Retention":
-        """What the source says."""
-        server, seconds = Server.of(connection, []), None
-        with suppress(pymysql.err.Error):  # a managed service may not show it to our user
-            seconds = server.retention_seconds
-        return cls(files, seconds, clock(connection))
-
-    def left(self, config: Config, position: Position) -> int | None:
-        """For how many seconds the binlog after a position is still there; a file is dropped so long after its end."""
-        from lakeingest.mysql.continuity import file_began  # numba: it takes a second to import
-
-        if not is_in_one_of(position.at, self.files):
-            return 0
-        if self.seconds is None:
-            return None
-        later = files_after(position.at, self.files)
-        ended = file_began(config.source, later[0]) if later else self.now
-        return max(0, ended + self.seconds - self.now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.report import Report
-from lakeingest.commands.signal_status import OpenSignal, Paused, Retention, Signals
+from lakeingest.commands.retention import Retention, spoken, unread
+from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
@@ -21,6 +22,7 @@ from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.publish import GATE
 from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.quality.reports import has_reports
+from lakeingest.spool.spool import Spool
 from lakeingest.state.last_run import failure
 from lakeingest.state.stopped import Stopped, read_stopped
 
@@ -28,6 +30,9 @@ from lakeingest.state.stopped import Stopped, read_stopped
 @dataclass(frozen=True, slots=True)
 class TableStatus:
     """A table's state. `lag_bytes` is the binlog between its position and the source's, None when unknown.
+
+    `binlog_seconds` is for how long the source still has the binlog that the next run needs of the table, 0 where it is
+    gone; None where it keeps it for good, or that is not known.
 
     `nulled` counts values of copied or changed rows that are NULL only because the user chose so. `gate` is the result
     of the gate at the last publish. `stopped` is why the last attempt failed, None if it did not. `in_source` is None
@@ -53,6 +58,7 @@ class TableStatus:
     paused: Paused | None = None
     keeps_deleted: bool = False
     included: bool = True
+    binlog_seconds: int | None = None
 
     @property
     def last_gate(self) -> str | None:
@@ -67,6 +73,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     source_error: LakeIngestError | None = None
     last_run = ""
+    retention: Retention | None = None
 
     headers = ("table", "target", "state", "rows", "position", "lag, bytes", "made NULL", "last gate")
 
@@ -118,10 +125,20 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             for table in self
             if table.keeps_deleted
         ]
+        notes += self._binlog
         notes += [self.last_run] if self.last_run else []
         if self.source_error is not None:
             notes.append(f"only the lake was read; lag and new tables are unknown: {self.source_error}")
         return "\n".join(notes)
+
+    @property
+    def _binlog(self) -> list[str]:
+        """For how long the source still has the binlog that the next run needs; a warning where that is short."""
+        left = [table.binlog_seconds for table in self if table.binlog_seconds is not None]
+        if self.retention is None or not left:
+            return []
+        warning = self.retention.warning(left)
+        return [warning or f"the source has the binlog that the next run needs for {spoken(min(left))} more"]
 
 
 def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
@@ -138,7 +155,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     if source.error is not None and not with_copy:
         raise source.error
     known = sorted({*with_copy, *source.tables, *(table for table in excluded if _is_ours(target, table))})
-    signals = Signals.read(config, source.retention)
+    signals, spool = Signals.read(config, source.retention), None if source.retention is None else _spool(config)
     statuses = Statuses(
         replace(
             one,
@@ -151,9 +168,10 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             included=table not in excluded,
         )
         for table in config.tables.choose(known, tables)
-        for one in [_status(target, table, config.target.name(table), source)]
+        for one in [_status(config, target, table, source, spool)]
     )
     statuses.source_error, statuses.last_run = source.error, failure(state_of(config))
+    statuses.retention = source.retention
     return statuses
 
 
@@ -187,7 +205,16 @@ def _asked(config: Config) -> _Source:
         return _Source(error)
 
 
-def _status(target: Target, table: TableId, name: str, source: _Source) -> TableStatus:
+def _spool(config: Config) -> Spool | None:
+    """The spool, unless a run removes segments at this moment, or it is damaged, which a run says."""
+    try:
+        return Spool.load(state_of(config) / "spool")
+    except LakeIngestError:
+        return None
+
+
+def _status(config: Config, target: Target, table: TableId, source: _Source, spool: Spool | None) -> TableStatus:
+    name, retention = config.target.name(table), source.retention
     try:
         staged = target.inspect(table)
     except LakeIngestError as error:
@@ -198,9 +225,7 @@ def _status(target: Target, table: TableId, name: str, source: _Source) -> Table
     is_over = staged.published is not None and not progress.splits.complete
     state = "published" if staged.visible else "copying again" if is_over else progress.phase.value
     gate = target.properties(table).get(GATE)
-    at = None if progress.position is None else progress.position.at
-    written, sizes = source.written, source.sizes
-    lag = None if at is None or written is None or not is_in_one_of(at, sizes) else bytes_between(at, written, sizes)
+    needed = unread(spool, progress)
     return TableStatus(
         table,
         name,
@@ -208,7 +233,16 @@ def _status(target: Target, table: TableId, name: str, source: _Source) -> Table
         progress.rows,
         progress.wave,
         progress.position,
-        lag,
+        _lag(progress.position, source),
         json.loads(gate) if gate else None,
         progress.nulled,
+        binlog_seconds=None if retention is None or needed is None else retention.left(config, needed),
     )
+
+
+def _lag(position: Position | None, source: _Source) -> int | None:
+    """The binlog after a position of this server, in bytes."""
+    if position is None or source.retention is None or position.server_uuid != source.retention.server_uuid:
+        return None
+    at, written, sizes = position.at, source.written, source.sizes
+    return bytes_between(at, written, sizes) if written is not None and is_in_one_of(at, sizes) else None

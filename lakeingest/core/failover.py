@@ -8,17 +8,24 @@ a GTID, which tells transactions apart that got the same GTID on two servers.
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
-from lakeingest.core.history import History
-from lakeingest.core.position import FIRST_EPOCH, FilePosition, Gtid, GtidSet, Position
+from lakeingest.core.history import Committed, History
+from lakeingest.core.position import FIRST_EPOCH, DomainGtid, FilePosition, Gtid, GtidSet, Position
 from lakeingest.errors import SourceDiverged
+
+AnyGtid = TypeVar("AnyGtid", Gtid, DomainGtid)
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
-    """A transaction in a binlog: its GTID, where it ends, and when its original server committed it, in µs."""
+class Logged(Generic[AnyGtid]):
+    """A transaction in a binlog: its GTID, where it ends, and when it was committed, in µs.
 
-    gtid: Gtid
+    MySQL says when the original server committed it. MariaDB says it on that server, but on a replica when the original
+    server began the last statement of it; in seconds.
+    """
+
+    gtid: AnyGtid
     end: FilePosition
     committed_at: int
 
@@ -63,7 +70,7 @@ def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
     return files[count - 1] if count else None
 
 
-def find(position: Position, before: GtidSet, transactions: Iterable[Logged]) -> Found:
+def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid]]) -> Found:
     """Where the position's last transaction ends, among the transactions of a binlog after those in `before`.
 
     SourceDiverged where it is not there, or is not the one that the position names; also where the position, which is
@@ -87,3 +94,22 @@ def find(position: Position, before: GtidSet, transactions: Iterable[Logged]) ->
         named = "the last transaction of the position" if last is None else last.gtid
         raise SourceDiverged(f"the source does not show that {named} is the transaction that is copied")
     return Found(end, unknown)
+
+
+def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) -> Found:
+    """Where this transaction ends among those of a binlog file of MariaDB.
+
+    All are of one domain, and their numbers follow each other: so the server has no errant transaction among them. A
+    replica never dates a transaction later than its original server. One that is dated later got the GTID again.
+    SourceDiverged for anything else.
+    """
+    wanted, before = DomainGtid.parse(last.gtid or ""), None
+    for one in transactions:
+        if one.gtid.domain != wanted.domain or (before is not None and one.gtid.number != before + 1):
+            raise SourceDiverged(f"the source has {one.gtid} out of order, or in another domain than {wanted}")
+        if one.gtid == wanted:
+            if one.committed_at > last.committed_at:
+                break
+            return Found(one.end, GtidSet())
+        before = one.gtid.number
+    raise SourceDiverged(f"the source does not show that {wanted} is the transaction that is copied")

@@ -180,6 +180,14 @@ class DomainGtid:
     def __str__(self) -> str:
         return f"{self.domain}-{self.server}-{self.number}"
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The inverse of `str`; StateUnreadable for anything else."""
+        parts = text.strip().split("-")
+        if len(parts) != 3 or not all(part.isdecimal() for part in parts):  # noqa: PLR2004 - domain, server, number
+            raise StateUnreadable(f"not a GTID of MariaDB: {text!r}")
+        return cls(*(int(part) for part in parts))
+
 
 @dataclass(frozen=True, slots=True)
 class GtidSet:

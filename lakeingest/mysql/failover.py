@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import pymysql
 
 from lakeingest.config import Source
-from lakeingest.core.failover import Found, Logged, find, newest
+from lakeingest.core.failover import Found, Logged, find, is_related, newest
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position, file_start, files_after
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, LakeIngestError, SourceBehind, SourceDiverged
+from lakeingest.errors import BinlogGone, LakeIngestError, RestartNeeded, SourceBehind, SourceDiverged
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import (
@@ -26,6 +26,8 @@ from lakeingest.mysql.connection import (
     written_position,
 )
 from lakeingest.mysql.continuity import wait_until_over
+from lakeingest.mysql.dialect import MARIADB, dialect
+from lakeingest.mysql.domains import find_on, has_gtid
 from lakeingest.rows import Part
 
 _PREVIOUS = "Previous_gtids"
@@ -46,7 +48,7 @@ class ThisServer:
 
         SourceBehind where transactions of the position are still to come from another server; SourceDiverged where they
         never will, or are other ones; BinlogGone where this server no longer has the binlog after the position, or one
-        of both has no GTIDs.
+        of both has no GTIDs. Of MariaDB's GTIDs `domains` decides.
         """
         found = self._found(saved)
         stop, facts = found.end, SegmentFacts()
@@ -56,8 +58,22 @@ class ThisServer:
             wait_until_over(self._connection, facts.history.began)
         return found.position(saved, self._state.uuid, self._epoch, facts.history), self._hit(saved, found, tables)
 
+    def takes_over(self, saved: Position) -> bool:
+        """Whether this server is of the history of a position, as far as its GTIDs tell."""
+        if self._state.executed is not None:
+            return is_related(saved, self._state.executed)
+        try:
+            return bool(self._found(saved))
+        except SourceBehind:
+            return True
+        except RestartNeeded:
+            return False
+
     def _found(self, saved: Position) -> Found:
-        executed = self._state.executed
+        executed, last = self._state.executed, None if saved.history is None else saved.history.last
+        if last is not None and executed is None and dialect(self._connection) is MARIADB and has_gtid(last):
+            replicates = is_replicating(self._connection)
+            return find_on(self._source, self._connection, last, replicates=replicates)
         if saved.gtids is None or executed is None:
             raise BinlogGone(
                 f"the source is another server now: {self._state.uuid}, the position {saved.at} is of"
@@ -90,7 +106,7 @@ class ThisServer:
             self._before[file] = self._purged | GtidSet.parse(events[_PREVIOUS])
         return self._before[file]
 
-    def _transactions(self, file: str) -> Iterator[Logged]:
+    def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:
         for _, rows in self._read(file_start(file), self._end_of(file), GtidSet()):
             columns = (rows[name].to_pylist() for name in ("uuid", "tag", "number", "pos"))
             times = rows["committed_at"].cast("int64").to_pylist()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import pymysql
 
 from lakeingest.config import Config
-from lakeingest.core.failover import epoch_of, is_related
-from lakeingest.core.position import GtidSet, Position
+from lakeingest.core.failover import epoch_of
+from lakeingest.core.position import FIRST_EPOCH, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, RestartNeeded, SourceDiverged
@@ -41,11 +41,14 @@ class Failover:
         return (spool.position.server_uuid, spool.position.epoch) == (self.server_uuid, self.epoch)
 
 
-def is_successor(executed: GtidSet | None, progress: Collection[Progress], spool: Spool | None) -> bool:
-    """Whether a server with these GTIDs is of the history that copies were made from."""
+def is_successor(
+    config: Config, connection: pymysql.Connection, progress: Collection[Progress], spool: Spool | None
+) -> bool:
+    """Whether the source is of the history that copies were made from, though it is another server."""
     positions = [one.position for one in progress if one.position is not None]
     positions += [] if spool is None else [spool.position]
-    return any(is_related(position, executed) for position in positions)
+    server = ThisServer(config.source, connection, FIRST_EPOCH)
+    return any(server.takes_over(position) for position in dict.fromkeys(positions))
 
 
 def failover(

@@ -313,10 +313,11 @@ def _opening(config: Config, connection: pymysql.Connection, epoch: int) -> Posi
     executed then. Where low watermarks are exact, the spool begins at the written position.
     """
     at, began = _dated_position(config, connection)
-    last = last_transaction(config.source, connection, at) if server_state(connection).executed is not None else None
+    has_gtids = server_state(connection).executed is not None
+    last = last_transaction(config.source, connection, at) if has_gtids or is_exact(connection) else None
     if not is_exact(connection):
         at = at.start_of_file
-    state = executed_with(connection, GtidSet.parse(last.gtid or "") if last else GtidSet())
+    state = executed_with(connection, GtidSet.parse(last.gtid or "") if has_gtids and last else GtidSet())
     return Position(state.uuid, epoch, at, state.executed, History(began, last=last))
 
 

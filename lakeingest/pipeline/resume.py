@@ -63,7 +63,7 @@ def owner(
         found = StateOwner(config.name, spool.opened.server_uuid)
     if found is not None and found.pipeline == ours.pipeline and found.server != ours.server:
         progress = [staged.progress for staged in copies(open_target(config), tables).staged.values()]
-        if is_successor(state.executed, progress, Spool.load(folder / "spool")):
+        if is_successor(config, connection, progress, Spool.load(folder / "spool")):
             return ours, found
         if any(one.position is not None for one in progress):
             raise BinlogGone(

@@ -181,7 +181,7 @@ class FailingOver(World):
             raise SourceDiverged("errant")
         return found
 
-    def logged(self) -> list[Logged]:
+    def logged(self) -> list[Logged[Gtid]]:
         """The transactions that the server still has."""
         source = self.source
         ends = source.ends[source.purged + 1 :]

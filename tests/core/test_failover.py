@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakeingest.core.failover import Found, Logged, epoch_of, find, is_related, newest
+from lakeingest.core.failover import Found, Logged, epoch_of, find, find_in_domain, is_related, newest
 from lakeingest.core.history import Committed, History
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position
-from lakeingest.errors import SourceDiverged
+from lakeingest.core.position import DomainGtid, FilePosition, Gtid, GtidSet, Position
+from lakeingest.errors import SourceDiverged, StateUnreadable
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4f22fb58-71ca-11e1-9e33-c80aa9429563"
 SAVED = Position(
@@ -20,7 +20,7 @@ SAVED = Position(
 )
 
 
-def log(*gtids: str) -> list[Logged]:
+def log(*gtids: str) -> list[Logged[Gtid]]:
     """Transactions of 100 bytes, each committed at 100 times its number."""
     named = [(uuid, int(number)) for uuid, _, number in (gtid.partition(":") for gtid in gtids)]
     return [
@@ -111,3 +111,47 @@ def test_servers_with_a_common_transaction_are_of_one_history() -> None:
     assert not is_related(SAVED, GtidSet.parse(f"{B}:1-3"))
     assert not is_related(SAVED, None)
     assert not is_related(replace(SAVED, gtids=None), GtidSet.parse(f"{A}:1-3"))
+
+
+LAST = Committed("binlog.000007", 4600, "0-81-5", 5_000_000)
+
+
+def domain_log(*gtids: str, late: int = 0) -> list[Logged[DomainGtid]]:
+    """Transactions of MariaDB, of 100 bytes, each dated at its number, or so many seconds later."""
+    named = [DomainGtid.parse(gtid) for gtid in gtids]
+    return [
+        Logged(gtid, FilePosition("log.000001", 100 * place), 1_000_000 * (gtid.number + late))
+        for place, gtid in enumerate(named, 1)
+    ]
+
+
+@pytest.mark.parametrize("late", [0, -2], ids=["the second of its commit", "the second of its last statement"])
+def test_a_transaction_of_mariadb_is_found_by_its_name(late: int) -> None:
+    """Whichever servers wrote those before it."""
+    assert find_in_domain(LAST, domain_log("0-80-4", "0-81-5", "0-82-6", late=late)).end.pos == 200
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        domain_log("0-81-5", late=1),
+        domain_log("0-81-4"),
+        domain_log("0-82-5"),
+        domain_log("0-82-4", "0-81-4", "0-81-5"),
+        domain_log("0-82-3", "0-81-5"),
+        domain_log("1-81-4", "0-81-5"),
+        [],
+    ],
+    ids=["dated later", "missing", "of another server", "a number twice", "a gap", "another domain", "nothing"],
+)
+def test_a_transaction_of_mariadb_that_may_be_another_one_is_refused(found: Sequence[Logged[DomainGtid]]) -> None:
+    """So is one after transactions of the new server alone."""
+    with pytest.raises(SourceDiverged):
+        find_in_domain(LAST, found)
+
+
+@pytest.mark.parametrize("text", ["", "0-1", "0-1-x", "3e11fa47-71ca-11e1-9e33-c80aa9429562:5"])
+def test_what_is_no_gtid_of_mariadb_is_refused(text: str) -> None:
+    """By name."""
+    with pytest.raises(StateUnreadable, match="not a GTID of MariaDB"):
+        DomainGtid.parse(text)

@@ -10,13 +10,16 @@ from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
 from lakeingest.config import Source
 from lakeingest.core.signals import WHOLE
+from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import Retryable, SourceBehind, SourceDiverged, SourceReplaced
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.events import Event, StartedOver, WaveCommitted
+from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown
-from tests.replication import Pair, addressed, replicating
+from tests.e2e.test_signals_killed_anywhere import Dead, mortal
+from tests.replication import Pair, addressed, replicating, replicating_domains
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -184,3 +187,56 @@ def test_a_run_that_follows_ends_where_another_server_answers(pair: Pair, pipe: 
         assert over.run().stopped == ()
         over.assert_equal()
         assert over.rows("orders") == [(1, 8), (2, 9), (3, 3)]
+
+
+@pytest.mark.formats("iceberg")
+def test_a_copy_goes_on_with_a_promoted_replica_of_mariadb(
+    server_of: Callable[..., LocalServer], pipe_on: Callable[..., Pipe]
+) -> None:
+    """Where its numbers are in order."""
+    with replicating_domains(server_of, MARIADB_11_4) as pair:
+        pipe = pipe_on(server_of(MARIADB_11_4, server_id="83", log_slave_updates="ON", gtid_strict_mode="ON"))
+        pipe.config = pipe.config.model_copy(update={"source": pair.source.model_copy(update={"replica": None})})
+        pipe.sql(*TABLES)
+        pipe.run()
+        pipe.sql("UPDATE orders SET v = 10 WHERE id = 1")
+        pipe.run()
+        pipe.sql("UPDATE orders SET v = 20 WHERE id = 2")
+        pair.level()
+        over = fail_over(pair, pipe)
+        over.sql("DELETE FROM orders WHERE id = 3", "UPDATE items SET v = 9 WHERE id = 2")
+        assert over.run().stopped == ()
+        assert not over.seen(WaveCommitted)
+        over.assert_equal()
+
+
+@pytest.mark.long("a run for each step of a run")
+def test_a_run_that_fails_over_may_die_at_any_step(pair: Pair, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one goes on, over the same failover or back to the server of before. Nothing is copied again."""
+    pipe.sql(*TABLES)
+    pipe.run()
+    now, step, died = pair, 0, True
+    with addressed(pair.source) as address:
+        pipe.config = pipe.config.model_copy(update={"source": address.of(pair.source)})
+        while died:
+            step += 1
+            now = now.swap(address)
+            query(now.primary, f"USE {pipe.database}")
+            for statement in (f"UPDATE orders SET v = {step}", f"INSERT INTO items VALUES ({100 + step}, {step})"):
+                query(now.primary, statement)
+            with mortal(pipe, step) as mortality:
+                monkeypatch.setattr(Spool, "open", mortality.after(Spool.open))
+                try:
+                    pipe.run()
+                    died = False
+                except Dead:
+                    pass
+                monkeypatch.undo()
+            if step % 3 == 0:
+                now = now.swap(address)
+            assert pipe.run().stopped == ()
+            pipe.assert_equal()
+        now.part()
+    assert step > 10
+    assert not pipe.seen(StartedOver)
+    assert len(pipe.seen(WaveCommitted)) == len(TABLES) // 2

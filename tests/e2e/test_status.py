@@ -1,9 +1,12 @@
 """`status` when something is wrong: it says what it can, and what is wrong."""
 
 import socket
+import time
+from collections.abc import Callable
 
 import pytest
 
+from lakeingest.commands.check import check
 from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import SourceAway
@@ -94,3 +97,31 @@ def said(job: Job, *arguments: str) -> tuple[int, str]:
     process = job.start(*arguments)
     output, _ = process.communicate(timeout=200)
     return process.returncode, output
+
+
+@pytest.mark.long("waits for the time of the source")
+def test_status_and_check_warn_before_the_source_drops_what_the_next_run_needs(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """As text and as JSON; of what is spooled nothing is needed any more."""
+    pipe = pipe_on(mysql_server_with(server_id="94"))
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    pipe.run()
+    calm = status(pipe.config)
+    assert (calm[0].binlog_seconds or 0) > 86_400
+    assert "the source has the binlog that the next run needs for " in calm.note
+    pipe.sql("SET GLOBAL binlog_expire_logs_seconds = 8")
+    try:
+        pipe.sql("INSERT INTO t VALUES (2)", "SET GLOBAL binlog_expire_logs_auto_purge = OFF", "FLUSH BINARY LOGS")
+        pipe.sql("SET GLOBAL binlog_expire_logs_auto_purge = ON")
+        time.sleep(6)
+        late = status(pipe.config)
+        assert 0 <= (late[0].binlog_seconds or 0) < 4
+        assert "what the next run needs of it for" in late.note
+        warnings = check(pipe.config, pipe.spark).warnings
+        [warning] = [one for one in warnings if one.name == "binlog that the next run needs"]
+        assert "run before that, or let the source keep it for longer" in (warning.finding or "")
+        pipe.run()
+        assert (status(pipe.config)[0].binlog_seconds or 0) > 4
+    finally:
+        pipe.sql("SET GLOBAL binlog_expire_logs_seconds = DEFAULT")

@@ -9,6 +9,7 @@ from lakeingest.config import Source
 from lakeingest.core.position import GtidSet, Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, SourceBehind, SourceDiverged
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
@@ -17,7 +18,7 @@ from lakeingest.mysql.connection import connect, query, written_position
 from lakeingest.mysql.continuity import still_there
 from lakeingest.mysql.failover import ThisServer
 from tests.mysql.database import SERVER_IDS, Db
-from tests.replication import Pair, replicating
+from tests.replication import Pair, replicating, replicating_domains
 
 pytestmark = pytest.mark.mysql
 
@@ -175,3 +176,75 @@ def test_without_gtids_only_the_same_server_will_do(pair: Pair, db: Db) -> None:
     source = pair.promote()
     with pytest.raises(BinlogGone, match="without GTIDs it cannot be found"):
         moved(source, Position(saved.server_uuid, 1, saved.at, None, saved.history))
+
+
+@pytest.fixture
+def domain_pair(server_of: Callable[..., LocalServer]) -> Iterator[Pair]:
+    """A source of MariaDB, and its replica that will be promoted."""
+    with replicating_domains(server_of, MARIADB_11_4) as both:
+        yield both
+
+
+@pytest.fixture
+def domain_db(domain_pair: Pair) -> Db:
+    """A database on both servers."""
+    name = f"over_{next(NAMES)}"
+    query(domain_pair.primary, f"CREATE DATABASE {name}")
+    query(domain_pair.primary, f"USE {name}")
+    return Db(domain_pair.source, domain_pair.primary, name)
+
+
+@pytest.mark.parametrize("rotations", [(), ("FLUSH BINARY LOGS",)])
+def test_a_position_is_found_on_a_promoted_replica_of_mariadb(
+    domain_pair: Pair, domain_db: Db, rotations: tuple[str, ...]
+) -> None:
+    """By the name of its last transaction, which the replica dates earlier."""
+    db, pair = domain_db, domain_pair
+    t = db.table("t", "id INT PRIMARY KEY, v INT")
+    db.run("INSERT INTO t VALUES (1, 1)")
+    pair.level()
+    on_replica(pair, db, *rotations)
+    db.run("BEGIN", "INSERT INTO t VALUES (2, 2)", "DO SLEEP(1.1)", "COMMIT")
+    saved = position(db)
+    assert saved.gtids is None
+    db.run("DELETE FROM t WHERE id = 2")
+    pair.level()
+    source = pair.promote()
+    on_replica(pair, db, "INSERT INTO t VALUES (3, 3)", *rotations)
+    found, hit = moved(source, saved, t)
+    assert (found.epoch, found.gtids, hit) == (NEW_EPOCH, None, frozenset())
+    with connect(source) as connection:
+        still_there(source, connection, found)
+        rest = Segment.after(found, written_position(connection))
+        batches = [batch for table, batch in read_segment(connection, rest, {t.table: t}, next(SERVER_IDS)) if table]
+    assert [row["id"] for batch in batches for row in batch.to_pylist()] == [2, 3]
+
+
+def test_a_position_of_mariadb_is_not_found_where_that_cannot_be_known(domain_pair: Pair, domain_db: Db) -> None:
+    """The replica lags, lacks it, lets numbers be out of order, or has purged it."""
+    db, pair = domain_db, domain_pair
+    t = db.table("t", "id INT PRIMARY KEY, v INT")
+    pair.level()
+    query(pair.replica, "STOP REPLICA SQL_THREAD")
+    db.run("INSERT INTO t VALUES (1, 1)")
+    saved = position(db)
+    with pytest.raises(SourceBehind, match="yet"):
+        moved(pair.other, saved, t)
+    query(pair.replica, "STOP REPLICA")
+    with pytest.raises(SourceDiverged, match="and lacks"):
+        moved(pair.other, saved, t)
+    query(pair.replica, "START REPLICA")
+    pair.level()
+    source = pair.promote()
+    assert moved(source, saved, t)[0].at.pos > 0
+    query(pair.replica, "SET GLOBAL gtid_strict_mode = OFF")
+    try:
+        with pytest.raises(BinlogGone, match="gtid_strict_mode is OFF"):
+            moved(source, saved, t)
+    finally:
+        query(pair.replica, "SET GLOBAL gtid_strict_mode = ON")
+    query(pair.replica, "SET GLOBAL slave_connections_needed_for_purge = 0")
+    query(pair.replica, "FLUSH BINARY LOGS")
+    query(pair.replica, f"PURGE BINARY LOGS TO '{written_position(pair.replica).file}'")
+    with pytest.raises(BinlogGone, match="has purged all transactions"):
+        moved(source, saved, t)

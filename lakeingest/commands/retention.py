@@ -1,0 +1,79 @@
+"""For how long the source still has the binlog that the next run needs."""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.core.position import Position, files_after, is_in_one_of
+from lakeingest.core.progress import Progress
+from lakeingest.mysql.connection import clock, query
+from lakeingest.mysql.dialect import dialect
+from lakeingest.mysql.preflight.server import Server
+from lakeingest.spool.spool import Spool
+
+_UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """For how long the source keeps its binlog: the server, its files, and the second in which it is now.
+
+    `seconds` is None where it keeps them for good, or does not say.
+    """
+
+    server_uuid: str
+    files: Sequence[str]
+    seconds: int | None
+    now: int
+
+    @classmethod
+    def asked(cls, connection: pymysql.Connection, files: Sequence[str]) -> "Retention":
+        """What the source says."""
+        server, seconds = Server.of(connection, []), None
+        with suppress(pymysql.err.Error):  # a managed service may not show it to our user
+            seconds = server.retention_seconds
+        [(uuid,)] = query(connection, f"SELECT {dialect(connection).server}")
+        return cls(str(uuid), files, seconds, clock(connection))
+
+    def left(self, config: Config, position: Position) -> int | None:
+        """For how many seconds the binlog after a position is still there; a file is dropped so long after its end.
+
+        None where it stays, where that is not known, and for a position of another server.
+        """
+        from lakeingest.mysql.continuity import file_began  # numba: it takes a second to import
+
+        if position.server_uuid != self.server_uuid:
+            return None
+        if not is_in_one_of(position.at, self.files):
+            return 0
+        if self.seconds is None:
+            return None
+        later = files_after(position.at, self.files)
+        ended = file_began(config.source, later[0]) if later else self.now
+        return max(0, ended + self.seconds - self.now)
+
+    def warning(self, left: Collection[int]) -> str | None:
+        """What is wrong where less than half of the time is left for one of the tables; None where more is left."""
+        if not left or self.seconds is None or min(left) * 2 >= self.seconds:
+            return None
+        return (
+            f"the source keeps its binlog for {spoken(self.seconds)}, and what the next run needs of it for"
+            f" {spoken(min(left))} more; run before that, or let the source keep it for longer"
+        )
+
+
+def spoken(seconds: int) -> str:
+    """A time in the largest unit that fits."""
+    size, unit = next((one for one in _UNITS if seconds >= one[0]), _UNITS[-1])
+    return f"{seconds / size:,.1f} {unit}"
+
+
+def unread(spool: Spool | None, progress: Progress) -> Position | None:
+    """Where the binlog begins that was not read for a table yet: where its spool ends, or where the table stands."""
+    if spool is None or (spool.position.server_uuid, spool.position.epoch) != (progress.server_uuid, progress.epoch):
+        return progress.position
+    is_spooled = spool.watched_from(progress.table) <= progress.needed_from <= spool.position.place
+    return spool.position if is_spooled else progress.position

@@ -1,0 +1,97 @@
+"""GTIDs of MariaDB: each names the domain and the server that it is of, and its number in the domain.
+
+MariaDB says no more of a position than the last transaction before it. That says all only where the numbers of a domain
+follow each other, which `gtid_strict_mode` makes sure of, and where there is one domain.
+"""
+
+from collections.abc import Iterator
+
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.core.failover import Found, Logged, find_in_domain, newest
+from lakeingest.core.history import Committed
+from lakeingest.core.position import DomainGtid, FilePosition, file_start
+from lakeingest.errors import BinlogGone, SourceBehind, SourceDiverged, StateUnreadable
+from lakeingest.mysql.binlog_reader import dump_events
+from lakeingest.mysql.connection import connect, file_sizes, free_server_id, literal, query, query_dicts
+from lakeingest.mysql.wire.events import HEARTBEATS, Event, Type, has_checksums, read_gtid
+
+_LIST = "Gtid_list"
+_FIRST_EVENTS = 4  # of a file: more than there are before that event
+_BETWEEN = {Type.DOMAIN_GTID, Type.BINLOG_CHECKPOINT, Type.ROTATE, Type.STOP, Type.GTID_LIST, Type.FORMAT_DESCRIPTION}
+
+
+def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, replicates: bool) -> Found:
+    """Where a transaction of another server ends in the binlog of this one.
+
+    SourceBehind where it is still to come, if this server `replicates`; SourceDiverged where it is not the same one;
+    BinlogGone where that cannot be known: the file is purged, or the server lets numbers be out of order.
+    """
+    wanted = DomainGtid.parse(last.gtid or "")
+    [(strict, ends)] = query(connection, "SELECT @@global.gtid_strict_mode, @@global.gtid_binlog_pos")
+    if str(strict) not in {"1", "ON"}:
+        raise BinlogGone(
+            "the source is another server now, and its gtid_strict_mode is OFF: its GTIDs do not say what it has"
+        )
+    written = _parsed(str(ends))
+    if any(one.domain != wanted.domain for one in written):
+        raise BinlogGone(f"the source is another server now, and has other GTID domains than that of {wanted}")
+    if max((one.number for one in written), default=0) < wanted.number:
+        if replicates:
+            raise SourceBehind(
+                f"the source is another server now, and does not have {wanted} yet; run the same command again when it"
+                " has caught up"
+            )
+        raise SourceDiverged(f"the source is another server now, and lacks {wanted}")
+    file = newest(list(file_sizes(connection)), lambda one: _last_before(connection, one) < wanted.number)
+    if file is None:
+        raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
+    with connect(source) as reading:
+        return find_in_domain(last, _transactions(reading, file, free_server_id(reading, source)))
+
+
+def has_gtid(last: Committed | None) -> bool:
+    """Whether a transaction has a GTID of MariaDB's."""
+    try:
+        return last is not None and bool(DomainGtid.parse(last.gtid or ""))
+    except StateUnreadable:
+        return False
+
+
+def _last_before(connection: pymysql.Connection, file: str) -> int:
+    """The greatest number before a binlog file."""
+    sql = f"SHOW BINLOG EVENTS IN {literal(file)} LIMIT {_FIRST_EVENTS}"
+    events = {str(row["event_type"]): str(row["info"]) for row in query_dicts(connection, sql)}
+    if _LIST not in events:
+        raise BinlogGone(f"the source's {file} does not say which transactions are before it")
+    return max((one.number for one in _parsed(events[_LIST].strip("[]"))), default=0)
+
+
+def _parsed(text: str) -> list[DomainGtid]:
+    return [DomainGtid.parse(one) for one in text.split(",") if one.strip()]
+
+
+def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> Iterator[Logged[DomainGtid]]:
+    """The transactions of a binlog file. The connection cannot be used afterwards."""
+    gtid, committed_at, end, checksums = None, 0, 0, True
+    for raw in dump_events(connection, file_start(file), server_id):
+        event = Event.parse(raw, checksums=checksums)
+        if event.type == Type.FORMAT_DESCRIPTION:
+            checksums = has_checksums(raw)
+        if event.type in HEARTBEATS or (event.is_artificial and not end):
+            continue
+        if event.type in _BETWEEN and gtid is not None:
+            yield Logged(gtid, FilePosition(file, end), committed_at)
+            gtid = None
+        if event.type in {Type.ROTATE, Type.STOP}:
+            return
+        if 0 < event.end < end:  # four bytes only: the file is longer
+            raise BinlogGone(f"the source's {file} is larger than 4 GiB; its positions are not known")
+        end = event.end or end
+        if event.type == Type.DOMAIN_GTID:
+            beginning = read_gtid(event)
+            assert isinstance(beginning.gtid, DomainGtid)  # noqa: S101 - held by read_gtid
+            gtid, committed_at = beginning.gtid, beginning.committed_at
+    if gtid is not None:
+        yield Logged(gtid, FilePosition(file, end), committed_at)
