@@ -146,7 +146,7 @@ def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None
     if uuid != segment.server_uuid:
         raise SourceReplaced(
             f"the source is another server now: {uuid}, the position {segment.start} is of {segment.server_uuid};"
-            " run the same command again"
+            " `lakeingest run` goes on with it, or says why it cannot"
         )
     if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")

@@ -28,7 +28,8 @@ from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, Retryable, SourceReplaced, UnsupportedEvent
 from lakeingest.mysql.binlog_reader import SegmentFacts, can_begin_at, read_event, read_segment
 from lakeingest.mysql.chunk_reader import ServerState, server_state
-from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, written_position
+from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, query, written_position
+from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.wire.events import ACTIONS, Action, Event, digest, read_gtid
 from lakeingest.mysql.wire.grammar import other_history
 
@@ -56,11 +57,7 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
 
 def same_history(state: ServerState, position: Position) -> None:
     """BinlogGone unless the server has executed all transactions of the position; SourceReplaced for another server."""
-    if state.uuid != position.server_uuid:
-        raise SourceReplaced(
-            f"the source is another server now: {state.uuid}, the position {position.at} is of {position.server_uuid};"
-            " run the same command again"
-        )
+    _same_server(state.uuid, position)
     if (state.executed is None) != (position.gtids is None):
         raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
     if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
@@ -69,10 +66,18 @@ def same_history(state: ServerState, position: Position) -> None:
         )
 
 
+def _same_server(uuid: str, position: Position) -> None:
+    if uuid != position.server_uuid:
+        raise SourceReplaced(
+            f"the source is another server now: {uuid}, the position {position.at} is of {position.server_uuid};"
+            " `lakeingest run` goes on with it, or says why it cannot"
+        )
+
+
 def prove(source: Source, position: Position, files: Collection[str]) -> None:
     """BinlogGone where the binlog contradicts the history of the position; `files` are the binlog files of the source.
 
-    A purged file cannot be compared: it is not an error.
+    SourceReplaced where another server answers by now. A purged file cannot be compared: it is not an error.
     """
     history, at = position.history, position.at
     if history is None or not is_in_one_of(at, files):
@@ -80,13 +85,13 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     event, last = history.event, history.last
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
-        began, _, raw = _event(source, begins, at)
+        began, _, raw = _event(source, begins, at, position)
         if event is not None and digest(raw) != event.digest:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
     if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
-        _, found, _ = _event(source, FilePosition(last.file, last.pos), at)
+        _, found, _ = _event(source, FilePosition(last.file, last.pos), at, position)
         if not _begins(found, last):
             raise other_history(at, f"another transaction begins at {last.file}:{last.pos}")
 
@@ -146,8 +151,12 @@ def wait_until_over(connection: pymysql.Connection, second: int) -> None:
         time.sleep(CLOCK_PAUSE_SECONDS)
 
 
-def _event(source: Source, begins: FilePosition, at: FilePosition) -> tuple[int, Event, bytes]:
+def _event(
+    source: Source, begins: FilePosition, at: FilePosition, position: Position | None = None
+) -> tuple[int, Event, bytes]:
     with beside(source) as connection:
+        if position is not None:
+            _same_server(str(query(connection, f"SELECT {dialect(connection).server}")[0][0]), position)
         try:
             return read_event(connection, begins, free_server_id(connection, source))
         except BinlogGone as error:

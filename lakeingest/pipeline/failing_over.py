@@ -16,11 +16,12 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, RestartNeeded, SourceDiverged
 from lakeingest.lake import formats
-from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.failover import ThisServer
+from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.stopping import working_on
+from lakeingest.pipeline.table_run import TableRun
 from lakeingest.spool.spool import Spool
-from lakeingest.state.lease import Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,23 +125,12 @@ class _Moving:
         return position
 
 
-def go_on(
-    target: Target,
-    lease: Lease,
-    loaded: dict[TableId, Staged | None],
-    moved: Mapping[TableId, Progress],
-) -> dict[TableId, LakeIngestError]:
-    """Commit where the copies stand now, and put that in `loaded`; by table why a copy could not be committed."""
-    failed = dict[TableId, LakeIngestError]()
-    for table, progress in moved.items():
-        staged = loaded.get(table)
-        if staged is None or progress.splits.stop is None:
+def go_on(edges: Edges, tables: Mapping[TableId, TableRun], moved: Mapping[TableId, Progress]) -> None:
+    """Commit where the copies stand now; the spool is open there. Their rows are the ones of before."""
+    for name, progress in moved.items():
+        table = tables[name]
+        if table.copy is None or progress.splits.stop is None:
             continue
-        try:
-            lease.assert_held()
-            loaded[table] = target.mark(staged, progress)
-        except LakeIngestError as error:
-            if not error.of_table:
-                raise
-            failed[table] = error
-    return failed
+        with working_on(edges, table):
+            edges.lease.assert_held()
+            table.advance(edges.target.mark(table.staged, progress), sound=True)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pymysql
@@ -52,7 +52,7 @@ from lakeingest.spool.halts import waits
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import definition_of, keep_definition
-from lakeingest.state.lease import Lease, held
+from lakeingest.state.lease import held
 from lakeingest.state.owner import claim, hand_over
 from lakeingest.state.signals import SignalFolder
 
@@ -83,7 +83,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 if staged and staged.lost:
                     observe(WentBack(table, staged.lost))
             asked = asked_anew(config, requested, loaded) - refused.keys()
-            spool, again = _spool(config, connection, target, lease, schemas, loaded, failed, asked)
+            spool, again, moved = _spool(config, connection, target, schemas, loaded, failed, asked)
             if before is not None:
                 hand_over(state_of(config), ours)
             check_boundaries(config.source, connection, spool)
@@ -95,6 +95,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 runs[name].altered_unseen = True
             signals = SignalRun(SignalFolder(state_of(config)))
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
+            go_on(edges, runs, moved)
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)
@@ -214,18 +215,18 @@ def _spool(
     config: Config,
     connection: pymysql.Connection,
     target: Target,
-    lease: Lease,
     schemas: dict[TableId, TableSchema],
     loaded: dict[TableId, Staged | None],
     failed: dict[TableId, LakeIngestError],
     asked: Collection[TableId],
-) -> tuple[Spool, frozenset[TableId]]:
+) -> tuple[Spool, frozenset[TableId], Mapping[TableId, Progress]]:
     """A spool that covers every mark of the loaded tables: the existing spool, or a new one.
 
     If the first copy of a table cannot be continued, it is copied again from the start: readers have not seen it. The
     tables that are answered have a copy that was started over, and is again. A table whose position cannot be continued
     fails, and is removed from `schemas` and `loaded`, unless it was `asked` for. A table that is in `failed` and in
-    `schemas` has a copy which cannot be loaded: that copy may need the existing spool.
+    `schemas` has a copy which cannot be loaded: that copy may need the existing spool. Copies of another server have
+    in `loaded` the progress on this one, which is answered, too: it is still to be committed.
     """
     copied = {table: staged.progress for table, staged in loaded.items() if staged}
     unknown = any(table in schemas for table in failed)
@@ -235,33 +236,19 @@ def _spool(
         if table not in again:
             target.discard(table)
             loaded[table] = None
+    for table, progress in chosen.moved.items():
+        if staged := loaded[table]:
+            loaded[table] = replace(staged, progress=progress)
     for table, error in chosen.failed.items():
         failed[table] = error
         if table not in asked:
             del loaded[table], schemas[table]
     if chosen.spool is not None:
-        _go_on(target, lease, schemas, loaded, failed, chosen.moved)
-        return chosen.spool, again
+        return chosen.spool, again, chosen.moved
     begins = chosen.begins or _opening(config, connection, chosen.epoch)
     if (again or None in loaded.values()) and has_low_at_file_start(connection, begins):
         begins = begins.start_of_file
-    spool = Spool.open(state_of(config) / "spool", begins)
-    _go_on(target, lease, schemas, loaded, failed, chosen.moved)
-    return spool, again
-
-
-def _go_on(
-    target: Target,
-    lease: Lease,
-    schemas: dict[TableId, TableSchema],
-    loaded: dict[TableId, Staged | None],
-    failed: dict[TableId, LakeIngestError],
-    moved: Mapping[TableId, Progress],
-) -> None:
-    """Copies of another server get a commit that says where they stand on this one; the spool is open there."""
-    for table, error in go_on(target, lease, loaded, moved).items():
-        failed[table] = error
-        del loaded[table], schemas[table]
+    return Spool.open(state_of(config) / "spool", begins), again, chosen.moved
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,8 +183,11 @@ def test_the_last_transaction_before_a_position_is_known(db: Db, after: Sequence
     executed = executed_with(db.connection, GtidSet.parse(two.gtid)).executed
     assert executed is not None
     assert GtidSet.parse(two.gtid) <= executed
+    elsewhere = Position("other", EPOCH, db.here(), executed, History(1, None, two))
     with pytest.raises(SourceReplaced):
-        same_history(ServerState("other", executed), Position("this", EPOCH, db.here(), executed))
+        same_history(ServerState("this", executed), elsewhere)
+    with pytest.raises(SourceReplaced):
+        prove(db.source, elsewhere, {two.file, elsewhere.at.file})
 
 
 def test_a_transaction_that_is_never_executed_is_not_waited_for_for_ever(
