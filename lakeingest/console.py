@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from lakeingest.pipeline.events import (
     Event,
+    FailedOver,
     Following,
     GateRun,
     Lifted,
@@ -82,6 +83,8 @@ def _turn(event: Event) -> str | None:
     match event:
         case Following():
             return f"caught up with the source in {event.seconds:.1f} s; from now on each publish is a line"
+        case FailedOver():
+            return f"the source is another server now, {event.server_uuid}: {event.tables:,} tables go on with it"
         case WentBack():
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():

@@ -17,6 +17,7 @@ from lakeingest.core.position import (
     FilePosition,
     GtidSet,
     Position,
+    bytes_between,
     file_start,
     in_same_file,
     is_before,
@@ -24,7 +25,7 @@ from lakeingest.core.position import (
     is_within,
 )
 from lakeingest.core.schema import NO_TABLES
-from lakeingest.core.segments import Segment
+from lakeingest.core.segments import LEAST_BYTES, Segment
 from lakeingest.errors import BinlogGone, Retryable, SourceReplaced, UnsupportedEvent
 from lakeingest.mysql.binlog_reader import SegmentFacts, can_begin_at, read_event, read_segment
 from lakeingest.mysql.chunk_reader import ServerState, server_state
@@ -105,11 +106,13 @@ def file_began(source: Source, file: str) -> int:
 def last_transaction(source: Source, connection: pymysql.Connection, before: FilePosition) -> Committed | None:
     """The last transaction with a GTID before a position, which is the end of one; None where the binlog has none.
 
-    The whole file is read, without its rows. None also where something in it is refused.
+    The whole file is read, without its rows. None also where that would take long, or something in it is refused.
     """
-    uuid, files = server_state(connection).uuid, list(file_sizes(connection))
+    uuid, sizes = server_state(connection).uuid, file_sizes(connection)
     stop = before
-    for file in reversed([one for one in files if not is_before(before, file_start(one))]):
+    for file in reversed([one for one in sizes if not is_before(before, file_start(one))]):
+        if bytes_between(file_start(file), stop, sizes) > LEAST_BYTES:
+            return None
         facts = SegmentFacts()
         with beside(source) as reading:
             segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, GtidSet())

@@ -114,6 +114,14 @@ class SourceLost:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedOver:
+    """The source is another server now, of this id, and so many copies go on with it."""
+
+    server_uuid: str
+    tables: int
+
+
+@dataclass(frozen=True, slots=True)
 class WentBack:
     """Files of a table's last commits are lost: it continues from an older commit, and merges later changes again."""
 
@@ -154,7 +162,7 @@ class SignalMoved:
 OfTable = (
     Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped | StartedOver | Lifted
 )
-Event = Opened | Spooled | Following | SourceLost | SignalMoved | OfTable
+Event = Opened | Spooled | Following | SourceLost | FailedOver | SignalMoved | OfTable
 Observer = Callable[[Event], None]
 
 

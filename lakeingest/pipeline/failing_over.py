@@ -19,6 +19,7 @@ from lakeingest.lake import formats
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.failover import ThisServer
 from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.events import FailedOver
 from lakeingest.pipeline.stopping import working_on
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.spool.spool import Spool
@@ -91,7 +92,7 @@ class _Moving:
     """Finds the positions of copies; tables often share one."""
 
     def __init__(self, config: Config, server: ThisServer, schemas: Mapping[TableId, TableSchema]) -> None:
-        self._config, self._server, self._schemas = config, server, schemas
+        self._committed, self._server, self._schemas = formats.open_target(config), server, schemas
         self._found = dict[Position, tuple[Position, Collection[TableId]] | RestartNeeded]()
 
     def moved(self, progress: Progress) -> Progress:
@@ -100,7 +101,7 @@ class _Moving:
         try:
             return progress.moved(self._position(progress.table, progress.position))
         except SourceDiverged:
-            staged = formats.open_target(self._config).inspect(progress.table)
+            staged = self._committed.inspect(progress.table)
             if staged is None or staged.progress.position in {None, progress.position}:
                 raise
             return self.moved(staged.progress)
@@ -127,10 +128,12 @@ class _Moving:
 
 def go_on(edges: Edges, tables: Mapping[TableId, TableRun], moved: Mapping[TableId, Progress]) -> None:
     """Commit where the copies stand now; the spool is open there. Their rows are the ones of before."""
-    for name, progress in moved.items():
+    level = {name: progress for name, progress in moved.items() if progress.splits.stop and tables[name].copy}
+    if level:
+        [server_uuid] = {progress.server_uuid for progress in level.values()}
+        edges.observe(FailedOver(server_uuid, len(level)))
+    for name, progress in level.items():
         table = tables[name]
-        if table.copy is None or progress.splits.stop is None:
-            continue
         with working_on(edges, table):
             edges.lease.assert_held()
             table.advance(edges.target.mark(table.staged, progress), sound=True)

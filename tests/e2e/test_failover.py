@@ -1,10 +1,12 @@
 """Another server takes over, and the same pipeline goes on with it."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from pydantic import SecretStr
 
 from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
@@ -12,14 +14,15 @@ from lakeingest.config import Source
 from lakeingest.core.signals import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import Retryable, SourceBehind, SourceDiverged, SourceReplaced
+from lakeingest.errors import BinlogGone, ChangelogGone, Retryable, SourceBehind, SourceDiverged, SourceReplaced
 from lakeingest.mysql.connection import query
-from lakeingest.pipeline.events import Event, StartedOver, WaveCommitted
+from lakeingest.pipeline.events import Event, FailedOver, StartedOver, WaveCommitted
 from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_changelog import lines, position, replayed
 from tests.e2e.test_follow import follow_while, shown
 from tests.e2e.test_signals_killed_anywhere import Dead, mortal
-from tests.replication import Pair, addressed, replicating, replicating_domains
+from tests.replication import Pair, addressed, administrator, replicating, replicating_domains
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -69,6 +72,7 @@ def test_a_copy_goes_on_with_a_promoted_replica(pair: Pair, pipe: Pipe) -> None:
     result = over.run()
     assert result.stopped == ()
     assert not over.seen(WaveCommitted)
+    assert [event.tables for event in over.seen(FailedOver) if isinstance(event, FailedOver)] == [2]
     over.assert_equal()
     assert over.rows("orders") == [(1, 10), (2, 20), (4, 40)]
     over.sql("UPDATE items SET v = 9 WHERE id = 2")
@@ -187,6 +191,49 @@ def test_a_run_that_follows_ends_where_another_server_answers(pair: Pair, pipe: 
         assert over.run().stopped == ()
         over.assert_equal()
         assert over.rows("orders") == [(1, 8), (2, 9), (3, 3)]
+
+
+@pytest.mark.formats("iceberg")
+def test_readers_of_the_changelog_begin_anew(pair: Pair, pipe: Pipe) -> None:
+    """The one that began before has to; one that begins now gets the whole table, and what comes after it."""
+    pipe.sql(*TABLES)
+    pipe.run()
+    pipe.sql("UPDATE orders SET v = 10 WHERE id = 1", "DELETE FROM orders WHERE id = 2")
+    pipe.run()
+    before = lines(pipe, "orders")
+    assert replayed(before) == [(1, 10), (3, 3)]
+    pipe.sql("UPDATE orders SET v = 20 WHERE id = 1")
+    pair.level()
+    over = fail_over(pair, pipe)
+    over.sql("INSERT INTO orders VALUES (4, 4)")
+    over.run()
+    with pytest.raises(ChangelogGone, match="begun anew"):
+        lines(over, "orders", position(before[-1]))
+    after = lines(over, "orders")
+    assert replayed(after) == [(1, 20), (3, 3), (4, 4)]
+    over.sql("DELETE FROM orders WHERE id = 3")
+    over.run()
+    rest = lines(over, "orders", position(after[-1]))
+    assert [json.loads(line)["op"] for line in rest] == ["-D"]
+
+
+@pytest.mark.formats("iceberg")
+def test_a_server_of_another_history_is_refused(pipe: Pipe, mysql_server: LocalServer) -> None:
+    """Though it has tables of these names. Nothing is changed, and the source of before goes on."""
+    pipe.sql(*TABLES)
+    pipe.run()
+    with administrator(mysql_server) as other:
+        for statement in (f"CREATE DATABASE {pipe.database}", f"USE {pipe.database}", *TABLES):
+            query(other, statement)
+        account = {"host": mysql_server.host, "port": mysql_server.port, "user": mysql_server.user}
+        source = pipe.config.source.model_copy(update=account | {"password": SecretStr(mysql_server.password)})
+        wrong = replace(pipe, config=pipe.config.model_copy(update={"source": source}))
+        with pytest.raises(BinlogGone, match="no transaction in common"):
+            wrong.run()
+        query(other, f"DROP DATABASE {pipe.database}")
+    pipe.sql("UPDATE orders SET v = 10 WHERE id = 1")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
 
 
 @pytest.mark.formats("iceberg")

@@ -199,6 +199,13 @@ def test_a_transaction_that_is_never_executed_is_not_waited_for_for_ever(
         executed_with(db.connection, GtidSet.parse("00000000-0000-0000-0000-000000000001:1"))
 
 
+def test_the_last_transaction_is_not_looked_for_in_a_large_file(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first copy begins at once."""
+    db.table("t", "id INT PRIMARY KEY")
+    monkeypatch.setattr(continuity, "LEAST_BYTES", 10)
+    assert last_transaction(db.source, db.connection, db.here()) is None
+
+
 def test_the_last_transaction_is_not_known_where_its_file_has_something_that_is_refused(db: Db) -> None:
     """The binlog before the first copy is nobody's business."""
     db.table("t", "id INT PRIMARY KEY")

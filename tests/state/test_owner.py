@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.errors import NotOurState, StateUnreadable, StorageFailed
 from lakeingest.state import owner
-from lakeingest.state.owner import StateOwner, assert_owner, claim, owner_of
+from lakeingest.state.owner import StateOwner, assert_owner, claim, hand_over, owner_of
 
 OURS = StateOwner("shop", "3e11fa47-71ca-11e1-9e33-c80aa9429562")
 OTHER_NAME = StateOwner("stock", OURS.server)
@@ -35,6 +35,15 @@ def test_the_folder_of_another_is_refused(tmp_path: Path, other: StateOwner, nam
     with pytest.raises(NotOurState, match=named):
         claim(tmp_path, other)
     assert owner_of(tmp_path) == OURS
+
+
+def test_a_folder_is_handed_over_to_a_server_that_takes_over(tmp_path: Path) -> None:
+    """From then on the one before is refused."""
+    claim(tmp_path, OURS)
+    hand_over(tmp_path, OTHER_SERVER)
+    claim(tmp_path, OTHER_SERVER)
+    with pytest.raises(NotOurState):
+        claim(tmp_path, OURS)
 
 
 def test_a_folder_without_an_owner_can_be_claimed(tmp_path: Path) -> None:
