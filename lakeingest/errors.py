@@ -141,6 +141,7 @@ class SchemaChanged(RestartNeeded):
     """The table's definition has changed since its chunks were read."""
 
     of_table = True
+    by_ddl = False  # by DDL that the binlog has: its rows can be read again after that
 
 
 class StateUnreadable(RestartNeeded):
@@ -192,8 +193,8 @@ class UnsupportedValue(OperatorNeeded):
 class UnsupportedEvent(OperatorNeeded):
     """The binlog has an event that this version cannot replay exactly; the position stays before it."""
 
-    alterations: Any = None  # by table, what DDL does to its columns, where that is certain
-    ddl: Any = None  # a `core.alteration.Ddl`, where the table could be lifted over it
+    alterations: Any = None  # by table, what DDL does to it
+    ddl: Any = None  # a `core.alteration.Ddl`: where in the binlog that is
 
 
 class ForeignWrite(OperatorNeeded):

@@ -77,9 +77,14 @@ class Config(Frozen):
     submit: Submit = Submit()
 
     @property
+    def evolves(self) -> bool:
+        """Whether a copy goes on after DDL of its table: it follows, or its rows are read again."""
+        return self.schema_changes.changes == "evolve"
+
+    @property
     def follows_ddl(self) -> bool:
-        """Whether copies follow the DDL of their tables."""
-        return self.schema_changes.changes == "evolve" and FORMATS[self.target.format].follows_ddl
+        """Whether copies follow DDL that changes the columns of their tables."""
+        return self.evolves and FORMATS[self.target.format].follows_ddl
 
     @model_validator(mode="after")
     def _only_what_is_built(self, info: ValidationInfo) -> Self:

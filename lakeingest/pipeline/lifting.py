@@ -41,14 +41,15 @@ BRACKETS = 10  # tries to read a definition while nobody alters the table
 def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
-    SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then.
+    SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then, and all rows are to
+    be read again (`beginning_again`).
     """
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.watch = Watch.WAITING
         halt = ahead[0]
         late = [split.floor for split in table.progress.splits.all if split.floor > halt.before.place]
         if late:
-            raise SchemaChanged(f"{table.id}: its rows were read after DDL at {halt.before.at}; copy the table again")
+            raise _barrier(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         _fill(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
         _lift(edges, binlog, table, halt)
@@ -81,7 +82,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         lift = _lift_at(edges, binlog, table, halt)
     except NotLiftable as error:
         publish(edges, table)
-        raise SchemaChanged(f"{error}; its DDL at {halt.before.at} cannot be followed, copy the table again") from error
+        raise _barrier(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
         if error.of_table and not isinstance(error, Retryable):
             publish(edges, table)
@@ -102,12 +103,21 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     edges.observe(Lifted(table.id, str(halt.after.at)))
 
 
+def _barrier(reason: str) -> SchemaChanged:
+    """The error for a table whose rows have to be read again after DDL."""
+    error = SchemaChanged(f"{reason}; copy the table again")
+    error.by_ddl = True
+    return error
+
+
 def _rewritten(task: Rewriter) -> bytes:
     return task.rewrite()
 
 
 def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Lift:
     """How the rows come over this DDL; NotLiftable."""
+    if not edges.config.follows_ddl:
+        raise NotLiftable(f"{table.id}: its copy does not follow DDL yet")
     now = _definition(edges, binlog, table)
     ahead = halts(binlog.spool, table.id, halt.before.place)
     return lifts(table.schema, [one.alteration for one in ahead], now)[0]

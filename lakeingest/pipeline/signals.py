@@ -134,7 +134,7 @@ def _start_over(run: OpenRun, found: Agenda) -> bool:
             if hindrance(table, whole=True):
                 continue
             if why := start_over(run, table):
-                _note(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why}")
+                _note(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
                 continue
             if name not in run.stops:
                 _move(run, whole.number, Event.BEGIN)
