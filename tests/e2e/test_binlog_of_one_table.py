@@ -78,6 +78,7 @@ def without(pipe: Pipe, name: str) -> Iterator[None]:
 def test_the_others_go_on_run_after_run(market: Pipe, trouble: tuple[str, ...], error: type[LakeIngestError]) -> None:
     """The table keeps its position, `status` and `check` name it, and its copy can be made again."""
     pipe, before = market, position(market, "beans")
+    pipe.freeze()
     add(pipe, 2, "apples", "beans")
     pipe.sql(*trouble)
     for key in (3, 4):
@@ -106,6 +107,7 @@ def test_the_reference_decoder_stops_one_table_as_well(market: Pipe, monkeypatch
     pipe = market
     pipe.sql("CREATE TABLE dates (id INT PRIMARY KEY, d DATE)")
     monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
+    pipe.freeze()
     pipe.run()
     for trouble, name in ((ZERO_DATE, "beans"), (PARTIAL_IMAGE, "apples"), (DDL, "corn")):
         pipe.sql(*(statement.replace("beans", name) for statement in trouble))

@@ -229,11 +229,16 @@ TROUBLES: dict[str, Trouble] = {
     "purged binlog": ("BinlogGone", purge, BinlogGone, "has purged"),
     "DDL": (
         "SchemaChanged",
-        on_source("ALTER TABLE orders ADD c BINARY(3) NOT NULL"),
+        on_source("SET sql_log_bin = 0", "ALTER TABLE orders ADD c BINARY(3) NOT NULL", "SET sql_log_bin = 1"),
         SchemaChanged,
-        "cannot be followed",
+        "DDL or tables.options changed",
     ),
-    "TRUNCATE": ("UnsupportedEvent", on_source("TRUNCATE items"), UnsupportedEvent, "TRUNCATE items"),
+    "row image": (
+        "UnsupportedEvent",
+        on_source("SET binlog_row_image = MINIMAL", "DELETE FROM items", "SET binlog_row_image = FULL"),
+        UnsupportedEvent,
+        "row image not FULL",
+    ),
     "zero date": ("UnsupportedValue", on_source(*ZERO, "DELETE FROM items"), UnsupportedValue, "column d"),
     "damaged spool": ("StateUnreadable", truncate_spool, StateUnreadable, "the spool in"),
     "foreign row": ("ForeignWrite", write_a_row, ForeignWrite, "roll main back"),
@@ -266,7 +271,7 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
         "foreign row",
         "damaged spool",
         "DDL",
-        "TRUNCATE",
+        "row image",
     ),
 )
 def test_the_way_out_leads_out(place: Night, trouble: str) -> None:
