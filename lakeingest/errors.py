@@ -156,6 +156,13 @@ class OperatorNeeded(LakeIngestError):
     exit_code = 3
 
 
+class ApprovalNeeded(OperatorNeeded):
+    """The table waits until a person approves DDL; `ddl` names it."""
+
+    of_table = True
+    ddl = ""
+
+
 class StorageFailed(OperatorNeeded):
     """The warehouse or the state folder cannot be read or written: no space, no permission, a broken disk."""
 

@@ -79,7 +79,12 @@ class Config(Frozen):
     @property
     def evolves(self) -> bool:
         """Whether a copy goes on after DDL of its table: it follows, or its rows are read again."""
-        return self.schema_changes.changes == "evolve"
+        return self.schema_changes.changes != "freeze"
+
+    @property
+    def asks(self) -> bool:
+        """Whether a copy goes on after DDL of its table only once a person has approved that."""
+        return self.schema_changes.changes == "approve"
 
     @property
     def follows_ddl(self) -> bool:
@@ -93,7 +98,6 @@ class Config(Frozen):
         for key, value, built in (
             ("tables.startup", self.tables.startup, ("initial",)),
             ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
-            ("schema.changes", self.schema_changes.changes, ("evolve", "freeze")),
             ("quality.on_failure", self.quality.on_failure, ("stop",)),
             ("changelog.table", self.changelog.table, (False,)),
         ):

@@ -18,10 +18,22 @@ def begin_altered_again(run: OpenRun) -> bool:
     """Let the tables join again that stopped because of DDL; whether there is one."""
     has_begun = False
     for table in run.requested:
-        if table.follows and table.begun_again < TRIES and is_altered(table) and not table.paused:
+        if (
+            table.follows
+            and not _asks_first(run, table)
+            and table.begun_again < TRIES
+            and is_altered(table)
+            and not table.paused
+        ):
             with working_on(run.edges, table):
                 has_begun |= _begin_again(run, table)
     return has_begun
+
+
+def _asks_first(run: OpenRun, table: TableRun) -> bool:
+    """Whether DDL that nobody has approved came while rows of a published copy were read again."""
+    is_shown = table.copy is not None and table.copy.published is not None
+    return run.edges.config.asks and is_shown and table.has_missing_chunks
 
 
 def is_altered(table: TableRun) -> bool:

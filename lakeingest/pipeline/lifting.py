@@ -7,11 +7,14 @@ bound to a place of the binlog by a bracket: the spool's end, the definition, th
 has no DDL of the table between the two, the definition is in force from the first on. (`core.alteration` has the rest.)
 """
 
+from collections.abc import Sequence
+
 from lakeingest.core.alteration import lifts
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import (
+    ApprovalNeeded,
     BinlogGone,
     LakeIngestError,
     Retryable,
@@ -42,16 +45,18 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
     SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then, and all rows are to
-    be read again (`beginning_again`).
+    be read again (`beginning_again`). ApprovalNeeded, after the same publish, before DDL that waits for approval.
     """
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.watch = Watch.WAITING
         halt = ahead[0]
         late = [split.floor for split in table.progress.splits.all if split.floor > halt.before.place]
         if late:
+            _await_approval(edges, table, ahead)
             raise _barrier(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         _fill(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
+        _await_approval(edges, table, [halt])
         _lift(edges, binlog, table, halt)
     if table.altered_unseen:
         raise SchemaChanged(
@@ -81,6 +86,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     try:
         lift = _lift_at(edges, binlog, table, halt)
     except NotLiftable as error:
+        _await_approval(edges, table, halts(binlog.spool, table.id, halt.before.place))
         publish(edges, table)
         raise _barrier(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
@@ -101,6 +107,18 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     table.definition, table.altered_unseen = lift.after, False
     table.advance(staged, sound=True)
     edges.observe(Lifted(table.id, str(halt.after.at)))
+
+
+def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
+    """ApprovalNeeded for the first DDL that nobody has approved, where that is asked for and readers see the table."""
+    waits = next((halt for halt in ahead if halt.ddl not in table.approved), None)
+    if not edges.config.asks or table.staged.published is None or waits is None:
+        return
+    if table.progress.stop is not None:
+        publish(edges, table)
+    error = ApprovalNeeded(f"{table.id} waits before {waits}; `lakeingest approve {table.id}` lets it go on after that")
+    error.ddl = waits.ddl
+    raise error
 
 
 def _barrier(reason: str) -> SchemaChanged:

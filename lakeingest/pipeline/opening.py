@@ -194,7 +194,7 @@ def _as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSche
     """
     if staged.progress.fingerprint == schema.fingerprint:
         return schema
-    if config.follows_ddl and not staged.progress.splits.complete:
+    if config.follows_ddl and not config.asks and not staged.progress.splits.complete:
         return schema  # its rows were being read again, and are once more
     known = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
     is_ddl = known is not None and known.choices == schema.choices

@@ -16,8 +16,10 @@ import pytest
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.config.place import Place
+from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
+    ApprovalNeeded,
     BinlogGone,
     ForeignWrite,
     GateFailed,
@@ -145,6 +147,14 @@ def purge(pipe: Pipe) -> None:
     pipe.purge()
 
 
+def alter_unapproved(pipe: Pipe) -> None:
+    """DDL waits for approval."""
+    path = on_disk(pipe.state).parent / "pipeline.yml"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": {"changes": "approve"}}))
+    pipe.config = pipe.config.model_copy(update={"schema_changes": SchemaChanges(changes="approve")})
+    pipe.sql("ALTER TABLE orders ADD c INT DEFAULT 5", "UPDATE orders SET c = 6 WHERE id = 2")
+
+
 def truncate_spool(pipe: Pipe) -> None:
     """A crash of the machine has cut a file short."""
     path = on_disk(pipe.state / "spool" / "opened.json")
@@ -233,9 +243,10 @@ TROUBLES: dict[str, Trouble] = {
         SchemaChanged,
         "DDL or tables.options changed",
     ),
+    "approval": ("ApprovalNeeded", alter_unapproved, ApprovalNeeded, "waits before DDL .* ADD c INT DEFAULT 5"),
     "row image": (
         "UnsupportedEvent",
-        on_source("SET binlog_row_image = MINIMAL", "DELETE FROM items", "SET binlog_row_image = FULL"),
+        on_source("SET binlog_row_image = MINIMAL", "UPDATE orders SET v = 'x'", "SET binlog_row_image = FULL"),
         UnsupportedEvent,
         "row image not FULL",
     ),
@@ -272,6 +283,7 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
         "damaged spool",
         "DDL",
         "row image",
+        "approval",
     ),
 )
 def test_the_way_out_leads_out(place: Night, trouble: str) -> None:
