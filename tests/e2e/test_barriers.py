@@ -7,6 +7,7 @@ import pytest
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
 from lakeingest.core.signals import WHOLE
+from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed, UnsupportedTable
 from lakeingest.pipeline.events import Event, Published, StartedOver, TableStopped, WaveCommitted
@@ -103,6 +104,32 @@ def test_a_table_whose_ddl_cannot_be_followed_is_read_again(pipe: Pipe, names: t
     assert pipe.run().stopped == ()
     pipe.assert_equal(*names, OTHER)
     assert pipe.seen(StartedOver) == []
+
+
+@pytest.mark.formats
+@pytest.mark.long("many publishes of Hudi", only=("hudi",))
+def test_a_table_of_the_same_definition_is_read_again_in_every_format(pipe: Pipe) -> None:
+    """Also where the format does not follow DDL that changes columns."""
+    copied(pipe, "emptied", "swapped", OTHER)
+    alter(pipe, "emptied")
+    alter(pipe, "swapped")
+    pipe.sql("INSERT INTO emptied VALUES (9, 9, 'w', 'x')", "UPDATE swapped SET v = 70 WHERE id = 7")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal("emptied", "swapped", OTHER)
+    assert len(pipe.seen(StartedOver)) == 2
+
+
+@pytest.mark.long("a variant of an end-to-end case that every run has")
+def test_mariadb_is_read_again_after_ddl(pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer]) -> None:
+    """By its own DDL, too: it says what it was asked for, not whether it did anything."""
+    names = ("another_key", "narrower", "emptied", "swapped", "created_again", "another_order")
+    pipe = copied(pipe_on(server_of(MARIADB_11_4, server_id="202"), chunk_rows=10), *names, "maybe", OTHER)
+    for name in names:
+        alter(pipe, name)
+    pipe.sql("ALTER TABLE maybe ADD COLUMN IF NOT EXISTS c INT DEFAULT 4", "CREATE OR REPLACE TABLE wide (id INT)")
+    pipe.sql(f"INSERT INTO {OTHER} VALUES (100, 1, 'w', 'x')", "DROP TABLE wide")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal(*names, "maybe", OTHER)
 
 
 def test_readers_see_the_table_as_of_before_the_ddl_until_it_is_read(pipe: Pipe) -> None:
