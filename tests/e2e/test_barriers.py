@@ -13,6 +13,7 @@ from lakeingest.errors import LakeIngestError, PreflightFailed, UnsupportedTable
 from lakeingest.pipeline.events import Event, Published, StartedOver, TableStopped, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
+from tests.e2e.test_schema_changes import mortal
 from tests.e2e.test_signals_killed_anywhere import Dead
 from tests.e2e.test_started_over import states
 
@@ -169,6 +170,29 @@ def test_a_run_that_dies_while_the_table_is_read_again_goes_on(pipe: Pipe) -> No
     )
     assert pipe.run().stopped == ()
     pipe.assert_equal()
+
+
+@pytest.mark.long("a run for each step of a run")
+def test_a_run_that_dies_at_any_step_reads_the_table_again_all_the_same(pipe: Pipe) -> None:
+    """The next run ends as if nothing had happened; readers never see anything but the source."""
+    copied(pipe, "narrower", OTHER)
+    at, is_dead = 1, True
+    while is_dead:
+        pipe.sql(
+            "UPDATE narrower SET v = 9 WHERE id = 9",
+            f"ALTER TABLE narrower MODIFY v {('TINYINT', 'SMALLINT')[at % 2]} NOT NULL, ADD c{at} INT DEFAULT (v)",
+            f"UPDATE narrower SET w = '{at}' WHERE id % 2 = {at % 2}",
+            f"INSERT INTO {OTHER} VALUES ({100 + at}, 1, 'w', 'x')",
+        )
+        with mortal(pipe, at) as mortality:
+            try:
+                pipe.run()
+            except Dead:
+                assert mortality.dead
+        is_dead, at = mortality.dead, at + 1
+        assert pipe.run().stopped == ()
+        pipe.assert_equal()
+    assert at > 12
 
 
 def test_ddl_while_the_table_is_read_again_reads_it_once_more(pipe: Pipe) -> None:

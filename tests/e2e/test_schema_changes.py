@@ -171,7 +171,7 @@ def mortal(pipe: Pipe, at: int) -> Iterator[Mortality]:
     mortality, target = Mortality(at), type(open_target(pipe.config))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lease, "assert_held", mortality.before(Lease.assert_held))
-        for name in ("commit_merge", "mark", "lift", "publish"):
+        for name in ("commit_merge", "mark", "lift", "publish", "start_over", "commit_wave"):
             patch.setattr(target, name, mortality.after(getattr(target, name)))
         for name in ("append", "put_table", "forget"):
             patch.setattr(Spool, name, mortality.after(getattr(Spool, name)))
