@@ -18,22 +18,23 @@ def begin_altered_again(run: OpenRun) -> bool:
     """Let the tables join again that stopped because of DDL; whether there is one."""
     has_begun = False
     for table in run.requested:
-        if (
-            table.follows
-            and not _asks_first(run, table)
-            and table.begun_again < TRIES
-            and is_altered(table)
-            and not table.paused
-        ):
+        if is_altered(table) and _goes_on(run, table):
             with working_on(run.edges, table):
                 has_begun |= _begin_again(run, table)
     return has_begun
 
 
-def _asks_first(run: OpenRun, table: TableRun) -> bool:
-    """Whether DDL that nobody has approved came while rows of a published copy were read again."""
-    is_shown = table.copy is not None and table.copy.published is not None
-    return run.edges.config.asks and is_shown and table.has_missing_chunks
+def _goes_on(run: OpenRun, table: TableRun) -> bool:
+    """Whether it may be copied again now.
+
+    Of copies that readers see, a person decides about one that would lose the rows which are marked as deleted; and, if
+    DDL is to be approved, about one whose rows were being read again when there was more DDL.
+    """
+    if not table.follows or table.paused or table.begun_again >= TRIES:
+        return False
+    if table.staged.published is None:
+        return True
+    return not (run.edges.config.asks if table.has_missing_chunks else table.schema.keeps_deleted)
 
 
 def is_altered(table: TableRun) -> bool:

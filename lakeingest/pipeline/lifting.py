@@ -53,7 +53,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         late = [split.floor for split in table.progress.splits.all if split.floor > halt.before.place]
         if late:
             _await_approval(edges, table, ahead)
-            raise _barrier(f"{table.id}: its rows were read after DDL at {halt.before.at}")
+            raise _barrier(table, f"{table.id}: its rows were read after DDL at {halt.before.at}")
         _fill(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
         _await_approval(edges, table, [halt])
@@ -88,7 +88,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     except NotLiftable as error:
         _await_approval(edges, table, halts(binlog.spool, table.id, halt.before.place))
         publish(edges, table)
-        raise _barrier(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
+        raise _barrier(table, f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
         if error.of_table and not isinstance(error, Retryable):
             publish(edges, table)
@@ -121,9 +121,10 @@ def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> Non
     raise error
 
 
-def _barrier(reason: str) -> SchemaChanged:
+def _barrier(table: TableRun, reason: str) -> SchemaChanged:
     """The error for a table whose rows have to be read again after DDL."""
-    error = SchemaChanged(f"{reason}; copy the table again")
+    loses = ", which takes out the rows that are marked as deleted" if table.schema.keeps_deleted else ""
+    error = SchemaChanged(f"{reason}; copy the table again{loses}")
     error.by_ddl = True
     return error
 

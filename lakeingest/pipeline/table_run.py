@@ -45,9 +45,8 @@ class TableRun:
     the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
     it. `follows`: where the binlog holds DDL of it, its rows are lifted over that, or read again. `altered_unseen`:
     when the run began, the source had another definition of it than its rows have, and no DDL was met yet that says
-    why. `begun_again`: how often it was copied again because of DDL since readers saw it.
-    `approved`: the DDL that a person has approved, by its names. `sound`: each staged row has
-    passed a gate, or was checked when it was written.
+    why. `begun_again`: how often it was copied again because of DDL since readers saw it. `approved`: the DDL that a
+    person has approved, by its names. `sound`: each staged row has passed a gate, or was checked when it was written.
     """
 
     id: TableId

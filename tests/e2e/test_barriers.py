@@ -9,7 +9,7 @@ from lakeingest.commands.status import status
 from lakeingest.core.signals import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import LakeIngestError, PreflightFailed, UnsupportedTable
+from lakeingest.errors import LakeIngestError, PreflightFailed, SchemaChanged, UnsupportedTable
 from lakeingest.pipeline.events import Event, Published, StartedOver, TableStopped, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
@@ -215,6 +215,25 @@ def test_ddl_while_the_table_is_read_again_reads_it_once_more(pipe: Pipe) -> Non
     pipe.assert_equal()
 
 
+def test_a_table_is_swapped_for_one_that_is_still_being_copied(pipe: Pipe) -> None:
+    """One statement concerns a copy that readers see, and one that they do not: both are copied again."""
+    copied(pipe, "narrower", OTHER)
+    pipe.sql(f"CREATE TABLE fresh ({COLUMNS})", f"INSERT INTO fresh VALUES {ROWS}")
+    pipe.sql(
+        "INSERT INTO fresh SELECT id + 100, v, w, e FROM fresh", "INSERT INTO fresh SELECT id + 200, v, w, e FROM fresh"
+    )
+    swapped = list[Event]()
+
+    def swap(event: Event) -> None:
+        if isinstance(event, WaveCommitted) and event.table.name == "fresh" and not swapped:
+            swapped.append(event)
+            pipe.sql("RENAME TABLE narrower TO aside, fresh TO narrower, aside TO fresh", "DELETE FROM fresh LIMIT 3")
+
+    assert pipe.run(observe=swap).stopped == ()
+    assert swapped
+    pipe.assert_equal()
+
+
 def test_a_table_that_cannot_be_copied_as_it_is_now_stops_alone(pipe: Pipe) -> None:
     """By name, at its last commit; once it can be copied, a run reads it again."""
     copied(pipe, "narrower", OTHER)
@@ -229,6 +248,27 @@ def test_a_table_that_cannot_be_copied_as_it_is_now_stops_alone(pipe: Pipe) -> N
     pipe.sql("ALTER TABLE narrower ADD PRIMARY KEY (id)")
     assert pipe.run().stopped == ()
     pipe.assert_equal()
+
+
+@pytest.mark.parametrize("name", ["narrower", "emptied"])
+def test_a_person_decides_where_deleted_rows_would_be_lost(
+    pipe_on: Callable[..., Pipe], mysql_server: LocalServer, name: str
+) -> None:
+    """With soft deletes a new copy does not have those of before; DDL that is followed keeps them."""
+    pipe = copied(pipe_on(mysql_server, chunk_rows=10, deletes="soft"), name, OTHER)
+    pipe.sql(f"DELETE FROM {name} WHERE id = 8", f"ALTER TABLE {name} ADD c INT DEFAULT 5 AFTER e")
+    pipe.run()
+    assert len(pipe.rows(name)) == 25
+    pipe.sql(*(statement.format(t=name) for statement in BARRIERS[name][:1]))
+    for count in range(2):
+        with pytest.raises(SchemaChanged, match="takes out the rows that are marked as deleted"):
+            pipe.run()
+        assert len(pipe.rows(name)) == 25
+        pipe.sql(f"INSERT INTO {OTHER} VALUES ({100 + count}, 1, 'w', 'x')")
+    ask(pipe.config, "resnapshot", [f"{pipe.database}.{name}"], scope=WHOLE, spark=pipe.spark)
+    pipe.run()
+    pipe.assert_equal()
+    assert len(pipe.rows(name)) == (0 if name == "emptied" else 24)
 
 
 def test_a_table_that_is_dropped_stops_and_is_read_again_once_it_is_back(pipe: Pipe) -> None:
