@@ -70,6 +70,7 @@ def test_each_statement_waits_for_its_approval(asking: Pipe) -> None:
         waiting_ddl(pipe.config, table)
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_rows_are_read_again_once_all_ddl_is_approved(asking: Pipe) -> None:
     """What is read is the table after all of it."""
     pipe = asking
@@ -106,6 +107,7 @@ def test_a_run_that_follows_goes_on_when_it_is_approved(asking: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_another_definition_while_rows_are_read_again_waits_for_a_person(asking: Pipe) -> None:
     """To ask for the table's rows approves it."""
     pipe = asking
@@ -131,6 +133,7 @@ def test_another_definition_while_rows_are_read_again_waits_for_a_person(asking:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_request_waits_with_its_table(asking: Pipe) -> None:
     """Rows are not read by a definition that nobody has approved; the request is carried out after that."""
     pipe = asking
@@ -143,6 +146,7 @@ def test_a_request_waits_with_its_table(asking: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_first_copy_needs_no_approval(asking: Pipe) -> None:
     """Nobody has seen it with other columns."""
     pipe = asking

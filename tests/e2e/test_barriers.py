@@ -195,6 +195,7 @@ def test_a_run_that_dies_at_any_step_reads_the_table_again_all_the_same(pipe: Pi
     assert at > 12
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_ddl_while_the_table_is_read_again_reads_it_once_more(pipe: Pipe) -> None:
     """Nothing of the first try is left."""
     copied(pipe, "narrower", OTHER)
@@ -215,6 +216,7 @@ def test_ddl_while_the_table_is_read_again_reads_it_once_more(pipe: Pipe) -> Non
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_table_is_swapped_for_one_that_is_still_being_copied(pipe: Pipe) -> None:
     """One statement concerns a copy that readers see, and one that they do not: both are copied again."""
     copied(pipe, "narrower", OTHER)
@@ -251,6 +253,7 @@ def test_a_table_that_cannot_be_copied_as_it_is_now_stops_alone(pipe: Pipe) -> N
 
 
 @pytest.mark.parametrize("name", ["narrower", "emptied"])
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("emptied",))
 def test_a_person_decides_where_deleted_rows_would_be_lost(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer, name: str
 ) -> None:
@@ -271,6 +274,7 @@ def test_a_person_decides_where_deleted_rows_would_be_lost(
     assert len(pipe.rows(name)) == (0 if name == "emptied" else 24)
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_table_that_is_dropped_stops_and_is_read_again_once_it_is_back(pipe: Pipe) -> None:
     """The copy stays as it was before."""
     copied(pipe, "narrower", OTHER)
@@ -307,6 +311,7 @@ def test_a_run_that_follows_reads_the_table_again(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_request_is_answered_by_rows_that_are_read_again_because_of_ddl(pipe: Pipe) -> None:
     """It does not fail."""
     copied(pipe, "narrower", OTHER)
@@ -318,6 +323,7 @@ def test_a_request_is_answered_by_rows_that_are_read_again_because_of_ddl(pipe: 
     pipe.assert_equal()
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_frozen_table_stops_and_is_read_again_when_it_evolves(pipe: Pipe) -> None:
     """The spool has gone on for the others by then."""
     copied(pipe, "narrower", OTHER)
