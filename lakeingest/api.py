@@ -134,6 +134,15 @@ class Pipeline:
         """Cancel the re-snapshots of tables that have not ended. What was read and merged already stays."""
         return self._ask("cancel", tables, wait=wait)
 
+    def approve(self, table: str, *, wait: bool = True) -> "SignalResults":
+        """Let a table go on after the DDL that it waits before, with `schema: {changes: approve}`.
+
+        That is the DDL which `status` names; the next one waits again.
+        """
+        from lakeingest.commands.approve import waiting_ddl
+
+        return self._ask("approve", (table,), wait=wait, ddl=waiting_ddl(self.config, table))
+
     def maintain(self, *tables: str, wait: bool = True, observe: "Observer | None" = None) -> "SignalResults":
         """Put small files together, remove old snapshots, and what killed tasks left behind."""
         return self._ask("maintain", tables, wait=wait, observe=observe)
@@ -145,6 +154,7 @@ class Pipeline:
         *,
         wait: bool,
         scope: Any = None,
+        ddl: str | None = None,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
         """Make the signal; what it failed with is raised."""
@@ -157,6 +167,7 @@ class Pipeline:
                 action,
                 tables,
                 scope=scope,
+                ddl=ddl,
                 wait=wait,
                 observe=observe or unobserved,
                 spark=session,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 _BEFORE_ITS_END = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
-LATER = ("approve", "points", "quarantine", "doctor", "wait")
+LATER = ("points", "quarantine", "doctor", "wait")
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -1,4 +1,4 @@
-"""The commands that make a signal: read rows again, pause, resume, cancel, maintain."""
+"""The commands that make a signal: read rows again, pause, resume, cancel, maintain, approve."""
 
 import sys
 from pathlib import Path
@@ -108,8 +108,30 @@ def maintain(
     _ask(loaded_config(config, overrides), "maintain", tables, no_wait=no_wait, as_json=as_json)
 
 
+@signals.command()
+def approve(
+    table: Table,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Let a table go on after the DDL that it waits before, as `status` names it; the next one waits again."""
+    from lakeingest.commands.approve import waiting_ddl
+
+    loaded = loaded_config(config, overrides)
+    _ask(loaded, "approve", [table], no_wait=no_wait, as_json=as_json, ddl=waiting_ddl(loaded, table))
+
+
 def _ask(
-    config: "Config", action: str, tables: list[str] | None, *, no_wait: bool, as_json: bool, scope: Any = None
+    config: "Config",
+    action: str,
+    tables: list[str] | None,
+    *,
+    no_wait: bool,
+    as_json: bool,
+    scope: Any = None,
+    ddl: str | None = None,
 ) -> None:
     """Make the signal, report its progress on stderr, and print its result."""
     from lakeingest.commands.signal import ask
@@ -118,6 +140,6 @@ def _ask(
         sys.stderr.write(f"{document}\n")
 
     with console.observer(Console(stderr=True)) as draw:
-        results = ask(config, action, tables or (), scope=scope, wait=not no_wait, report=report, observe=draw)
+        results = ask(config, action, tables or (), scope=scope, ddl=ddl, wait=not no_wait, report=report, observe=draw)
     print_result(results, as_json, console.signal_lines(results))
     results.raise_failure()

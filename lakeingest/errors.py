@@ -155,6 +155,7 @@ class SchemaChanged(RestartNeeded):
     """The table's definition has changed since its chunks were read."""
 
     of_table = True
+    by_ddl = False  # by DDL that the binlog has: its rows can be read again after that
 
 
 class StateUnreadable(RestartNeeded):
@@ -167,6 +168,13 @@ class OperatorNeeded(LakeIngestError):
     """A person has to change something on the source, the target or the machine."""
 
     exit_code = 3
+
+
+class ApprovalNeeded(OperatorNeeded):
+    """The table waits until a person approves DDL; `ddl` names it."""
+
+    of_table = True
+    ddl = ""
 
 
 class StorageFailed(OperatorNeeded):
@@ -206,8 +214,8 @@ class UnsupportedValue(OperatorNeeded):
 class UnsupportedEvent(OperatorNeeded):
     """The binlog has an event that this version cannot replay exactly; the position stays before it."""
 
-    alterations: Any = None  # by table, what DDL does to its columns, where that is certain
-    ddl: Any = None  # a `core.alteration.Ddl`, where the table could be lifted over it
+    alterations: Any = None  # by table, what DDL does to it
+    ddl: Any = None  # a `core.alteration.Ddl`: where in the binlog that is
 
 
 class ForeignWrite(OperatorNeeded):

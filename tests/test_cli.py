@@ -25,7 +25,6 @@ from lakeingest.exits import exit_code, message
 # The commands of the interface, with arguments of theirs, that this version refuses.
 NOT_BUILT = [
     "resnapshot shop.orders --gap",
-    "approve shop.orders",
     "points",
     "quarantine list",
     "doctor",

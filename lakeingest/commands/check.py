@@ -119,7 +119,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         service(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         Checked("binlog that the next run needs", _retained(config, connection, progress.values()), fatal=False),
-        _unchanged(changed, follows=config.follows_ddl),
+        _unchanged(changed, follows=config.evolves),
         suites_of(config, tables),
         *_saved(config, connection, schemas, {table: held.staged[table] for table in progress if table not in changed}),
         *(both_paths(config.source, connection, schemas) if parity else ()),

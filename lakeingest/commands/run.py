@@ -114,9 +114,10 @@ def run(
                 observe(Following(time.monotonic() - began))
                 follow_source(open_run, ends)
         else:
-            caught_up = _copy(open_run, ends)
-            if caught_up:
+            while caught_up := _copy(open_run, ends):
                 work_off(open_run, ends)
+                if not begin_altered_again(open_run):
+                    break
         results = tuple(_result(table) for table in open_run.requested)
         stops = open_run.stops.values()
         paused = tuple(table.id for table in open_run.paused)

@@ -81,6 +81,7 @@ def ask(
     tables: Sequence[str] = (),
     *,
     scope: Scope | None = None,
+    ddl: str | None = None,
     wait: bool = True,
     report: Reporter = lambda _: None,
     observe: Observer = unobserved,
@@ -106,7 +107,7 @@ def ask(
         def make(number: int, over: Signal | None = one) -> Signal:
             names = chosen if over is None else over.tables
             cancels = None if over is None else over.number
-            return Signal(number, asked, this_process(), datetime.now(UTC), names, scope, cancels)
+            return Signal(number, asked, this_process(), datetime.now(UTC), names, scope, cancels, ddl=ddl)
 
         numbers.append(folder.add(make, least).signal.number)
     if wait:

@@ -104,7 +104,7 @@ def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
-    if config.follows_ddl and staged.progress.fingerprint != schema.fingerprint:
+    if config.evolves and staged.progress.fingerprint != schema.fingerprint:
         raise Retryable(f"{schema.table}: its definition was changed since the last run; run `lakeingest run` first")
     assert_unchanged(staged, schema)
     if not staged.visible:

@@ -77,9 +77,14 @@ class Config(Frozen):
     submit: Submit = Submit()
 
     @property
-    def follows_ddl(self) -> bool:
-        """Whether copies follow the DDL of their tables."""
-        return self.schema_changes.changes == "evolve"
+    def evolves(self) -> bool:
+        """Whether a copy goes on after DDL of its table: it follows, or its rows are read again."""
+        return self.schema_changes.changes != "freeze"
+
+    @property
+    def asks(self) -> bool:
+        """Whether a copy goes on after DDL of its table only once a person has approved that."""
+        return self.schema_changes.changes == "approve"
 
     @model_validator(mode="after")
     def _only_what_is_built(self, info: ValidationInfo) -> Self:
@@ -88,7 +93,6 @@ class Config(Frozen):
         for key, value, built in (
             ("tables.startup", self.tables.startup, ("initial",)),
             ("target.catalog.type", self.target.catalog.type or lake.catalogs[0], catalogs),
-            ("schema.changes", self.schema_changes.changes, ("evolve", "freeze")),
             ("quality.on_failure", self.quality.on_failure, ("stop",)),
             ("changelog.table", self.changelog.table, (False,)),
         ):

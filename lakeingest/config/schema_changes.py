@@ -6,6 +6,6 @@ from lakeingest.config.frozen import Frozen
 
 
 class SchemaChanges(Frozen):
-    """Whether copies follow the DDL of their tables: evolve | freeze (the table stops)."""
+    """Whether copies follow the DDL of their tables: evolve | approve (each is approved first) | freeze (they stop)."""
 
     changes: Literal["evolve", "approve", "freeze"] = "evolve"

@@ -41,23 +41,31 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """All that one statement changed of a table, in its order. `strict`: a value that did not fit failed it."""
+    """All that one statement changed of a table, in its order. `strict`: a value that did not fit failed it.
 
-    changes: tuple[Change, ...]
+    `is_barrier`: it changed values, the key or the table itself, or nobody knows what; rows of before tell nothing.
+    `statement` is how it begins, up to the first value in it.
+    """
+
+    changes: tuple[Change, ...] = ()
     strict: bool = False
+    is_barrier: bool = False
+    statement: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         return {
             "changes": [[one.act.value, one.name, one.to, one.after] for one in self.changes],
             "strict": self.strict,
+            "barrier": self.is_barrier,
+            "statement": self.statement,
         }
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
         changes = (Change(Act(act), str(name), str(to), after) for act, name, to, after in doc["changes"])
-        return cls(tuple(changes), doc["strict"] is True)
+        return cls(tuple(changes), doc["strict"] is True, doc.get("barrier") is True, str(doc.get("statement", "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +93,11 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
 
     `before` held before the first, and `now` holds after the last of them. NotLiftable where a definition in between
     cannot be known, where the statements do not lead to `now`, or where one changes values, the key, or a type to one
-    that does not hold every value of before.
+    that does not hold every value of before; or where one of them is a barrier.
     """
     table = before.table
+    if any(one.is_barrier for one in alterations):
+        raise NotLiftable(f"{table}: DDL changed its values, its key or the table itself")
     lives: list[Names] = [{_Life(number, column): column.name for number, column in enumerate(before.columns)}]
     defined: dict[_Life, list[int]] = {}
     for step, alteration in enumerate(alterations, start=1):

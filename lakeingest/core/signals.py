@@ -28,6 +28,7 @@ class Action(enum.StrEnum):
     RESUME = "resume"
     CANCEL = "cancel"
     MAINTAIN = "maintain"
+    APPROVE = "approve"
 
 
 class State(enum.StrEnum):
@@ -137,8 +138,9 @@ def _sortable(key: Key) -> tuple[tuple[str, int | str], ...]:
 class Signal:
     """One signal: who asked for what, and when, and how far it has come.
 
-    A re-snapshot has one table and a scope. No table means all tables, also those that come later. A `cancel` has the
-    `number` of the signal that it is for, in `cancels`. `why` it failed stands beside that it failed.
+    A re-snapshot has one table and a scope, an approval one table and the name of its `ddl`. No table means all tables,
+    also those that come later. A `cancel` has the `number` of the signal that it is for, in `cancels`. `why` it failed
+    stands beside that it failed.
     """
 
     number: int
@@ -150,6 +152,7 @@ class Signal:
     cancels: int | None = None
     state: State = State.PENDING
     why: str | None = None
+    ddl: str | None = None
 
     def __post_init__(self) -> None:
         if self.number < 1:
@@ -160,6 +163,8 @@ class Signal:
             raise ValueError(f"a re-snapshot has one table and a scope, and nothing else has a scope: {self}")
         if (self.action is Action.CANCEL) != (self.cancels is not None):
             raise ValueError(f"a cancel names a signal, and nothing else does: {self}")
+        if (self.action is Action.APPROVE) != (self.ddl is not None) or (self.ddl and len(self.tables) != 1):
+            raise ValueError(f"an approval has one table and names DDL of it, and nothing else does: {self}")
         if (self.state is State.FAILED) != (self.why is not None):
             raise ValueError(f"a failed signal says why, and no other does: {self}")
 
@@ -187,7 +192,7 @@ class Signal:
             "cancels": self.cancels,
             "state": self.state.value,
             "why": self.why,
-        }
+        } | ({} if self.ddl is None else {"ddl": self.ddl})
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -205,6 +210,7 @@ class Signal:
                 cancels=None if doc["cancels"] is None else int(doc["cancels"]),
                 state=State(doc["state"]),
                 why=None if doc["why"] is None else str(doc["why"]),
+                ddl=None if doc.get("ddl") is None else str(doc["ddl"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a signal: {doc!r}") from error
@@ -233,7 +239,7 @@ class Agenda:
     `waiting` has, by table, every signal that reading the whole table from now on would answer: a copy that is started
     over takes them all. A table whose copy has chunks to read runs none of them before. `whole` are the tables that are
     not paused, and of which one of these signals asks for all rows. `superseded` has by number the earlier signal that
-    will answer it. `maintain` is to be run in order.
+    will answer it. `approved` has by table the DDL that it may be lifted over. `maintain` is to be run in order.
     """
 
     cancelled: tuple[int, ...] = ()
@@ -244,6 +250,7 @@ class Agenda:
     waiting: Mapping[TableId, tuple[int, ...]] = field(default_factory=dict)
     whole: frozenset[TableId] = frozenset()
     superseded: Mapping[int, int] = field(default_factory=dict)
+    approved: Mapping[TableId, frozenset[str]] = field(default_factory=dict)
     maintain: tuple[Signal, ...] = ()
 
 
@@ -304,20 +311,27 @@ def agenda(
         waiting=waiting,
         whole=frozenset(whole),
         superseded=superseded,
+        approved={table: _approved(alive, table) for table in known},
         maintain=tuple(signal for signal in alive if signal.action is Action.MAINTAIN and signal.state in OPEN),
     )
 
 
-_INSTANT = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL})
+_INSTANT = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL, Action.APPROVE})
+_VOID = frozenset({State.FAILED, State.CANCELLED})
+
+
+def _approved(signals: Iterable[Signal], table: TableId) -> frozenset[str]:
+    """The DDL of the table that people have approved."""
+    mine = (signal for signal in signals if table in signal.tables and signal.state not in _VOID)
+    return frozenset(signal.ddl for signal in mine if signal.ddl is not None)
 
 
 def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
     """Whether the last one of the table's `pause` and `resume` that was not cancelled is a `pause`."""
-    void = {State.FAILED, State.CANCELLED}
     turns = [
         signal.action
         for signal in signals
-        if signal.action in {Action.PAUSE, Action.RESUME} and signal.state not in void and signal.concerns(table)
+        if signal.action in {Action.PAUSE, Action.RESUME} and signal.state not in _VOID and signal.concerns(table)
     ]
     return bool(turns) and turns[-1] is Action.PAUSE
 

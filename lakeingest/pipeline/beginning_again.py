@@ -1,43 +1,75 @@
-"""Beginning again: a first copy that DDL came into before readers saw it is dropped, and the table joins once more."""
+"""Beginning again: a table that DDL came into, and whose copy cannot follow it, is copied once more.
 
-from lakeingest.errors import LakeIngestError, SchemaChanged, UnsupportedEvent, of_table
+A first copy that readers have not seen is dropped. Of any other the rows are read again, by the definition of now, as
+`lakeingest resnapshot` does it: readers see the old ones until all are read and have passed their gates.
+"""
+
+from lakeingest.errors import SchemaChanged, UnsupportedEvent, of_table
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.open_run import OpenRun
-from lakeingest.pipeline.stopping import resume, working_on
+from lakeingest.pipeline.starting_over import start_over
+from lakeingest.pipeline.stopping import resume, stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 
-TRIES = 5  # for each table of a run; a table that is altered more often stops
+TRIES = 5  # for each table until readers see it; one that is altered more often stops
 
 
 def begin_altered_again(run: OpenRun) -> bool:
-    """Let the tables join again that stopped because of DDL, and were never published; whether there is one."""
+    """Let the tables join again that stopped because of DDL; whether there is one."""
     has_begun = False
     for table in run.requested:
-        if table.follows and table.begun_again < TRIES and _is_begun_in_vain(table):
+        if is_altered(table) and _goes_on(run, table):
             with working_on(run.edges, table):
-                _begin_again(run, table)
-                has_begun = True
+                has_begun |= _begin_again(run, table)
     return has_begun
 
 
-def _is_begun_in_vain(table: TableRun) -> bool:
-    if table.stop is None or table.paused or table.copy is None or table.copy.published is not None:
+def _goes_on(run: OpenRun, table: TableRun) -> bool:
+    """Whether it may be copied again now.
+
+    Of copies that readers see, a person decides about one that would lose the rows which are marked as deleted; and, if
+    DDL is to be approved, about one whose rows were being read again when there was more DDL.
+    """
+    if not table.follows or table.paused or table.begun_again >= TRIES:
         return False
-    return is_of_ddl(table.stop.error)
+    if table.staged.published is None:
+        return True
+    return not (run.edges.config.asks if table.has_missing_chunks else table.schema.keeps_deleted)
 
 
-def is_of_ddl(error: LakeIngestError) -> bool:
-    """Whether a table stopped because it is not defined any more as it was copied."""
-    is_statement = isinstance(error, UnsupportedEvent) and error.alterations is not None
-    return is_statement or isinstance(error, SchemaChanged)
+def is_altered(table: TableRun) -> bool:
+    """Whether the table has a copy, and stopped because it is not defined any more as it was copied.
+
+    A definition that differs from that of a complete copy is not enough: `tables.options` may have changed it.
+    """
+    if table.stop is None or table.copy is None:
+        return False
+    error = table.stop.error
+    if isinstance(error, UnsupportedEvent):
+        return error.alterations is not None
+    is_complete = table.copy.published is not None and not table.has_missing_chunks
+    return isinstance(error, SchemaChanged) and (error.by_ddl or not is_complete)
 
 
-def _begin_again(run: OpenRun, table: TableRun) -> None:
+def _begin_again(run: OpenRun, table: TableRun) -> bool:
+    """Copy it again; False where that cannot be done, and it stops for that reason."""
+    tries = table.begun_again + 1
+    if table.staged.published is None:
+        _drop(run, table)
+    elif why := start_over(run, table):
+        stop(run.edges, table, why)
+        return False
+    elif table.stop is None:
+        resume(run.edges, table)
+    table.begun_again = tries
+    return True
+
+
+def _drop(run: OpenRun, table: TableRun) -> None:
     edges = run.edges
     with of_table():
         schema = read_schema(edges.connection, table.id, table.options.choices)
     edges.lease.assert_held()
     edges.target.discard(table.id)
-    table.begun_again += 1
     table.copy, table.definition, table.watch, table.altered_unseen = None, schema, Watch.JOINING, False
     resume(edges, table)

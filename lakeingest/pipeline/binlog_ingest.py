@@ -48,7 +48,7 @@ class Decoded:
     manifests: tuple[Manifest, ...]
     profile: Profile
     stopped: Mapping[TableId, LakeIngestError]  # tables of which it holds a change that cannot be replayed
-    refused: Mapping[TableId, LakeIngestError]  # tables of which it holds DDL that cannot be followed
+    refused: Mapping[TableId, LakeIngestError]  # of these, the tables of which it holds DDL
 
     @property
     def manifest(self) -> Manifest:
@@ -61,8 +61,8 @@ class Decoded:
 class SpoolSegment:
     """The task of one executor: decode a segment, write a Parquet file per table.
 
-    At DDL of a table in `follows` that tells what becomes of its columns, the segment is cut: the DDL is a segment of
-    its own, and the table is not watched from there on. `waiting` are tables with such DDL before this segment.
+    At DDL of a table in `follows` the segment is cut: the DDL is a segment of its own, and the table is not watched
+    from there on. `waiting` are tables with such DDL before this segment.
     """
 
     source: Source
@@ -105,10 +105,12 @@ class _Reading:
             tables = error.tables & (self._watched.keys() | self._waiting.keys())
             if not tables:
                 raise
-            if isinstance(error, UnsupportedEvent) and error.ddl is not None and tables <= self._task.follows:
-                self._cut(error.ddl)
+            ddl = error.ddl if isinstance(error, UnsupportedEvent) else None
+            others = tables if ddl is None else tables - self._task.follows
+            if ddl is None or others:
+                self._leave(others, error)
             else:
-                self._leave(tables, error)
+                self._cut(ddl)
 
     def _cut(self, ddl: Ddl) -> None:
         """Make the DDL a segment of its own. The table waits in the segments after it."""

@@ -65,7 +65,10 @@ class Discovery:
             joins = error is None and schema is not None
             options = run.edges.config.tables.of(table)
             watch = Watch.JOINING if joins else Watch.UNWATCHED
-            run.tables[table] = TableRun(table, options, schema if joins else None, requested=True, watch=watch)
+            follows = run.edges.config.evolves
+            run.tables[table] = TableRun(
+                table, options, schema if joins else None, requested=True, watch=watch, follows=follows
+            )
             if error is not None:
                 stop(run.edges, run.tables[table], error)
             elif known is not None:

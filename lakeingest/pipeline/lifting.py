@@ -7,11 +7,14 @@ bound to a place of the binlog by a bracket: the spool's end, the definition, th
 has no DDL of the table between the two, the definition is in force from the first on. (`core.alteration` has the rest.)
 """
 
+from collections.abc import Sequence
+
 from lakeingest.core.alteration import lifts
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import (
+    ApprovalNeeded,
     BinlogGone,
     LakeIngestError,
     Retryable,
@@ -41,16 +44,19 @@ BRACKETS = 10  # tries to read a definition while nobody alters the table
 def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
-    SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then.
+    SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then, and all rows are to
+    be read again (`beginning_again`). ApprovalNeeded, after the same publish, before DDL that waits for approval.
     """
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.watch = Watch.WAITING
         halt = ahead[0]
         late = [split.floor for split in table.progress.splits.all if split.floor > halt.before.place]
         if late:
-            raise SchemaChanged(f"{table.id}: its rows were read after DDL at {halt.before.at}; copy the table again")
+            _await_approval(edges, table, ahead)
+            raise _barrier(table, f"{table.id}: its rows were read after DDL at {halt.before.at}")
         _fill(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
+        _await_approval(edges, table, [halt])
         _lift(edges, binlog, table, halt)
     if table.altered_unseen:
         raise SchemaChanged(
@@ -80,8 +86,9 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     try:
         lift = _lift_at(edges, binlog, table, halt)
     except NotLiftable as error:
+        _await_approval(edges, table, halts(binlog.spool, table.id, halt.before.place))
         publish(edges, table)
-        raise SchemaChanged(f"{error}; its DDL at {halt.before.at} cannot be followed, copy the table again") from error
+        raise _barrier(table, f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
         if error.of_table and not isinstance(error, Retryable):
             publish(edges, table)
@@ -102,12 +109,34 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     edges.observe(Lifted(table.id, str(halt.after.at)))
 
 
+def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
+    """ApprovalNeeded for the first DDL that nobody has approved, where that is asked for and readers see the table."""
+    waits = next((halt for halt in ahead if halt.ddl not in table.approved), None)
+    if not edges.config.asks or table.staged.published is None or waits is None:
+        return
+    if table.progress.stop is not None:
+        publish(edges, table)
+    error = ApprovalNeeded(f"{table.id} waits before {waits}; `lakeingest approve {table.id}` lets it go on after that")
+    error.ddl = waits.ddl
+    raise error
+
+
+def _barrier(table: TableRun, reason: str) -> SchemaChanged:
+    """The error for a table whose rows have to be read again after DDL."""
+    loses = ", which takes out the rows that are marked as deleted" if table.schema.keeps_deleted else ""
+    error = SchemaChanged(f"{reason}; copy the table again{loses}")
+    error.by_ddl = True
+    return error
+
+
 def _rewritten(task: Rewriter) -> bytes:
     return task.rewrite()
 
 
 def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Lift:
     """How the rows come over this DDL; NotLiftable."""
+    if not edges.config.evolves:
+        raise NotLiftable(f"{table.id}: the configuration has schema.changes: freeze")
     now = _definition(edges, binlog, table)
     ahead = halts(binlog.spool, table.id, halt.before.place)
     return lifts(table.schema, [one.alteration for one in ahead], now)[0]

@@ -86,6 +86,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             spool, again, moved = _spool(config, connection, target, schemas, loaded, failed, asked)
             if before is not None:
                 hand_over(state_of(config), ours)
+            again |= {table for table, one in loaded.items() if one and _has_other_rows(one, schemas[table])}
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due() else None)
             executors = Executors(config, session, borrowed=spark is not None)
@@ -134,7 +135,7 @@ def _table_runs(
         elif staged is not None and waits(spool, table, staged.progress.needed_from):
             watch = Watch.WAITING
         runs[table] = TableRun(
-            table, config.tables.of(table), schema, table in requested, watch, follows=config.follows_ddl
+            table, config.tables.of(table), schema, table in requested, watch, follows=config.evolves
         )
         if staged is not None:
             runs[table].advance(staged)
@@ -188,24 +189,33 @@ def _loaded(
 def _is_begun_in_vain(config: Config, staged: Staged, schema: TableSchema) -> bool:
     """Whether DDL came into a first copy, which readers have not seen."""
     is_partial = staged.published is None and not staged.progress.splits.complete
-    return is_partial and config.follows_ddl and staged.progress.fingerprint != schema.fingerprint
+    return is_partial and config.evolves and staged.progress.fingerprint != schema.fingerprint
 
 
 def _as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
-    """The definition that the rows of the copy have; SchemaChanged where the copy cannot follow to that of now."""
+    """The definition that the rows of the copy have; SchemaChanged where the copy cannot follow to that of now.
+
+    Where the rows are not complete, and can have that of now, it is that one.
+    """
     if staged.progress.fingerprint == schema.fingerprint:
         return schema
+    if config.evolves and not config.asks and not staged.progress.splits.complete:
+        return schema  # its rows were being read again, and are once more
     known = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
     is_ddl = known is not None and known.choices == schema.choices
-    if known is None or not is_ddl or not config.follows_ddl or not staged.progress.splits.complete:
+    if known is None or not is_ddl or not config.evolves or not staged.progress.splits.complete:
         assert_unchanged(staged, schema)
         raise RuntimeError(f"{schema.table}: its definition is unchanged, and is not")
     return known
 
 
+def _has_other_rows(staged: Staged, schema: TableSchema) -> bool:
+    return staged.progress.fingerprint != schema.fingerprint
+
+
 def assert_unchanged(staged: Staged, schema: TableSchema) -> None:
     """SchemaChanged unless the table is still defined as its copy was made."""
-    if staged.progress.fingerprint != schema.fingerprint:
+    if _has_other_rows(staged, schema):
         raise SchemaChanged(
             f"{schema.table}: DDL or tables.options changed its definition since it was copied; it must be copied again"
         )

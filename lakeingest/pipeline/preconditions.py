@@ -100,6 +100,12 @@ def joinable(config: Config, connection: pymysql.Connection, tables: Sequence[Ta
     return Joinable(schemas, refused, copied)
 
 
+def refusal(config: Config, connection: pymysql.Connection, table: TableId) -> PreflightFailed | None:
+    """Why a table with a copy cannot be copied again as it is defined now; None if it can."""
+    preflight = Preflight.of(config, connection, [table])
+    return _refused(preflight, ()).get(table)
+
+
 def _lacks(server: conditions.Server) -> bool:
     """Whether a condition of single tables is not met even for no table at all."""
     return any(condition.finding for condition in conditions.ask(server.with_tables(()), table_conditions.CONDITIONS))

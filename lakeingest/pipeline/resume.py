@@ -6,23 +6,20 @@ from dataclasses import dataclass, field, replace
 import pymysql
 
 from lakeingest.config import Config
-from lakeingest.core.alteration import Alteration, lifts
-from lakeingest.core.lift import NotLiftable
 from lakeingest.core.position import FIRST_EPOCH, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.core.signals import agenda
-from lakeingest.errors import BinlogGone, LakeIngestError, SchemaChanged, SpoolGap, UnsupportedEvent
+from lakeingest.errors import BinlogGone, LakeIngestError, SpoolGap, UnsupportedEvent
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import connect, file_sizes, free_server_id, written_position
+from lakeingest.mysql.connection import connect, file_sizes, free_server_id
 from lakeingest.mysql.continuity import prove, still_there
-from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.failing_over import failover, is_successor
 from lakeingest.spool.halts import waits
 from lakeingest.spool.spool import Spool
@@ -175,7 +172,7 @@ def _continued(
     failed |= _gone(config, connection, behind)
     for table in behind.keys() - failed.keys():
         segment = Segment.after(behind[table], spool.position.at)
-        if error := _unreadable(config, connection, segment, schemas[table]):
+        if error := _unreadable(config, segment, schemas[table]):
             failed[table] = error
     if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
@@ -216,45 +213,22 @@ def _unproven(
     return failed
 
 
-def _unreadable(
-    config: Config, connection: pymysql.Connection, segment: Segment, schema: TableSchema
-) -> LakeIngestError | None:
+def _unreadable(config: Config, segment: Segment, schema: TableSchema) -> LakeIngestError | None:
     """Why the segment cannot be replayed for a table that stopped at its start; None where it can be replayed now.
 
-    Where it has DDL that the table is lifted over, all DDL up to now is looked at.
+    Up to DDL of the table, where its copy goes on after that.
     """
-    table, alterations, left = schema.table, list[Alteration](), segment
-    while not left.empty:
-        watched, waiting = ({}, {table: schema}) if alterations else ({table: schema}, {})
-        try:
-            _read(config, left, watched, waiting)
-        except LakeIngestError as error:
-            if not error.tables:
-                raise
-            ddl = error.ddl if isinstance(error, UnsupportedEvent) and config.follows_ddl else None
-            if ddl is None:
-                return error
-            alterations.append(ddl.alterations[table])
-            left = replace(left, start=ddl.stop, stop=written_position(connection), history=None)
-        else:
-            break
-    if alterations:
-        try:
-            lifts(schema, alterations, read_schema(connection, table, schema.choices))
-        except NotLiftable as error:
-            return SchemaChanged(f"{error}; its DDL cannot be followed, copy the table again")
-        except LakeIngestError as error:
-            return error
+    try:
+        with connect(config.source) as connection:
+            server_id = free_server_id(connection, config.source)
+            for _ in read_segment(connection, segment, {schema.table: schema}, server_id):
+                pass
+    except LakeIngestError as error:
+        if not error.tables:
+            raise
+        is_ddl = isinstance(error, UnsupportedEvent) and error.ddl is not None
+        return None if is_ddl and config.evolves else error
     return None
-
-
-def _read(
-    config: Config, segment: Segment, watched: Mapping[TableId, TableSchema], waiting: Mapping[TableId, TableSchema]
-) -> None:
-    with connect(config.source) as connection:
-        server_id = free_server_id(connection, config.source)
-        for _ in read_segment(connection, segment, watched, server_id, waiting=waiting):
-            pass
 
 
 def _lost(

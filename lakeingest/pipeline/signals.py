@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import Action, Agenda, Event, Request, Signal, State, agenda
-from lakeingest.errors import BinlogGone, GateFailed, LakeIngestError, Retryable, StorageFailed
+from lakeingest.errors import (
+    ApprovalNeeded,
+    BinlogGone,
+    GateFailed,
+    LakeIngestError,
+    Retryable,
+    SchemaChanged,
+    StorageFailed,
+)
 from lakeingest.files.file import state_of
 from lakeingest.pipeline import resnapshot
 from lakeingest.pipeline.edge_errors import translate_errors
@@ -21,6 +29,7 @@ from lakeingest.pipeline.maintenance import LEFTOVER_AGE, Upkeep, maintain
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.resnapshot import Step
 from lakeingest.pipeline.starting_over import hindrance, is_restarted, start_over
+from lakeingest.pipeline.stopping import resume, stop
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.signals import SignalDocument
@@ -52,7 +61,10 @@ def look(run: OpenRun) -> Agenda:
     for number, why in found.failed.items():
         _move(run, number, Event.FAIL, why=why)
     for table in run.tables.values():
-        table.paused = table.id in found.paused
+        table.paused, table.approved = table.id in found.paused, found.approved.get(table.id, frozenset())
+        error = table.stop.error if table.stop is not None else None
+        if isinstance(error, ApprovalNeeded) and error.ddl in table.approved:
+            resume(run.edges, table)
         begun = signals.begun.get(table.id)
         if begun is not None and begun.signals[0] not in found.waiting.get(table.id, ()):
             del signals.begun[table.id]
@@ -134,7 +146,7 @@ def _start_over(run: OpenRun, found: Agenda) -> bool:
             if hindrance(table, whole=True):
                 continue
             if why := start_over(run, table):
-                _note(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why}")
+                _note(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
                 continue
             if name not in run.stops:
                 _move(run, whole.number, Event.BEGIN)
@@ -188,7 +200,10 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
     except LakeIngestError as error:
         resnapshot.cancel(table)
         del run.signals.begun[table.id]
-        _move(run, first, Event.FAIL, why=error.line)
+        if isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl):
+            stop(run.edges, table, error)  # its rows are read again for the signal, too
+        else:
+            _move(run, first, Event.FAIL, why=error.line)
         return True
     run.signals.tries.pop(first, None)
     if done is Step.DONE:

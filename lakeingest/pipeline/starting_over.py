@@ -1,8 +1,9 @@
-"""Starting over: a table that has stopped is copied again from its first chunk, because a person asked for that.
+"""Starting over: a table that has stopped is copied again from its first chunk.
 
-That is right where the copy cannot be continued: changes in the binlog are lost or cannot be replayed, or DDL cannot be
-followed. Readers see the old rows and columns until the new copy is complete and has passed its gates. In a format that
-does not follow DDL the table must still be defined as it was copied.
+That is right where the copy cannot be continued: DDL cannot be followed, which a run finds out by itself; or changes in
+the binlog are lost or cannot be replayed, and a person asked for it. Readers see the old rows and columns until the new
+copy is complete and has passed its gates. In a format that does not follow DDL the table must still be defined as it
+was copied.
 """
 
 from lakeingest.errors import (
@@ -23,6 +24,7 @@ from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.joining import join
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import assert_unchanged
+from lakeingest.pipeline.preconditions import refusal
 from lakeingest.pipeline.table_run import TableRun, Watch
 
 MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
@@ -44,8 +46,8 @@ def is_restarted(staged: Staged) -> bool:
     return staged.published is not None and not staged.progress.splits.complete
 
 
-def start_over(run: OpenRun, table: TableRun) -> str:
-    """Start the copy of a stopped table over, for the signals that wait; empty, or why that cannot be done.
+def start_over(run: OpenRun, table: TableRun) -> LakeIngestError | None:
+    """Start the copy of a stopped table over, for the signals that wait; None, or why that cannot be done.
 
     The table may have stopped again after that.
     """
@@ -55,18 +57,20 @@ def start_over(run: OpenRun, table: TableRun) -> str:
             staged = table.copy or edges.target.recover(table.id)
             schema = read_schema(edges.connection, table.id, table.options.choices)
             if staged is None:
-                return f"{table.id}: its copy was dropped; the next run copies it again"
-            if not edges.config.follows_ddl or staged.progress.fingerprint == schema.fingerprint:
+                return Retryable(f"{table.id}: its copy was dropped; the next run copies it again")
+            if not edges.config.evolves:
                 assert_unchanged(staged, schema)
+            if refused := refusal(edges.config, edges.connection, table.id):
+                return refused
     except LakeIngestError as error:
         if isinstance(error, Retryable) and not error.of_table:
             raise
-        return error.line
+        return error
     if staged.published is None:
-        return f"{table.id}: the next run goes on with its first copy"
+        return Retryable(f"{table.id}: the next run goes on with its first copy")
     resnapshot.cancel(table)
     run.signals.begun.pop(table.id, None)
     table.definition, table.stop, table.watch, table.altered_unseen = schema, None, Watch.JOINING, False
     table.advance(staged)
     join(run)
-    return ""
+    return None

@@ -43,10 +43,10 @@ class TableRun:
 
     `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps
     the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
-    it. `follows`: where the binlog holds DDL of it, its rows are lifted over that. `altered_unseen`: when the run
-    began, the source had another definition of it than its rows have, and no DDL was met yet that says why.
-    `begun_again`: how often its first copy was begun again in this run, because of DDL. `sound`: each staged row has
-    passed a gate, or was checked when it was written.
+    it. `follows`: where the binlog holds DDL of it, its rows are lifted over that, or read again. `altered_unseen`:
+    when the run began, the source had another definition of it than its rows have, and no DDL was met yet that says
+    why. `begun_again`: how often it was copied again because of DDL since readers saw it. `approved`: the DDL that a
+    person has approved, by its names. `sound`: each staged row has passed a gate, or was checked when it was written.
     """
 
     id: TableId
@@ -59,6 +59,7 @@ class TableRun:
     follows: bool = False
     altered_unseen: bool = False
     begun_again: int = 0
+    approved: frozenset[str] = frozenset()
     copy: Staged | None = field(default=None, init=False)
     reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
     sound: bool = field(default=False, init=False)
@@ -134,5 +135,5 @@ class TableRun:
         unchanged = self.copy is not None and self.copy.version == staged.version
         self.sound = staged.visible or ((sound or unchanged) and (self.copy is None or self.sound))
         if staged.visible:
-            self._shown = staged.progress
+            self._shown, self.begun_again = staged.progress, 0
         self.copy = staged

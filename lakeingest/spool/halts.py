@@ -14,17 +14,25 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """An alteration of a table, with the positions before and after it."""
+    """An alteration of a table, with the positions before and after it. `ddl` names the statement.
+
+    It is its GTID, or where it stands, if it has none.
+    """
 
     before: Position
     after: Position
     alteration: Alteration
+    ddl: str
+
+    def __str__(self) -> str:
+        place = str(self.before.at)
+        return f"DDL {self.ddl}{'' if self.ddl == place else f' at {place}'} ({self.alteration.statement})"
 
 
 def halts(spool: Spool, table: TableId, after: Place) -> list[Halt]:
     """The alterations of a table after this place, in order."""
     return [
-        Halt(start, stop, segment.alterations[table])
+        Halt(start, stop, segment.alterations[table], str(segment.gtids) or str(start.at))
         for _, start, segment, stop in spool.parts()
         if table in segment.alterations and stop.place > after
     ]

@@ -1,5 +1,7 @@
 """The world of `tests.core.world` with DDL: columns come, and rows in the binlog are bare tuples, in column order.
 
+Some DDL is a barrier: it changes values, and the binlog has no rows of that. The copy is read again after it.
+
 Only the definition that is in force at a row's place says what its values are. A definition is read beside the stream,
 and bound to a place by a bracket. Readers see the columns that the table has for them: one schema, of no branch.
 """
@@ -10,7 +12,7 @@ from typing import Any
 
 from lakeingest.core.alteration import Act, Alteration, Change, lifts
 from lakeingest.core.change import ChangeRow
-from lakeingest.core.lift import Lift
+from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.phases import Phase
 from lakeingest.core.position import FilePosition, Gtid, Place
 from lakeingest.core.progress import Progress
@@ -70,13 +72,22 @@ class EvolvingSource(Source):
         self.tables[-1] = table
 
     def alter(self, some: int) -> None:
-        """DDL adds a column at some place, or two columns exchange their names."""
+        """DDL adds a column at some place, or two columns exchange their names, or values change."""
         if self.visible < self.written:
             return
         if some == 0 and len(self.definitions[-1].names) > 2:
             self._exchange()
+        elif some == 1:
+            self._convert()
         else:
             self._add(some)
+
+    def _convert(self) -> None:
+        """Each value changes, and one row is gone; the definition stays, or has a new column."""
+        now, rows = self.definitions[-1], dict(self.tables[-1])
+        wider = (*now.columns, column(f"c{self.written}")) if self.written % 2 else now.columns
+        changed: Any = {key: tuple(None for _ in wider[1:]) for key in sorted(rows)[1:]}
+        self._log(replace(now, columns=wider), Alteration(is_barrier=True), changed)
 
     def _exchange(self) -> None:
         now = self.definitions[-1]
@@ -113,9 +124,16 @@ class Evolving(World):
     def __init__(self, rows: Table, *, gtids: bool) -> None:
         self.alterations = 0
         self.shown: tuple[str, ...] = ()  # the columns that readers see
+        self.refused = set[str]()  # why rows were not lifted
         super().__init__(rows, gtids=gtids)
         self.source = EvolvingSource(rows, gtids=gtids)
         self.definitions = {FIRST_DEFINITION.fingerprint: FIRST_DEFINITION}  # durable
+
+    def reopen_spool(self) -> None:
+        """The binlog has all that the tip of staging needs, also where that is what readers saw before a barrier."""
+        if self.progress and self.spool and self.progress.splits.stop:
+            begin, end = self.spool
+            self.spool = min(begin, self.source.places.index(self.progress.needed_from)), end
 
     def begin(self) -> None:
         """A run knows no definition that it has not read itself."""
@@ -192,7 +210,12 @@ class Evolving(World):
         altered = [one for one in self.source.log if isinstance(one, Altered)]
         pending = [one.alteration for one in altered if self.source.log.index(one) >= ahead[0]]
         known = [one for number, one in zip(ahead, pending, strict=False) if number < self.spooled[1]]
-        found = lifts(self.definition, known, self.bound[1])
+        try:
+            found = self.lifts(known, self.bound[1])
+        except NotLiftable as error:
+            self.refused.add(str(error))
+            self.start_over()
+            return
         self.bound = None
         for lift in self.chosen(found):
             self.definitions[lift.after.fingerprint] = lift.after
@@ -200,6 +223,45 @@ class Evolving(World):
             position = self.position(self.ahead()[0] + 1)
             self.store(rows, self.state.lifted(position, lift.after.fingerprint))
         self.after_lift()
+
+    def lifts(self, known: list[Alteration], now: Definition) -> list[Lift]:
+        """The lifts over the DDL that the spool has."""
+        return lifts(self.definition, known, now)
+
+    def start_over(self) -> None:
+        """The copy is read again from its first chunk, by the definition of now; readers keep what they see.
+
+        Where DDL is not over yet, or a low watermark may be before it, the table waits.
+        """
+        if not self.can_join():
+            return
+        source, count = self.source, self.source.executed
+        now = self.next_definition()
+        self.definitions[now.fingerprint] = now
+        start = source.places[count] if source.gtids else source.file.place(0)
+        self.spool = sum(one.place <= start for one in source.log), count
+        new = Progress(ORDERS, now.fingerprint, SERVER, 0, start)
+        self.reads, self.plan, self.bound = [], None, None
+        self.store(self.rows_that_stay(), self.state.started_over(new))
+
+    def next_definition(self) -> Definition:
+        """The definition that the new copy is read by."""
+        return self.source.definitions[self.source.visible]
+
+    def rows_that_stay(self) -> tuple[Any, ...]:
+        """None of before."""
+        return ()
+
+    def can_join(self) -> bool:
+        """Whether all is executed, and the spool would not have DDL from before a low watermark."""
+        source, start = self.source, self.source.file.place(0)
+        if source.executed < source.written:
+            return False
+        if not source.gtids and any(isinstance(one, Altered) and one.place > start for one in source.log):
+            source.file = FilePosition(f"binlog.{source.file.number + 1:06d}", 4)  # FLUSH BINARY LOGS
+            source.ends[-1], source.places[-1] = source.file, source.file.place(0)
+            return False
+        return True
 
     def chosen(self, found: list[Lift]) -> list[Lift]:
         """The lift over the next DDL."""
@@ -244,8 +306,11 @@ class Evolving(World):
     def commit_wave(self) -> None:
         """The copy starts over where the definition is not the one that the table joined with."""
         if not self.is_as_joined:
-            self.lake.marked, self.spool = ((), ""), None
-            self.begin()
+            if self.lake.main is None:
+                self.lake.marked, self.spool = ((), ""), None
+                self.begin()
+            else:
+                self.start_over()
             return
         for read in self.reads:
             rows: Any = read.rows or ()
@@ -254,13 +319,7 @@ class Evolving(World):
 
     def open_spool(self) -> None:
         """The table joins with the definition of now, unless the spool would have DDL from before that."""
-        source, start = self.source, self.source.file.place(0)
-        old = [one for one in source.log if isinstance(one, Altered) and one.place > start]
-        if source.executed < source.written:
-            return
-        if old and not source.gtids:
-            source.file = FilePosition(f"binlog.{source.file.number + 1:06d}", 4)  # FLUSH BINARY LOGS
-            source.ends[-1], source.places[-1] = source.file, source.file.place(0)
+        if not self.can_join():
             return
         super().open_spool()
         now = self.source.definitions[self.source.visible]

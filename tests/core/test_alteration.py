@@ -49,6 +49,7 @@ def test_between_two_alterations_a_column_is_as_it_is_now() -> None:
 @pytest.mark.parametrize(
     ("alteration", "now", "reason"),
     [
+        (Alteration(is_barrier=True), table("id"), "DDL changed its values, its key or the table itself"),
         (added(("b", None)), table("id", "a", "c"), "by its DDL its columns would be id, a, b, and they are id, a, c"),
         (added(("b", "x")), table("id", "a", "b"), "names a column x, which is not known"),
         (added(("A", None)), table("id", "a"), "two columns of one name"),
@@ -119,7 +120,7 @@ def test_a_new_generated_column_is_not_lifted() -> None:
 CHANGES = st.builds(Change, st.sampled_from(Act), st.text(min_size=1), st.text(min_size=1), st.none() | st.text())
 
 
-@given(st.builds(Alteration, st.lists(CHANGES).map(tuple), st.booleans()))
+@given(st.builds(Alteration, st.lists(CHANGES).map(tuple), st.booleans(), st.booleans(), st.text()))
 def test_an_alteration_is_stored_whole(alteration: Alteration) -> None:
     """As the manifest of its segment has it."""
     assert Alteration.from_json(json.loads(json.dumps(alteration.to_json()))) == alteration

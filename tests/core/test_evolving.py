@@ -2,13 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
-from lakeingest.core.lift import Lift, NotLiftable
+from lakeingest.core.alteration import Alteration
+from lakeingest.core.lift import Lift
 from lakeingest.core.position import Place
 from tests.core.evolving import Altered, Definition, Evolving, Values
 from tests.core.test_interleavings import KEYS, statements
@@ -24,8 +26,10 @@ def walked(kind: type[Evolving], seed: int) -> Evolving:
         "transaction": lambda: [statements(chance), chance.randrange(4)],
         **dict.fromkeys(["forward", "read", "plan_merge", "alter"], lambda: [chance.randrange(4)]),
     }
-    weight = {step: chance.choice([1, 4, 16]) for step in [*kind.CALM, "transaction", "forget", "quiet", "alter"]}
-    weight |= {"crash": 1, "compact": 1, "set_back": 1}
+    weight: dict[str, float] = {
+        step: chance.choice([1, 4, 16]) for step in [*kind.CALM, "transaction", "forget", "quiet", "alter"]
+    }
+    weight |= {"crash": 1, "compact": 1, "set_back": 1, "alter": chance.choice([0.1, 0.3, 4])}
     for _ in range(220):
         if not (possible := world.possible()):
             break
@@ -39,7 +43,11 @@ def walked(kind: type[Evolving], seed: int) -> Evolving:
 def test_rows_and_columns_are_the_sources_whenever_ddl_comes() -> None:
     """And the walks get around: most publish several times, and many lift rows."""
     worlds = [walked(Evolving, seed) for seed in range(WALKS)]
-    assert sum(world.publishes for world in worlds) > 2 * len(worlds)
+    assert sum(world.publishes for world in worlds) > 1.5 * len(worlds)
+    assert sum(world.state.restarts > 0 for world in worlds) > len(worlds) / 8
+    assert {reason.partition(": ")[2] for world in worlds for reason in world.refused} == {
+        "DDL changed its values, its key or the table itself"
+    }
     assert sum(len(world.definitions) > 1 for world in worlds) > len(worlds) / 2
 
 
@@ -103,6 +111,30 @@ class ReadsChunksAsTheyWerePlanned(Evolving):
         return False
 
 
+class LiftsOverABarrier(Evolving):
+    """As if the statement changed nothing that is not in the binlog."""
+
+    def lifts(self, known: list[Alteration], now: Definition) -> list[Lift]:
+        """A barrier is DDL without changes, where that leads to the definition of now."""
+        return super().lifts([replace(one, is_barrier=False) for one in known], now)
+
+
+class KeepsRowsAtABarrier(Evolving):
+    """What is read again is put beside the rows of before."""
+
+    def rows_that_stay(self) -> tuple[Any, ...]:
+        """All."""
+        return tuple(self.rows_of())
+
+
+class ReadsAgainByTheOldDefinition(Evolving):
+    """The one that the copy has."""
+
+    def next_definition(self) -> Definition:
+        """Of before the barrier."""
+        return self.definition
+
+
 class HasNoBracket(Evolving):
     """The definition is true at the spool's end, whenever it was read."""
 
@@ -124,9 +156,9 @@ def test_a_shortcut_over_ddl_shows_readers_a_wrong_table(mutant: type[Evolving])
 
 @pytest.mark.parametrize("mutant", REFUSED)
 def test_a_definition_that_the_statements_do_not_lead_to_is_refused(mutant: type[Evolving]) -> None:
-    """Before any row is lifted by it."""
-    with pytest.raises(NotLiftable, match="by its DDL its columns would be"):
-        deque(walked(mutant, seed) for seed in range(WALKS))
+    """Before any row is lifted by it; the table is read again without need."""
+    reasons = {reason for seed in range(WALKS) for reason in walked(mutant, seed).refused}
+    assert any("by its DDL its columns would be" in reason for reason in reasons)
 
 
 def test_the_walks_have_ddl_next_to_each_other() -> None:

@@ -81,6 +81,7 @@ def test_a_signal_goes_the_ways_of_the_table_and_no_others(state: State, event: 
         say(5, Action.RESUME, state=State.DONE),
         say(6, Action.CANCEL, cancels=3),
         say(7, Action.MAINTAIN, state=State.FAILED, why="no space"),
+        say(8, Action.APPROVE, ORDERS, ddl="binlog.000017:4711"),
     ],
 )
 def test_a_signal_is_read_back_from_json(signal: Signal) -> None:
@@ -104,6 +105,9 @@ def test_an_impossible_signal_cannot_be_built() -> None:
         lambda: say(1, Action.PAUSE, scope=WHOLE),
         lambda: say(1, Action.CANCEL),
         lambda: say(1, Action.PAUSE, cancels=1),
+        lambda: say(1, Action.PAUSE, ORDERS, ddl="binlog.000017:4711"),
+        lambda: say(1, Action.APPROVE, ORDERS),
+        lambda: say(1, Action.APPROVE, ddl="binlog.000017:4711"),
         lambda: replace(ask(1), state=State.FAILED),
         lambda: replace(ask(1), why="it broke"),
         Scope,
@@ -139,6 +143,18 @@ def test_re_snapshots_of_a_table_run_one_after_the_other() -> None:
     assert answer.waiting == {ORDERS: (2, 5), ITEMS: (3,)}
     copying = replace(SHOWN, phase=Phase.COPYING, splits=Splits(), position=None)
     assert agreed(ask(2), staged=copying).next == {}
+
+
+def test_an_approval_is_of_one_statement_of_one_table() -> None:
+    """Also after it is done; not where it was cancelled."""
+    answer = agreed(
+        say(2, Action.APPROVE, ORDERS, ddl="one"),
+        say(3, Action.APPROVE, ORDERS, ddl="two", state=State.DONE),
+        say(4, Action.APPROVE, ITEMS, ddl="three"),
+        say(5, Action.APPROVE, ORDERS, ddl="four", state=State.CANCELLED),
+    )
+    assert answer.approved == {ORDERS: {"one", "two"}, ITEMS: {"three"}}
+    assert answer.finished == (2, 4)
 
 
 def test_a_request_is_satisfied_by_one_that_has_not_begun() -> None:

@@ -78,6 +78,7 @@ def without(pipe: Pipe, name: str) -> Iterator[None]:
 def test_the_others_go_on_run_after_run(market: Pipe, trouble: tuple[str, ...], error: type[LakeIngestError]) -> None:
     """The table keeps its position, `status` and `check` name it, and its copy can be made again."""
     pipe, before = market, position(market, "beans")
+    pipe.freeze()
     add(pipe, 2, "apples", "beans")
     pipe.sql(*trouble)
     for key in (3, 4):
@@ -106,6 +107,7 @@ def test_the_reference_decoder_stops_one_table_as_well(market: Pipe, monkeypatch
     pipe = market
     pipe.sql("CREATE TABLE dates (id INT PRIMARY KEY, d DATE)")
     monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
+    pipe.freeze()
     pipe.run()
     for trouble, name in ((ZERO_DATE, "beans"), (PARTIAL_IMAGE, "apples"), (DDL, "corn")):
         pipe.sql(*(statement.replace("beans", name) for statement in trouble))
@@ -143,6 +145,7 @@ def test_a_run_that_follows_goes_on_with_the_others(market: Pipe) -> None:
 def test_a_table_that_is_copied_for_the_first_time_stops_in_a_later_wave(market: Pipe) -> None:
     """DDL of it comes between two of its waves; no wave is committed after that, and the others are published."""
     pipe = market
+    pipe.freeze()
     pipe.sql("CREATE TABLE dates (id INT PRIMARY KEY, d DATE)")
     pipe.sql(f"INSERT INTO dates VALUES {', '.join(f'({number}, NULL)' for number in range(100))}")
 
@@ -187,6 +190,7 @@ def test_the_purged_binlog_of_one_table_stops_no_other(market: Pipe) -> None:
 def test_a_table_that_was_left_out_goes_on_from_its_position(market: Pipe) -> None:
     """While another one is copied for the first time, whose waves are not read a second time."""
     pipe = market
+    pipe.freeze()
     pipe.sql("CREATE TABLE dates (id INT PRIMARY KEY, d DATE)")
     pipe.sql(f"INSERT INTO dates VALUES {', '.join(f'({number}, NULL)' for number in range(100))}")
     add(pipe, 2, "beans")

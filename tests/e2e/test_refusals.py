@@ -83,6 +83,7 @@ def test_the_stream_stops_by_name(
     """On a watched table or beside it, each is refused when it comes in the binlog, though preflight saw nothing."""
     pipe = pipe_on(mysql_server_with(server_id="55"), chunk_rows=10)
     pipe.sql(*ORDERS, "CREATE TABLE beside (id INT PRIMARY KEY, j JSON)")
+    pipe.freeze()
     pipe.run("orders")
     pipe.sql(*STREAM[named])
     stops(pipe, UnsupportedEvent, named)

@@ -16,8 +16,10 @@ import pytest
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.config.place import Place
+from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import (
+    ApprovalNeeded,
     BinlogGone,
     ForeignWrite,
     GateFailed,
@@ -145,6 +147,14 @@ def purge(pipe: Pipe) -> None:
     pipe.purge()
 
 
+def alter_unapproved(pipe: Pipe) -> None:
+    """DDL waits for approval."""
+    path = on_disk(pipe.state).parent / "pipeline.yml"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": {"changes": "approve"}}))
+    pipe.config = pipe.config.model_copy(update={"schema_changes": SchemaChanges(changes="approve")})
+    pipe.sql("ALTER TABLE orders ADD c INT DEFAULT 5", "UPDATE orders SET c = 6 WHERE id = 2")
+
+
 def truncate_spool(pipe: Pipe) -> None:
     """A crash of the machine has cut a file short."""
     path = on_disk(pipe.state / "spool" / "opened.json")
@@ -229,11 +239,17 @@ TROUBLES: dict[str, Trouble] = {
     "purged binlog": ("BinlogGone", purge, BinlogGone, "has purged"),
     "DDL": (
         "SchemaChanged",
-        on_source("ALTER TABLE orders ADD c BINARY(3) NOT NULL"),
+        on_source("SET sql_log_bin = 0", "ALTER TABLE orders ADD c BINARY(3) NOT NULL", "SET sql_log_bin = 1"),
         SchemaChanged,
-        "cannot be followed",
+        "DDL or tables.options changed",
     ),
-    "TRUNCATE": ("UnsupportedEvent", on_source("TRUNCATE items"), UnsupportedEvent, "TRUNCATE items"),
+    "approval": ("ApprovalNeeded", alter_unapproved, ApprovalNeeded, "waits before DDL .* ADD c INT DEFAULT 5"),
+    "row image": (
+        "UnsupportedEvent",
+        on_source("SET binlog_row_image = MINIMAL", "UPDATE orders SET v = 'x'", "SET binlog_row_image = FULL"),
+        UnsupportedEvent,
+        "row image not FULL",
+    ),
     "zero date": ("UnsupportedValue", on_source(*ZERO, "DELETE FROM items"), UnsupportedValue, "column d"),
     "damaged spool": ("StateUnreadable", truncate_spool, StateUnreadable, "the spool in"),
     "foreign row": ("ForeignWrite", write_a_row, ForeignWrite, "roll main back"),
@@ -266,7 +282,8 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
         "foreign row",
         "damaged spool",
         "DDL",
-        "TRUNCATE",
+        "row image",
+        "approval",
     ),
 )
 def test_the_way_out_leads_out(place: Night, trouble: str) -> None:

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lakeingest.core.alteration import Alteration
 from lakeingest.core.history import LastEvent
@@ -97,20 +98,19 @@ def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePo
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'})"
         error = refusal(what, "let it end", begins)
         error.tables = frozenset(table for table, schema in schemas.items() if may_change(query, {table: schema}))
-        error.alterations = _alterations(query, {table: schemas[table] for table in error.tables})
+        error.alterations = _alterations(query, {table: schemas[table] for table in error.tables}, excerpt)
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
         raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
     return SIGNS[meaning]
 
 
-def _alterations(query: Query, schemas: Mapping[TableId, TableSchema]) -> dict[TableId, Alteration]:
-    """What the statement does to the columns of the only table that it changes; empty where that is not certain."""
-    if len(schemas) != 1:
-        return {}
-    [(table, schema)] = schemas.items()
-    alteration = alteration_of(query, schema)
-    return {} if alteration is None else {table: alteration}
+def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: str) -> dict[TableId, Alteration]:
+    """What the statement does to each table; a barrier where that is not certain, or it changes several."""
+    found = [alteration_of(query, schema) for schema in schemas.values()]
+    if len(found) != 1 or found[0] is None:
+        return dict.fromkeys(schemas, Alteration(is_barrier=True, statement=excerpt))
+    return dict.fromkeys(schemas, replace(found[0], statement=excerpt))
 
 
 def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:

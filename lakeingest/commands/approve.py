@@ -1,0 +1,27 @@
+"""Approve: a person lets a table go on after the DDL that it waits before; the next one waits again."""
+
+from lakeingest.commands.signal import chosen_tables
+from lakeingest.config import Config
+from lakeingest.core.signals import agenda
+from lakeingest.errors import UsageError
+from lakeingest.files.file import state_of
+from lakeingest.lake.formats import open_target
+from lakeingest.spool.halts import halts
+from lakeingest.spool.spool import Spool
+from lakeingest.state.signals import SignalFolder
+
+
+def waiting_ddl(config: Config, table: str) -> str:
+    """The name of the DDL that the table waits before, the first that nobody has approved; UsageError without any."""
+    [chosen] = chosen_tables(config, [table])
+    spool = Spool.load(state_of(config) / "spool")
+    staged = open_target(config).inspect(chosen)
+    if spool is not None and staged is not None and staged.progress.splits.complete:
+        signals = [one.signal for one in SignalFolder(state_of(config)).read()]
+        approved = agenda(signals, [chosen], {}, {}).approved[chosen]
+        for halt in halts(spool, chosen, staged.progress.needed_from):
+            if halt.ddl not in approved:
+                return halt.ddl
+    raise UsageError(
+        f"{chosen} waits before no DDL that is not approved; `lakeingest status` says what a table waits for"
+    )
