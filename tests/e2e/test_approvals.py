@@ -14,7 +14,7 @@ from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCom
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 
 @pytest.fixture

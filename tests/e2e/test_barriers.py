@@ -17,7 +17,7 @@ from tests.e2e.test_schema_changes import mortal
 from tests.e2e.test_signals_killed_anywhere import Dead
 from tests.e2e.test_started_over import states
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 COLUMNS = "id INT PRIMARY KEY, v INT NOT NULL, w CHAR(5), e ENUM('x','y')"
 ROWS = ", ".join(f"({number}, {number}, 'w', 'x')" for number in range(25))

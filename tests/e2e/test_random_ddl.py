@@ -16,7 +16,7 @@ from lakeingest.errors import LakeIngestError, Retryable, SchemaChanged, Unsuppo
 from tests.beside import beside
 from tests.e2e.pipe import Pipe
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 SEQUENCES = int(os.environ.get("LAKEINGEST_DDL", "5"))
 TABLES = 25  # that share their runs
