@@ -140,8 +140,8 @@ class Target(Protocol):
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
         """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
 
-        What is published next are the rows of later commits, with the columns of `schema`. Those are the columns that
-        the table had, unless the format follows DDL.
+        What is published next are the rows of later commits, with the columns of `schema`. SchemaChanged where the
+        format cannot give the table another key.
         """
 
     def writer(self, table: TableId) -> Writer:
