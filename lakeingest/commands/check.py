@@ -131,7 +131,7 @@ def _retained(config: Config, connection: pymysql.Connection, copied: Iterable[P
     kept = Retention.asked(connection, list(file_sizes(connection)))
     try:
         spool = Spool.load(state_of(config) / "spool")
-    except LakeIngestError:  # a condition of its own reports it
+    except LakeIngestError:  # another condition reports it
         return None
     needed = [unread(spool, progress) for progress in copied]
     left = [kept.left(config, position) for position in dict.fromkeys(needed) if position is not None]

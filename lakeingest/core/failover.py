@@ -1,8 +1,8 @@
 """Failover: where a saved position stands in the binlog of another server, which goes on with the same history.
 
-A replica has the transactions of its source under the same GTIDs, but at places of its own. So places of two servers
-are never compared. A position is found again by its GTIDs; each server of a history also has the same time of commit of
-a GTID, which tells transactions apart that got the same GTID on two servers.
+A replica has the same transactions as its source, with the same GTIDs, but at other places in its binlog. So places of
+two servers are never compared. A position is found again by its GTIDs. All servers of a history also have the same
+commit time for a GTID; it tells transactions apart that got the same GTID on two servers.
 """
 
 from bisect import bisect_left

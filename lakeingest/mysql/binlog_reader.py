@@ -141,13 +141,18 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
     raise other_history(at, "it ends there")
 
 
-def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
-    """SourceReplaced unless the server is that of the segment, BinlogGone unless it has written the segment."""
-    if uuid != segment.server_uuid:
+def assert_same_server(uuid: str, expected: str, at: FilePosition) -> None:
+    """SourceReplaced unless the server that answers is the one that a saved position is of."""
+    if uuid != expected:
         raise SourceReplaced(
-            f"the source is another server now: {uuid}, the position {segment.start} is of {segment.server_uuid};"
+            f"the source is another server now: {uuid}, the position {at} is of {expected};"
             " `lakeingest run` goes on with it, or says why it cannot"
         )
+
+
+def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
+    """SourceReplaced unless the server is that of the segment, BinlogGone unless it has written the segment."""
+    assert_same_server(uuid, segment.server_uuid, segment.start)
     if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")
 

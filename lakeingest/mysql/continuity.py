@@ -26,8 +26,8 @@ from lakeingest.core.position import (
 )
 from lakeingest.core.schema import NO_TABLES
 from lakeingest.core.segments import LEAST_BYTES, Segment
-from lakeingest.errors import BinlogGone, Retryable, SourceReplaced, UnsupportedEvent
-from lakeingest.mysql.binlog_reader import SegmentFacts, can_begin_at, read_event, read_segment
+from lakeingest.errors import BinlogGone, Retryable, UnsupportedEvent
+from lakeingest.mysql.binlog_reader import SegmentFacts, assert_same_server, can_begin_at, read_event, read_segment
 from lakeingest.mysql.chunk_reader import ServerState, server_state
 from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, query, written_position
 from lakeingest.mysql.dialect import dialect
@@ -58,20 +58,12 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
 
 def same_history(state: ServerState, position: Position) -> None:
     """BinlogGone unless the server has executed all transactions of the position; SourceReplaced for another server."""
-    _same_server(state.uuid, position)
+    assert_same_server(state.uuid, position.server_uuid, position.at)
     if (state.executed is None) != (position.gtids is None):
         raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
     if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
         raise BinlogGone(
             f"the source lacks {position.gtids - state.executed}, which is copied already: its binlog was reset"
-        )
-
-
-def _same_server(uuid: str, position: Position) -> None:
-    if uuid != position.server_uuid:
-        raise SourceReplaced(
-            f"the source is another server now: {uuid}, the position {position.at} is of {position.server_uuid};"
-            " `lakeingest run` goes on with it, or says why it cannot"
         )
 
 
@@ -159,7 +151,8 @@ def _event(
 ) -> tuple[int, Event, bytes]:
     with beside(source) as connection:
         if position is not None:
-            _same_server(str(query(connection, f"SELECT {dialect(connection).server}")[0][0]), position)
+            uuid = str(query(connection, f"SELECT {dialect(connection).server}")[0][0])
+            assert_same_server(uuid, position.server_uuid, position.at)
         try:
             return read_event(connection, begins, free_server_id(connection, source))
         except BinlogGone as error:

@@ -1,8 +1,8 @@
 """The world of `tests.core.world` with servers that take over from each other.
 
-A server that takes over has the transactions of the one before it under the same GTIDs, at places of its own. It may
-lack the last ones, may have given their GTIDs to other transactions, may have transactions that only it has, and may
-have purged the oldest ones.
+A server that takes over has the transactions of the one before it under the same GTIDs, at other places in its binlog.
+It may lack the last ones, may have given their GTIDs to other transactions, may have transactions that only it has, and
+may have purged the oldest ones.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A publish of all rows without Spark: they are put into buckets, whose files are all written, in a commit of ours.
+"""Publishes all rows without Spark: it puts them into buckets, and writes the file of each bucket, in one commit.
 
 The first one makes the table that Hudi's own bulk insert makes. A later one replaces the rows of a copy that was read
-again, or lifted to other columns. What is too large for this process is left to Hudi.
+again, or lifted to other columns. Hudi publishes what is too large for this process.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The rows and changes that a commit of ours writes, by the bucket of their key."""
+"""Groups rows and changes by the bucket of their key, for the commits that lakeingest writes itself."""
 
 from collections.abc import Sequence
 

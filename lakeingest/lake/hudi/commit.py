@@ -1,4 +1,4 @@
-"""A commit that we write into a table's timeline ourselves, by the protocol of Hudi's writers.
+"""A commit that lakeingest writes into a table's timeline itself, by the protocol of Hudi's writers.
 
 Requested, then inflight; a marker before each data file, the data file; last the completed commit, which readers see.
 Whoever writes next rolls back a commit that was not completed: Hudi by the markers, and `roll_back` by names of files.

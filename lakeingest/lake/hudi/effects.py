@@ -9,7 +9,7 @@ from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.errors import parsed
+from lakeingest.lake.hudi.changes import read_rows
 from lakeingest.lake.target import Effects
 
 _NUMBER = "_lakeingest_number"
@@ -28,10 +28,12 @@ def effects_of(
     All files of changes have DELETED, and each key once. Where the table keeps deleted rows, no change removes one.
     StateUnreadable where two rows have one of the keys.
     """
-    wanted = pa.concat_tables(_read(file, [*key, DELETED]) for file in changes)
+    wanted = pa.concat_tables(read_rows(file, [*key, DELETED]) for file in changes)
     numbered = wanted.select(list(key)).append_column(_NUMBER, pa.array(np.arange(wanted.num_rows)))
     is_present = np.zeros(wanted.num_rows, bool)
-    for found in _in_groups((_read(file, key).cast(numbered.schema.remove(len(key))) for file in rows), len(numbered)):
+    for found in _in_groups(
+        (read_rows(file, key).cast(numbered.schema.remove(len(key))) for file in rows), len(numbered)
+    ):
         numbers = _matching(found, numbered, key)[_NUMBER].to_numpy()
         if is_present[numbers].any() or len(np.unique(numbers)) != len(numbers):
             raise StateUnreadable(
@@ -40,7 +42,7 @@ def effects_of(
         is_present[numbers] = True
     for merge in merges:
         for file in merge:
-            found = _matching(_read(file, [*key, DELETED]), numbered, key)
+            found = _matching(read_rows(file, [*key, DELETED]), numbered, key)
             is_present[found[_NUMBER].to_numpy()] = keeps_deleted or ~found[DELETED].to_numpy()
     gone = np.zeros(wanted.num_rows, bool) if keeps_deleted else wanted[DELETED].to_numpy()
     return Effects(*(int(one.sum()) for one in (~gone & ~is_present, ~gone & is_present, gone & is_present)))
@@ -66,8 +68,3 @@ def _in_groups(found: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
 def _matching(found: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows that have one of the keys, with its number."""
     return found.join(numbered, keys=list(key), join_type="inner")
-
-
-def _read(file: File, names: Sequence[str]) -> pa.Table:
-    with parsed(str(file)), files.parquet(file) as opened:
-        return opened.read(list(names))

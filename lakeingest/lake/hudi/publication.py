@@ -1,4 +1,4 @@
-"""What a publish of a Hudi table writes: a commit of ours where that is enough, else one of Hudi's."""
+"""Publishes a Hudi table: lakeingest writes the commit itself where it can, else Hudi writes it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

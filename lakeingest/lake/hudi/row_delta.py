@@ -1,7 +1,7 @@
-"""A publish without Spark: the files of the buckets that have a changed key are written anew, in a commit of ours.
+"""Publishes changes without Spark: it writes the file of each bucket that has a changed key anew, in one commit.
 
-It is the commit that Hudi's own upsert makes with a bucket index. Cleaning and archiving are left to Hudi, and all that
-is not as it is known here: then the publish is a statement.
+Hudi's own upsert with a bucket index makes the same commit. Hudi publishes, by a statement, where it has to clean and
+archive, and where the table has a form that is not known here.
 """
 
 import os
@@ -57,13 +57,11 @@ class RowDelta:
             groups = groups_of(visible_files(self.folder, self.published.time), self.buckets)
             _assert_small([file for merge in self.merges for file in merge], MOST_CHANGES_BYTES)
             changes = last_changes(self.merges, self.key)
-            if changes is None:
+            if changes is None or not groups:
                 return False
             changed = by_bucket(changes, self.key, record_key, self.buckets)
             touched = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changed]
             _assert_small([group.newest for group in touched if group.newest is not None], MOST_BYTES)
-            if not groups:
-                return False
             commit, some = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> Written:

@@ -12,7 +12,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.hudi.folder import PROPERTIES
 from lakeingest.lake.hudi.timeline import timeline
 
-_DECISIVE: Mapping[str, str] = {  # for what a commit of ours has to do
+_DECISIVE: Mapping[str, str] = {  # with another value a commit would have to write more, or other files
     "hoodie.table.version": "9",
     "hoodie.timeline.layout.version": "2",
     "hoodie.timeline.path": "timeline",
@@ -43,7 +43,7 @@ _KNOWN = {"commit", "clean", "rollback", "savepoint", "restore"}
 
 
 class Unfit(Exception):
-    """A commit of ours would not be the one that Hudi makes."""
+    """lakeingest cannot write this commit as Hudi would."""
 
 
 def record_key_of(folder: File) -> tuple[str, ...]:
@@ -52,12 +52,12 @@ def record_key_of(folder: File) -> tuple[str, ...]:
     is_ours = all(properties.get(name) == value for name, value in _DECISIVE.items())
     if not is_ours or any(map(properties.get, _INDEXES)) or not _is_quiet(folder):
         raise Unfit
-    return declared_record_key(folder)
+    return _declared(properties)
 
 
 def declared_record_key(folder: File) -> tuple[str, ...]:
     """The columns that are the record key, by the table's properties."""
-    return tuple(_properties(folder).get(_RECORD_KEY, "").split(","))
+    return _declared(_properties(folder))
 
 
 def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
@@ -74,6 +74,10 @@ def _properties(folder: File) -> dict[str, str]:
     """Those of the table, with the escapes that names and values have."""
     lines = files.read(folder / PROPERTIES).decode().splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def _declared(properties: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(properties.get(_RECORD_KEY, "").split(","))
 
 
 def _escaped(value: str) -> str:

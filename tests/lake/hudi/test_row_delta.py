@@ -13,9 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from lakeingest.config import Config, History
 from lakeingest.core.schema import Column, Kind, TableId
@@ -24,14 +22,14 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi import all_rows, row_delta
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.options import most_commits
-from lakeingest.lake.hudi.record_key import RECORD_KEY, key_text, record_key
+from lakeingest.lake.hudi.record_key import RECORD_KEY, record_key
 from lakeingest.lake.hudi.record_texts import record_key_for, record_texts
 from lakeingest.lake.hudi.timeline import metadata_of, writes
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.conftest import numbers
 from tests.lake.hudi.test_read_back import COLUMNS, FULL, KEYS
-from tests.lake.hudi.test_record_key import KINDS, ODD
+from tests.lake.hudi.test_record_key import KEYED, ODD, keys_in_spark
 from tests.lake.steps import PLAIN, Crash, Lake, Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
@@ -90,18 +88,15 @@ def metadata(commit: File) -> dict[str, Any]:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_a_record_key_is_that_of_spark(spark: SparkSession, data: st.DataObject) -> None:
+@given(keyed=KEYED)
+def test_a_record_key_is_that_of_spark(spark: SparkSession, keyed: tuple[list[str], list[tuple[Any, ...]]]) -> None:
     """For every type that a key can have here, alone and with others."""
-    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
-    keys = data.draw(st.lists(st.tuples(*map(KINDS.__getitem__, kinds)), min_size=1, max_size=50))
-    names = [f"k{number}" for number in range(len(kinds))]
-    rows = spark.createDataFrame(keys, ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True)))
+    kinds, keys = keyed
+    rows, texts = keys_in_spark(spark, kinds, keys)
+    names = rows.columns
     columns = [pa.array(values, ARROW[kind]) for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
     table = pa.table(columns, names)
-    own = record_texts(table, names, (RECORD_KEY,)).keys.to_pylist()
-    text = F.expr(key_text(list(zip(names, kinds, strict=True))))
-    assert own == [found for [found] in rows.select(text).collect()]
+    assert record_texts(table, names, (RECORD_KEY,)).keys.to_pylist() == texts
     assert record_key_for(table.schema, names) == record_key(rows.schema, names)
 
 
