@@ -109,17 +109,19 @@ class Pipeline:
         keys: Sequence[Any] | None = None,
         from_: Any = None,
         to: Any = None,
+        gap: bool = False,
         wait: bool = True,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
         """Read rows of a table again: all, those that `where` holds for, the listed keys, or the keys in [from_, to).
 
+        With `gap` all rows of a table whose changes are lost are compared, and those that differ are copied.
         A key is a value of the key's column, or a list of values in key order. It is a signal: a run that is at work
         carries it out, else this call does. Returns when readers see it; with `wait=False` at once.
         """
         from lakeingest.commands.resnapshot import scope_of
 
-        scope = scope_of(self.config, table, where=where, keys=keys, start=from_, stop=to)
+        scope = scope_of(self.config, table, where=where, keys=keys, start=from_, stop=to, gap=gap)
         return self._ask("resnapshot", (table,), wait=wait, scope=scope, observe=observe)
 
     def pause(self, *tables: str, wait: bool = True) -> "SignalResults":

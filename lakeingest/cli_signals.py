@@ -15,7 +15,6 @@ from lakeingest.cli_options import (
     Names,
     Overrides,
     loaded_config,
-    not_built,
     print_result,
 )
 from lakeingest.errors import UsageError
@@ -40,7 +39,9 @@ def resnapshot(
     ] = None,
     start: Annotated[str | None, typer.Option("--from", metavar="K", help="Read from this key on, in JSON.")] = None,
     stop: Annotated[str | None, typer.Option("--to", metavar="K", help="Read up to this key, without it.")] = None,
-    gap: Annotated[bool, typer.Option("--gap", callback=not_built, hidden=True)] = False,
+    gap: Annotated[
+        bool, typer.Option("--gap", help="Changes are lost: compare all rows, and copy those that differ.")
+    ] = False,
     no_wait: NoWait = False,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
@@ -50,7 +51,7 @@ def resnapshot(
     from lakeingest.commands import resnapshot as stage
 
     loaded = loaded_config(config, overrides)
-    given: dict[str, Any] = {"where": where}
+    given: dict[str, Any] = {"where": where, "gap": gap}
     given |= {name: stage.key_of(one) for name, one in (("start", start), ("stop", stop)) if one is not None}
     if keys is not None:
         try:

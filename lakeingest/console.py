@@ -89,6 +89,10 @@ def _turn(event: Event) -> str | None:
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
             return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
+        case StartedOver() if event.compared:
+            return (
+                f"{event.table}: its rows are compared with the source; readers see those of before until that is done"
+            )
         case StartedOver():
             return f"{event.table}: its copy is started over; readers see the rows of before until it is complete"
         case Lifted():

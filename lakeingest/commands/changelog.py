@@ -164,7 +164,17 @@ class Changelog:
                     copied_at = ReadTo(following.place, log=self.name)
                     yield from _changed(reader, changes.rows(copied_at), read_to.place)
                     return self._end(changes, copied_at), True
+            self._assert_watched(following.place)
             time.sleep(POLL_SECONDS)  # it was published after the changes were listed
+
+    def _assert_watched(self, place: Place) -> None:
+        """ChangelogGone unless the table was watched up to this place of the spool."""
+        held = self._held()
+        if held.watched_to(self.table) < place <= held.end.place:
+            raise ChangelogGone(
+                f"{self.table}: the changes from {held.watched_to(self.table)} to {place} are in no changelog, because"
+                " all rows were read again; read the changelog from its beginning, into an empty table"
+            )
 
     def _copy(self, reader: Reader, read_to: Place, version: Published) -> Iterator[Part]:
         """All rows of a published version; ChangelogGone where it expires meanwhile."""

@@ -10,7 +10,7 @@ from lakeingest.commands.signal import chosen_tables
 from lakeingest.config import Config
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableSchema
-from lakeingest.core.signals import WHOLE, Scope
+from lakeingest.core.signals import OVER_GAP, WHOLE, Scope
 from lakeingest.errors import UsageError
 from lakeingest.mysql.connection import connect, query, table_name
 from lakeingest.mysql.key_values import bound_of, parse_key
@@ -25,15 +25,19 @@ def scope_of(
     keys: Sequence[Any] | None = None,
     start: Any = None,
     stop: Any = None,
+    gap: bool = False,
 ) -> Scope:
     """The whole table; or the rows that `where` holds for, the listed keys, or the keys in [start, stop).
 
+    With `gap` the whole table: if it has stopped because changes are lost, its rows are compared, not copied again.
     A key is a value of the table's key column, or a list of values in the order of its key columns. UsageError where
     more than one is given, and where the server or the key's columns refuse what is given.
     """
     ranged = start is not None or stop is not None
-    if sum((where is not None, keys is not None, ranged)) > 1:
-        raise UsageError("one of a condition, keys and a range, not several")
+    if sum((where is not None, keys is not None, ranged, gap)) > 1:
+        raise UsageError("one of a condition, keys, a range and a gap, not several")
+    if gap:
+        return OVER_GAP
     if where is None and keys is None and not ranged:
         return WHOLE
     [chosen] = chosen_tables(config, [table])

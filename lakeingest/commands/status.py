@@ -223,7 +223,8 @@ def _status(config: Config, target: Target, table: TableId, source: _Source, spo
         return TableStatus(table, name, "not copied yet", 0, 0, None, None, None)
     progress = staged.progress
     is_over = staged.published is not None and not progress.splits.complete
-    state = "published" if staged.visible else "copying again" if is_over else progress.phase.value
+    again = "comparing" if progress.gap else "copying again" if is_over else progress.phase.value
+    state = "published" if staged.visible else again
     gate = target.properties(table).get(GATE)
     needed = unread(spool, progress)
     return TableStatus(

@@ -1,6 +1,6 @@
 """A table's progress: a value with all that its next step depends on. Which step may follow is in `phases`."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from lakeingest.errors import SpoolGap, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer one
 REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only the first would lose its parts
+GAP_FORMAT = 3  # while there is a gap: earlier versions would publish it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,9 @@ class Progress:
     a merge levels the table. `reread` is the re-snapshot that runs; `answered` are the signals whose rows are all on
     staging: they are done once readers see such progress. `uncounted`: rows were read again, so that `rows` counts also
     what the target had lost or doubled; the gates count anew. `leftover`: the copy was started over, and the keys that
-    are in no finished split still have their old rows, which the wave that reads them takes out. `restarts` counts how
-    often the copy was started over.
+    are in no finished split still have their old rows, which the wave that reads them takes out. `gap`: the rows lack
+    changes from before `position`, and nobody knows which; a re-snapshot of all rows closes it, and until then readers
+    see nothing of it. `restarts` counts how often the copy was started over, or went on over a gap.
     """
 
     table: TableId
@@ -52,14 +54,15 @@ class Progress:
     answered: tuple[int, ...] = ()
     uncounted: bool = False
     leftover: bool = False
+    gap: bool = False
     restarts: int = 0
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
             if self.position is None or self.stop != self.position.place:
                 raise ValueError(f"{self.table} is {self.phase} but its splits do not stand at its position")
-            if self.uncounted and self.phase is not Phase.LEVEL:
-                raise ValueError(f"{self.table} is {self.phase} but its rows were not counted")
+            if (self.uncounted or self.gap) and self.phase is not Phase.LEVEL:
+                raise ValueError(f"{self.table} is {self.phase} but its rows were not counted, or have a gap")
         elif self.phase is Phase.COPIED and not self.splits.complete:
             raise ValueError(f"{self.table} is copied but chunks are missing")
         if self.rows < 0 or self.wave < 0:
@@ -200,10 +203,11 @@ class Progress:
         )
 
     def _answers(self, reread: Reread, *, last: bool, settled: Collection[int]) -> dict[str, Any]:
-        """How far the re-snapshot has come, and which signals are answered."""
+        """How far the re-snapshot has come, and which signals are answered. One of all rows closes a gap."""
         return {
-            "reread": reread if reread.signals and not last else None,
+            "reread": reread if (reread.signals or self.gap) and not last else None,
             "answered": united(self.answered, reread.signals if last else (), settled),
+            "gap": self.gap and not last,
         }
 
     def started_over(self, new: Self, *, signals: Collection[int] = (), rows: int = 0) -> Self:
@@ -222,6 +226,32 @@ class Progress:
             uncounted=rows > 0,
             reread=Reread(tuple(signals)) if signals else None,
             answered=self.answered,
+            restarts=self.restarts + 1,
+        )
+
+    def over_gap(
+        self, position: Position, fingerprint: str, covered_from: Place, *, signals: Collection[int] = ()
+    ) -> Self:
+        """The rows stand at a later `position`, although changes in between are not known.
+
+        The spool watches the table from `covered_from` on. All rows are to be read again: the `signals` are answered
+        with the last of them. ValueError unless all splits stand at one position.
+        """
+        if self.stop is None:
+            raise ValueError(f"{self.table}: its splits do not stand at one position")
+        return self._after(
+            Step.GAP,
+            fingerprint=fingerprint,
+            server_uuid=position.server_uuid,
+            epoch=position.epoch,
+            covered_from=covered_from,
+            splits=self.splits.lift(self.splits, position.place),
+            position=position,
+            read_to=None,
+            reread_since=None,
+            reread=Reread(tuple(signals)) if signals else None,
+            uncounted=True,
+            gap=True,
             restarts=self.restarts + 1,
         )
 
@@ -304,8 +334,9 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
+        format_ = REREAD_FORMAT if self.patches or self.uncounted or self.leftover else FORMAT
         doc = {
-            "format": REREAD_FORMAT if self.patches or self.uncounted or self.leftover else FORMAT,
+            "format": GAP_FORMAT if self.gap else format_,
             "table": str(self.table),
             "fingerprint": self.fingerprint,
             "server_uuid": self.server_uuid,
@@ -326,6 +357,7 @@ class Progress:
             "answered": list(self.answered),
             "uncounted": self.uncounted,
             "leftover": self.leftover,
+            "gap": self.gap,
             "restarts": self.restarts,
         }
         return doc | {name: part for name, part in parts.items() if part}
@@ -334,8 +366,8 @@ class Progress:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
         try:
-            if doc["format"] not in {FORMAT, REREAD_FORMAT}:
-                raise StateUnreadable(f"progress of format {doc['format']}, this version reads {REREAD_FORMAT}")
+            if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT}:
+                raise StateUnreadable(f"progress of format {doc['format']}, this version reads {GAP_FORMAT}")
             return cls(
                 table=TableId.parse(doc["table"]),
                 fingerprint=str(doc["fingerprint"]),
@@ -355,6 +387,7 @@ class Progress:
                 answered=tuple(int(number) for number in doc.get("answered", ())),
                 uncounted=doc.get("uncounted", False) is True,
                 leftover=doc.get("leftover", False) is True,
+                gap=doc.get("gap", False) is True,
                 restarts=int(doc.get("restarts", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -364,13 +397,3 @@ class Progress:
 def _later(one: Position | None, other: Position | None) -> Position | None:
     marks = [position for position in (one, other) if position is not None]
     return max(marks, key=lambda position: position.place, default=None)
-
-
-def needed_by(staged: Progress, visible: Progress | None, reads: Iterable[Place] = ()) -> Place:
-    """The spool may forget the table's changes up to this place, and no others.
-
-    `visible` is the progress that readers see: staging may be branched from it again, and merged from its position.
-    `reads` are the places where the spool ended before each read that still runs, or is not committed yet, took its
-    first low.
-    """
-    return min([staged.needed_from, *([] if visible is None else [visible.needed_from]), *reads])

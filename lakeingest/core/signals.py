@@ -75,16 +75,20 @@ class IllegalEvent(ValueError):
 class Scope:
     """What is to be read again of a table: all keys of a range, listed keys, or the rows that a condition holds for.
 
-    The unbounded range is the whole table. Listed keys are sorted, and none is there twice.
+    The unbounded range is the whole table. Listed keys are sorted, and none is there twice. `gap`, of a whole table:
+    where changes of it are lost its copy goes on, and rows that are still right are not written again.
     """
 
     range: KeyRange | None = None
     keys: tuple[Key, ...] | None = None
     where: str | None = None
+    gap: bool = False
 
     def __post_init__(self) -> None:
         if sum(part is not None for part in (self.range, self.keys, self.where)) != 1:
             raise ValueError(f"a range, keys or a condition: {self}")
+        if self.gap and not self.whole:
+            raise ValueError(f"only a whole table goes on over a gap: {self}")
         if self.where is not None and not self.where.strip():
             raise ValueError("the condition is empty")
         if self.keys is not None:
@@ -112,7 +116,7 @@ class Scope:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         if self.range is not None:
-            return {"lower": self.range.lower, "upper": self.range.upper}
+            return {"lower": self.range.lower, "upper": self.range.upper} | ({"gap": True} if self.gap else {})
         return {"where": self.where} if self.keys is None else {"keys": [list(key) for key in self.keys]}
 
     @classmethod
@@ -120,10 +124,13 @@ class Scope:
         """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
         if "keys" in doc:
             return cls(keys=tuple(key_from_json(key) for key in doc["keys"]))
-        return cls(where=str(doc["where"])) if "where" in doc else cls(range=range_from_json(doc))
+        if "where" in doc:
+            return cls(where=str(doc["where"]))
+        return cls(range=range_from_json(doc), gap=doc.get("gap", False) is True)
 
 
 WHOLE = Scope(range=KeyRange())
+OVER_GAP = Scope(range=KeyRange(), gap=True)
 
 
 def _is_ordered(key: Key) -> bool:
@@ -220,13 +227,19 @@ class Signal:
 class Request:
     """The re-snapshot that a table runs next: `signals` are all that it answers, the first one is `scope`'s.
 
-    `up_to` is the key before which an earlier run of it has read already; None: from the start. It is to be asked for
-    once, before the first row is read: a signal that comes later is not answered by rows that were read before it.
+    One that closes a gap may have no signal. `up_to` is the key before which an earlier run of it has read already;
+    None: from the start. It is to be asked for once, before the first row is read: a signal that comes later is not
+    answered by rows that were read before it.
     """
 
     signals: tuple[int, ...]
     scope: Scope
     up_to: Key | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of its first signal; 0 if it has none."""
+        return self.signals[0] if self.signals else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,16 +303,15 @@ def agenda(
     superseded: dict[int, int] = {}
     for table in sorted(known, key=str):
         unread = [signal for signal in wanted if table in signal.tables and signal.number not in read | published]
-        if not unread:
-            continue
-        waiting[table] = tuple(signal.number for signal in unread)
+        progress = staged.get(table)
+        if unread:
+            waiting[table] = tuple(signal.number for signal in unread)
         if table not in paused and any(signal.scope is not None and signal.scope.whole for signal in unread):
             whole.add(table)
-        progress = staged.get(table)
-        if progress is None or not progress.splits.complete:
+        if progress is None or not progress.splits.complete or not (unread or progress.gap):
             continue
-        request = _next(unread, progress.reread)
-        superseded |= dict.fromkeys(request.signals[1:], request.signals[0])
+        request = _closing(unread, progress.reread) if progress.gap else _next(unread, progress.reread)
+        superseded |= dict.fromkeys(request.signals[1:], request.number)
         if table not in paused:
             following[table] = request
     return Agenda(
@@ -334,6 +346,14 @@ def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
         if signal.action in {Action.PAUSE, Action.RESUME} and signal.state not in _VOID and signal.concerns(table)
     ]
     return bool(turns) and turns[-1] is Action.PAUSE
+
+
+def _closing(unread: Sequence[Signal], running: Reread | None) -> Request:
+    """The re-snapshot of all rows that closes a gap. It goes on whatever becomes of the signals that it answers."""
+    if running is None:
+        return Request((), WHOLE)
+    wanted = {signal.number for signal in unread}
+    return Request(tuple(number for number in running.signals if number in wanted), WHOLE, running.up_to)
 
 
 def _next(unread: Sequence[Signal], running: Reread | None) -> Request:

@@ -1,13 +1,14 @@
 """Beginning again: a table that DDL came into, and whose copy cannot follow it, is copied once more.
 
 A first copy that readers have not seen is dropped. Of any other the rows are read again, by the definition of now, as
-`lakeingest resnapshot` does it: readers see the old ones until all are read and have passed their gates.
+`lakeingest resnapshot --gap` does it: readers see the old ones until all are read and have passed their gates. What is
+still right after the DDL is not written again, as after a swap of tables by a tool for schema changes.
 """
 
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, of_table
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.open_run import OpenRun
-from lakeingest.pipeline.starting_over import start_over
+from lakeingest.pipeline.starting_over import is_restarted, start_over
 from lakeingest.pipeline.stopping import resume, stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 
@@ -27,14 +28,11 @@ def begin_altered_again(run: OpenRun) -> bool:
 def _goes_on(run: OpenRun, table: TableRun) -> bool:
     """Whether it may be copied again now.
 
-    Of copies that readers see, a person decides about one that would lose the rows which are marked as deleted; and, if
-    DDL is to be approved, about one whose rows were being read again when there was more DDL.
+    If DDL is to be approved, a person decides about one whose rows were being read again when there was more DDL.
     """
     if not table.follows or table.paused or table.begun_again >= TRIES:
         return False
-    if table.staged.published is None:
-        return True
-    return not (run.edges.config.asks if table.has_missing_chunks else table.schema.keeps_deleted)
+    return not (run.edges.config.asks and is_restarted(table.staged))
 
 
 def is_altered(table: TableRun) -> bool:
@@ -56,7 +54,7 @@ def _begin_again(run: OpenRun, table: TableRun) -> bool:
     tries = table.begun_again + 1
     if table.staged.published is None:
         _drop(run, table)
-    elif why := start_over(run, table):
+    elif why := start_over(run, table, over_gap=True):
         stop(run.edges, table, why)
         return False
     elif table.stop is None:

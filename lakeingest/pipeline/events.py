@@ -139,9 +139,13 @@ class TableStopped:
 
 @dataclass(frozen=True, slots=True)
 class StartedOver:
-    """The copy of a table begins again on staging; readers see the rows of before until it is complete."""
+    """All rows of a table are read again for staging; readers see the rows of before until that is done.
+
+    `compared`: the copy's rows stay where they are the same, else it begins empty.
+    """
 
     table: TableId
+    compared: bool
 
 
 @dataclass(frozen=True, slots=True)

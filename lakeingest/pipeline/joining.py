@@ -7,6 +7,7 @@ from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import watched_from
+from lakeingest.pipeline.over_gap import go_on_over_gap, lift_over_gap
 from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spool.patch_files import PatchFolder
@@ -16,7 +17,8 @@ from lakeingest.state.definition import begin_again, keep_definition
 def join(run: OpenRun) -> None:
     """Create the tables that have no copy yet, empty; changes that the binlog holds from before are not applied.
 
-    A copy that has to be started over is emptied on staging instead. It answers the signals that wait.
+    A copy that has to be started over is emptied on staging instead, or goes on `over_gap`. It answers the signals that
+    wait.
 
     First the binlog is read up to now for the other tables. Then the DDL of a table that was just made, or is copied
     again, lies before its start, and so does what cannot be replayed of it. Without GTIDs a low watermark is the start
@@ -37,23 +39,27 @@ def join(run: OpenRun) -> None:
                 keep_definition(state_of(edges.config), table.schema, is_new=True)
             else:
                 _start_over(run, table, new)
-                table.watch = Watch.WATCHED
+                table.watch, table.over_gap = Watch.WATCHED, False
         if table.watch is Watch.JOINING:
             table.watch = Watch.UNWATCHED if table.copy is None or table.stop is not None else Watch.WATCHED
 
 
 def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
-    """Empty the copy on staging, and say to readers of the changelog that what they see is of before."""
-    edges, staged = run.edges, table.staged
+    """Begin its rows again on staging, and say to readers of the changelog that what they see is of before."""
+    edges, staged, state = run.edges, table.staged, state_of(run.edges.config)
     signals = run.signals.waiting.get(table.id, ())
+    lift = lift_over_gap(state, staged, table.schema) if table.over_gap else None
     if staged.published is not None:
-        begin_again(state_of(edges.config), table.schema, staged.published)
-    progress = staged.progress.started_over(new, signals=signals)
-    table.advance(edges.target.start_over(staged, table.schema, progress), sound=True)
-    patches = PatchFolder.of(state_of(edges.config), table.schema)
+        begin_again(state, table.schema, staged.published)
+    patches = PatchFolder.of(state, table.schema)
     for signal in signals:
         patches.remove(signal)
-    edges.observe(StartedOver(table.id))
+    if lift is not None:
+        go_on_over_gap(edges, run.binlog, table, lift, new, signals)
+    else:
+        progress = staged.progress.started_over(new, signals=signals)
+        table.advance(edges.target.start_over(staged, table.schema, progress), sound=True)
+    edges.observe(StartedOver(table.id, compared=lift is not None))
 
 
 def _joining(run: OpenRun) -> list[TableRun]:

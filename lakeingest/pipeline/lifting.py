@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from lakeingest.core.alteration import lifts
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.position import Place
+from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import (
     ApprovalNeeded,
@@ -53,7 +54,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         late = [split.floor for split in table.progress.splits.all if split.floor > halt.before.place]
         if late:
             _await_approval(edges, table, ahead)
-            raise _barrier(table, f"{table.id}: its rows were read after DDL at {halt.before.at}")
+            raise _barrier(f"{table.id}: its rows were read after DDL at {halt.before.at}")
         _fill(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
         _await_approval(edges, table, [halt])
@@ -88,7 +89,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     except NotLiftable as error:
         _await_approval(edges, table, halts(binlog.spool, table.id, halt.before.place))
         publish(edges, table)
-        raise _barrier(table, f"{error}; its DDL at {halt.before.at} cannot be followed") from error
+        raise _barrier(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
         if error.of_table and not isinstance(error, Retryable):
             publish(edges, table)
@@ -96,8 +97,13 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     if table.reading is not None:  # by a definition that is over
         table.reading.job.cancel()
         table.reading = None
-    keep_next(state_of(edges.config), table.schema, lift.after)
-    progress = table.progress.lifted(halt.after, lift.after.fingerprint)
+    commit_lift(edges, table, lift, table.progress.lifted(halt.after, lift.after.fingerprint))
+    edges.observe(Lifted(table.id, str(halt.after.at)))
+
+
+def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress) -> None:
+    """Lift the staged rows in one commit, which carries this progress."""
+    keep_next(state_of(edges.config), lift.before, lift.after)
     with edges.profile.stage("lifts"):
         tasks = edges.target.rewriters(table.staged, lift)
         workers = edges.executors.for_tasks(small=len(tasks) <= 1)
@@ -106,7 +112,6 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         staged = edges.target.lift(table.staged, lift, progress, rewritten)
     table.definition, table.altered_unseen = lift.after, False
     table.advance(staged, sound=True)
-    edges.observe(Lifted(table.id, str(halt.after.at)))
 
 
 def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
@@ -121,10 +126,9 @@ def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> Non
     raise error
 
 
-def _barrier(table: TableRun, reason: str) -> SchemaChanged:
+def _barrier(reason: str) -> SchemaChanged:
     """The error for a table whose rows have to be read again after DDL."""
-    loses = ", which takes out the rows that are marked as deleted" if table.schema.keeps_deleted else ""
-    error = SchemaChanged(f"{reason}; copy the table again{loses}")
+    error = SchemaChanged(f"{reason}; copy the table again")
     error.by_ddl = True
     return error
 

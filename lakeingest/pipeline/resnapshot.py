@@ -117,7 +117,7 @@ def step(
         raise
     if not reading.is_last:
         return Step.MERGED
-    for signal in request.signals:
+    for signal in {request.number, *request.signals}:
         _patches(edges, table).remove(signal)
     return Step.DONE
 
@@ -182,7 +182,7 @@ def _begin(
         wave, is_last = EVERY_KEY, True
     cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
     position, patches = binlog.spool.position, _patches(edges, table)
-    source, signal = edges.config.source, request.signals[0]
+    source, signal = edges.config.source, request.number
     compares = schema.ordered and scope.range is not None
     copies = _copies(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
     tasks = [
@@ -249,7 +249,7 @@ def _commit(
     if table.schema.keeps_deleted:  # a row that the log deletes is marked by this merge, with its last values
         spool_to_now(edges, binlog)
         merge(edges, binlog.spool, table)
-    epoch, signal = binlog.spool.position.epoch, reading.request.signals[0]
+    epoch, signal = binlog.spool.position.epoch, reading.request.number
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
     for part in patched:
         patches += _absent_of_list(edges, table, signal, part, epoch)
@@ -280,7 +280,7 @@ def _absent(edges: Edges, table: TableRun, request: Request, epoch: int) -> list
     Only the server knows the order of the keys: it is asked for every key of the range that no chunk has, after the
     last chunk.
     """
-    schema, signal, scope = table.schema, request.signals[0], request.scope.range or EVERY_KEY
+    schema, signal, scope = table.schema, request.number, request.scope.range or EVERY_KEY
     found = _keys_without_row(edges, table, _patches(edges, table).of_signal(signal)).to_pylist()
     listed = found if scope == EVERY_KEY else keys_within(edges.connection, schema, found, scope)
     patches: list[Patch] = []

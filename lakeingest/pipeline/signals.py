@@ -66,7 +66,7 @@ def look(run: OpenRun) -> Agenda:
         if isinstance(error, ApprovalNeeded) and error.ddl in table.approved:
             resume(run.edges, table)
         begun = signals.begun.get(table.id)
-        if begun is not None and begun.signals[0] not in found.waiting.get(table.id, ()):
+        if begun is not None and begun.signals and begun.signals[0] not in found.waiting.get(table.id, ()):
             del signals.begun[table.id]
             resnapshot.cancel(table)
     return found
@@ -145,7 +145,7 @@ def _start_over(run: OpenRun, found: Agenda) -> bool:
         if not _has_begun(table, whole.number):
             if hindrance(table, whole=True):
                 continue
-            if why := start_over(run, table):
+            if why := start_over(run, table, over_gap=whole.scope is not None and whole.scope.gap):
                 _note(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
                 continue
             if name not in run.stops:
@@ -183,9 +183,9 @@ def _waits(run: OpenRun, name: TableId, number: int, found: Agenda) -> str:
 
 def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
     request = run.signals.begun[table.id] = _as_begun(run, table, request)
-    first = request.signals[0]
-    if run.signals.documents[first].signal.state is State.PENDING:
-        _move(run, first, Event.BEGIN)
+    for first in request.signals[:1]:
+        if run.signals.documents[first].signal.state is State.PENDING:
+            _move(run, first, Event.BEGIN)
     try:
         with translate_errors(run.edges.config.source, run.edges.target):
             done = resnapshot.step(run.edges, run.binlog, table, request, _settled(run, table), wait=wait)
@@ -193,32 +193,36 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         if not error.of_table:
             drop(run)
             raise
-        return _try_again(run, table, first, error)
+        return _try_again(run, table, request, error)
     except (StorageFailed, BinlogGone):
         drop(run)
         raise
     except LakeIngestError as error:
         resnapshot.cancel(table)
         del run.signals.begun[table.id]
-        if isinstance(error, ApprovalNeeded) or (isinstance(error, SchemaChanged) and error.by_ddl):
+        if (
+            table.progress.gap
+            or isinstance(error, ApprovalNeeded)
+            or (isinstance(error, SchemaChanged) and error.by_ddl)
+        ):
             stop(run.edges, table, error)  # its rows are read again for the signal, too
         else:
-            _move(run, first, Event.FAIL, why=error.line)
+            _move(run, request.number, Event.FAIL, why=error.line)
         return True
-    run.signals.tries.pop(first, None)
+    run.signals.tries.pop(request.number, None)
     if done is Step.DONE:
         del run.signals.begun[table.id]
     elif done is Step.MERGED:
         reread = table.progress.reread
         up_to = "" if reread is None or reread.up_to is None else f", read again up to key {list(reread.up_to)}"
-        _note(run, [first], f"{table.progress.rows:,} rows in the copy{up_to}")
+        _note(run, request.signals[:1], f"{table.progress.rows:,} rows in the copy{up_to}")
     return done is not Step.READING
 
 
 def _as_begun(run: OpenRun, table: TableRun, request: Request) -> Request:
     """The request with the signals that it was begun for: one that came later is not answered by rows read before."""
     begun = run.signals.begun.get(table.id)
-    if begun is None or begun.signals[0] != request.signals[0]:
+    if begun is None or begun.number != request.number:
         return request
     documents = run.signals.documents
     wanted = (number for number in begun.signals if number in documents and not documents[number].ended)
@@ -231,12 +235,12 @@ def _settled(run: OpenRun, table: TableRun) -> Collection[int]:
     return {number for number in table.progress.answered if number not in documents or documents[number].ended}
 
 
-def _try_again(run: OpenRun, table: TableRun, number: int, error: Retryable) -> bool:
+def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable) -> bool:
     """The table is loaded as the lake has it, to try once more; False after some tries: the next run goes on."""
     resnapshot.cancel(table)
     del run.signals.begun[table.id]
-    tries = run.signals.tries[number] = run.signals.tries.get(number, 0) + 1
-    _note(run, [number], f"tried {tries} times: {error.line}")
+    tries = run.signals.tries[request.number] = run.signals.tries.get(request.number, 0) + 1
+    _note(run, request.signals[:1], f"tried {tries} times: {error.line}")
     staged = run.edges.target.recover(table.id)
     if staged is not None:
         reload(run.edges, table, staged)

@@ -1,9 +1,9 @@
-"""Starting over: a table that has stopped is copied again from its first chunk.
+"""Starting over: all rows of a table that has stopped are read again.
 
 That is right where the copy cannot be continued: DDL cannot be followed, which a run finds out by itself; or changes in
-the binlog are lost or cannot be replayed, and a person asked for it. Readers see the old rows and columns until the new
-copy is complete and has passed its gates. In a format that does not follow DDL the table must still be defined as it
-was copied.
+the binlog are lost or cannot be replayed, and a person asked for it. The copy begins again from its first chunk, or
+goes on `over_gap`: its rows are compared. Readers see the old rows and columns until all are read and have passed the
+gates. In a format that does not follow DDL the table must still be defined as it was copied.
 """
 
 from lakeingest.errors import (
@@ -17,6 +17,7 @@ from lakeingest.errors import (
     UnsupportedEvent,
     UnsupportedValue,
 )
+from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline import resnapshot
@@ -24,6 +25,7 @@ from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.joining import join
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import assert_unchanged
+from lakeingest.pipeline.over_gap import lift_over_gap
 from lakeingest.pipeline.preconditions import refusal
 from lakeingest.pipeline.table_run import TableRun, Watch
 
@@ -42,14 +44,15 @@ def hindrance(table: TableRun, *, whole: bool) -> str:
 
 
 def is_restarted(staged: Staged) -> bool:
-    """Whether a copy that readers see was started over, and is not complete since."""
-    return staged.published is not None and not staged.progress.splits.complete
+    """Whether a copy that readers see was started over, or went on over a gap, and is not complete since."""
+    return staged.published is not None and (staged.progress.gap or not staged.progress.splits.complete)
 
 
-def start_over(run: OpenRun, table: TableRun) -> LakeIngestError | None:
+def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestError | None:
     """Start the copy of a stopped table over, for the signals that wait; None, or why that cannot be done.
 
-    The table may have stopped again after that.
+    With `over_gap` its rows stay, and are compared, where that can be done. Where it cannot, and deleted rows are to
+    stay, it is not started over, because they would be lost. The table may have stopped again after that.
     """
     edges = run.edges
     try:
@@ -68,9 +71,15 @@ def start_over(run: OpenRun, table: TableRun) -> LakeIngestError | None:
         return error
     if staged.published is None:
         return Retryable(f"{table.id}: the next run goes on with its first copy")
+    if over_gap and schema.keeps_deleted and lift_over_gap(state_of(edges.config), staged, schema) is None:
+        return SchemaChanged(
+            f"{table.id}: its rows cannot be compared with those of now; `lakeingest resnapshot {table.id}` copies it"
+            " again, which takes out the rows that are marked as deleted"
+        )
     resnapshot.cancel(table)
     run.signals.begun.pop(table.id, None)
     table.definition, table.stop, table.watch, table.altered_unseen = schema, None, Watch.JOINING, False
+    table.over_gap = over_gap
     table.advance(staged)
     join(run)
     return None

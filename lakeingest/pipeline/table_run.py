@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakeingest.config.tables import TableOptions
+from lakeingest.core.needed import needed_by
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
@@ -45,8 +46,9 @@ class TableRun:
     the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
     it. `follows`: where the binlog holds DDL of it, its rows are lifted over that, or read again. `altered_unseen`:
     when the run began, the source had another definition of it than its rows have, and no DDL was met yet that says
-    why. `begun_again`: how often it was copied again because of DDL since readers saw it. `approved`: the DDL that a
-    person has approved, by its names. `sound`: each staged row has passed a gate, or was checked when it was written.
+    why. `begun_again`: how often it was copied again because of DDL since readers saw it. `over_gap`: when it joins,
+    its copy's rows stay and are compared with the source, where that can be done. `approved`: the DDL that a person has
+    approved, by its names. `sound`: each staged row has passed a gate, or was checked when it was written.
     """
 
     id: TableId
@@ -59,6 +61,7 @@ class TableRun:
     follows: bool = False
     altered_unseen: bool = False
     begun_again: int = 0
+    over_gap: bool = False
     approved: frozenset[str] = frozenset()
     copy: Staged | None = field(default=None, init=False)
     reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
@@ -94,23 +97,22 @@ class TableRun:
         """The table needs no change at or before this place; None where that is not known.
 
         Where someone compacts what readers see, staging is built on that commit again. So the spool keeps what the
-        published commit needs, which may be more than staging needs; not where the copy was started over, because the
-        published commit cannot be continued then.
+        published commit needs, which may be more than staging needs; not where the copy was started over, or went on
+        over a gap, because the published commit cannot be continued then.
         """
         if self.copy is None:
             return None
-        needed = [self.progress.needed_from]
-        if self.copy.published is not None and not self._is_started_over:
-            if self._shown is None:
-                return None
-            needed.append(self._shown.needed_from)
-        return min([*needed, *([] if self.reading is None else [self.reading.since])])
+        continues = self.copy.published is not None and not self._is_started_over
+        if continues and self._shown is None:
+            return None
+        reads = [] if self.reading is None else [self.reading.since]
+        return needed_by(self.progress, self._shown if continues else None, reads)
 
     @property
     def _is_started_over(self) -> bool:
-        """Whether it is known that the copy was started over since the commit that readers see."""
+        """Whether it is known that the commit that readers see is not continued."""
         if self._shown is None:
-            return self.progress.restarts > 0 and not self.progress.splits.complete
+            return self.progress.restarts > 0 and (self.progress.gap or not self.progress.splits.complete)
         return self.progress.restarts > self._shown.restarts
 
     def reload(self, staged: Staged) -> None:

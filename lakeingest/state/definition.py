@@ -130,8 +130,10 @@ def keep_first(state: File, schema: TableSchema, published: int | None, position
 
 
 def begin_again(state: File, schema: TableSchema, published: int) -> None:
-    """The copy is about to be started over, while readers see this version."""
-    _keep(state, Definition(schema, None, published))
+    """All rows of the copy are about to be read again, while readers see this version."""
+    known = _known(state, schema.table)
+    earlier = () if known is None else tuple(one for one in (*known.earlier, known.schema) if one != schema)
+    _keep(state, Definition(schema, None, published, earlier[-EARLIER_MAX:]))
 
 
 def _known(state: File, table: TableId) -> Definition | None:

@@ -1,4 +1,6 @@
-"""The world of `tests.core.world` with re-snapshots: signals, damage to the target, and copies that are started over.
+"""The world of `tests.core.world` with re-snapshots: signals, damage to the target, copies that are started over.
+
+A copy whose changes the server has purged may go on over that gap, too: all its rows are read again.
 
 Damage is what a re-snapshot is asked for: rows of the target that are not the source's. Until readers see a re-snapshot
 that covers it, it is not looked at; at the end all of it must be gone.
@@ -12,9 +14,10 @@ from datetime import UTC, datetime
 from lakeingest.core.change import ChangeRow, RowKind
 from lakeingest.core.chunks import chunks_between
 from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.needed import needed_by
 from lakeingest.core.phases import Phase
-from lakeingest.core.position import Place
-from lakeingest.core.progress import Progress, needed_by
+from lakeingest.core.position import Place, Position
+from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Patch
 from lakeingest.core.signals import Action, Agenda, Event, Request, Scope, Signal, State, agenda
 from lakeingest.core.splits import Split
@@ -66,6 +69,8 @@ class Rereading(World):
     def possible(self) -> list[str]:
         """The steps that can be taken now."""
         steps = [step for step in super().possible() if step not in {"commit_wave", "forget", "set_back"}]
+        if "audit" in steps and self.has_gap:
+            steps.remove("audit")
         if not (self.progress and self.spool and self.lake.doc is not None):
             return steps
         read = bool(self.reads) and all(read.high for read in self.reads)
@@ -76,10 +81,15 @@ class Rereading(World):
             "forget": self.lake.main is not None and self.plan is None,
             "ask": len(self.signals) < ASKED_MAX,
             "damage": len(self.signals) < ASKED_MAX and shown_is_staged and not self.lake.compacted,
-            "plan_reread": not self.reads and self.open() and ORDERS in self.agenda().next,
-            "restart": self.restarts < RESTARTS_MAX and not self.plan,
+            "plan_reread": not self.reads and ORDERS in self.agenda().next,
+            "restart": self.restarts < RESTARTS_MAX and not self.plan and self.lake.main is not None,
         }
         return steps + [step for step, now in more.items() if now]
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether nobody may look at what is staged yet."""
+        return self.state.gap
 
     # Signals.
 
@@ -138,8 +148,8 @@ class Rereading(World):
     def plan_reread(self) -> None:
         """The next wave of the re-snapshot whose turn it is, or a patch of all that is asked for."""
         self.request, self.since = self.agenda().next[ORDERS], self.reach()
-        first = self.request.signals[0]
-        self.signals[first] = self.signals[first].after(Event.BEGIN)
+        for first in self.request.signals[:1]:
+            self.signals[first] = self.signals[first].after(Event.BEGIN)
         if self.replaces:
             self.plan_range(self.request)
             return
@@ -276,7 +286,7 @@ class Rereading(World):
         self.start_over(keep)
 
     def start_over(self, keep: int) -> None:
-        """The spool and the copy begin again where the server is."""
+        """The spool begins again where the server is, and so does the copy, or it goes on over the gap."""
         self.spool = self.source.executed, self.source.executed
         if not self.source.gtids and not isinstance(self, TellsItsPlace):
             begin = sum(transaction.place <= self.source.file.place(0) for transaction in self.source.log)
@@ -286,7 +296,17 @@ class Rereading(World):
         new = Progress(ORDERS, "f00d", SERVER, 0, covered_from)
         waiting = self.agenda().waiting.get(ORDERS, ())
         self.reads, self.request, self.since = [], None, None
-        self.store(rows, self.over(new, waiting, len(rows)))
+        if keep > 1 and self.state.stop is not None and self.lake.main is not None:
+            self.store(self.lake.rows, self.over_gap(covered_from, waiting))
+        else:
+            self.store(rows, self.over(new, waiting, len(rows)))
+
+    def over_gap(self, covered_from: Place, waiting: tuple[int, ...]) -> Progress:
+        """The progress of a copy that stands where the spool ends, whatever its rows are."""
+        end = self.spooled[1]
+        gtids = self.source.gtid_set(end) if self.source.gtids else None
+        position = Position(SERVER, 0, self.source.ends[end], gtids)
+        return self.state.over_gap(position, "f00d", covered_from, signals=waiting)
 
     def over(self, new: Progress, waiting: tuple[int, ...], rows: int) -> Progress:
         """The progress of a copy that is started over."""

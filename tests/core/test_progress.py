@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from lakeingest.core.history import History
 from lakeingest.core.keys import KeyRange
+from lakeingest.core.needed import needed_by
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.progress import FORMAT, REREAD_FORMAT, Progress, needed_by
+from lakeingest.core.progress import FORMAT, GAP_FORMAT, REREAD_FORMAT, Progress
 from lakeingest.core.rereads import Patch, Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
@@ -88,6 +89,7 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.QUIET: lambda progress: progress.unchanged(position(99)),
     Step.LIFT: lambda progress: progress.lifted(position(99), "beef"),
     Step.MOVE: moved,
+    Step.GAP: lambda progress: progress.over_gap(position(99), "beef", position(98).place, signals=[3]),
     Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3], rows=progress.rows),
 }
 MERGES = {Step.MERGE, Step.PARTIAL_MERGE}
@@ -138,11 +140,13 @@ def identity(progress: Progress) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(("phase", "step"), sorted(TRANSITIONS))
 def test_every_legal_step_leads_where_the_table_says(phase: Phase, step: Step) -> None:
-    """A step changes nothing of the table's identity; only a lift changes its definition, and a failover its server."""
+    """A step changes nothing of the table's identity, but a lift its definition, a failover its server, a gap both."""
     before = NEW.created() if step is Step.WAVE else at(phase)
     after = STEPS[step](before)
     assert after.phase is TRANSITIONS[phase, step]
     expected = replace(before, fingerprint="beef") if step is Step.LIFT else before
+    if step is Step.GAP:
+        expected = replace(before, fingerprint="beef", covered_from=position(98).place)
     if step is Step.MOVE:
         expected = replace(before, server_uuid=HERE.server_uuid, epoch=HERE.epoch, covered_from=HERE.place)
     assert identity(after) == identity(expected)
@@ -252,10 +256,10 @@ def test_progress_is_read_back_from_json(
     assert Progress.from_json(stored(progress)) == progress
 
 
-@pytest.mark.parametrize("other", [REREAD_FORMAT + 1, FORMAT - 1])
+@pytest.mark.parametrize("other", [GAP_FORMAT + 1, FORMAT - 1])
 def test_the_form_of_another_version_is_refused(other: int) -> None:
     """Half understood is not understood."""
-    with pytest.raises(StateUnreadable, match=f"of format {other}, this version reads {REREAD_FORMAT}"):
+    with pytest.raises(StateUnreadable, match=f"of format {other}, this version reads {GAP_FORMAT}"):
         Progress.from_json(stored(at(Phase.LEVEL)) | {"format": other})
 
 
@@ -404,11 +408,37 @@ def test_a_copy_that_is_started_over_answers_all_that_waited_with_its_last_wave(
             shown.started_over(wrong)
 
 
+def test_a_gap_is_closed_by_the_last_of_all_rows() -> None:
+    """The table stands at a later place meanwhile; its old patches and splits in pieces are no base for that."""
+    shown = at(Phase.PUBLISHED)
+    over = shown.over_gap(position(99), "beef", position(98).place, signals=[4, 6])
+    assert (over.phase, over.stop, over.fingerprint, over.rows) == (
+        Phase.LEVEL,
+        position(99).place,
+        "beef",
+        shown.rows,
+    )
+    assert (over.gap, over.uncounted, over.reread, over.restarts) == (True, True, Reread((4, 6)), 1)
+    with pytest.raises(ValueError, match="or have a gap"):
+        over.audited(5)
+    first = over.reread_rows([], position(99).place, signals=[4, 6], up_to=(7,))
+    assert (first.gap, first.reread) == (True, Reread((4, 6), (7,)))
+    alone = shown.over_gap(position(99), "beef", COVERED)
+    assert alone.reread_rows([], COVERED, up_to=(7,)).reread == Reread((), (7,))
+    last = first.reread_rows([], position(99).place, signals=[4, 6], last=True)
+    assert (last.gap, last.reread, last.answered, last.audited(5).rows) == (False, None, (4, 6), 5)
+    for progress in (over, first, alone, last):
+        assert Progress.from_json(stored(progress)) == progress
+    assert (stored(over)["format"], stored(last)["format"]) == (GAP_FORMAT, REREAD_FORMAT)
+    with pytest.raises(ValueError, match="do not stand at one position"):
+        replaced(shown, RANGE).over_gap(position(99), "beef", COVERED)
+
+
 def test_progress_without_re_snapshots_is_stored_as_before() -> None:
     """A version from before them reads it; what it would misread has the next format."""
     shown = at(Phase.PUBLISHED)
     assert stored(shown)["format"] == FORMAT
-    assert not {"patches", "reread_since", "reread", "answered", "uncounted", "leftover"} & stored(shown).keys()
+    assert not {"patches", "reread_since", "reread", "answered", "uncounted", "leftover", "gap"} & stored(shown).keys()
     assert stored(replaced(shown, RANGE))["format"] == REREAD_FORMAT
     assert stored(replace(shown, answered=(4,)))["format"] == FORMAT
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from lakeingest.core.keys import KeyRange
+from lakeingest.core.needed import needed_by
 from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place, Position
-from lakeingest.core.progress import Progress, needed_by
+from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Patch
 from lakeingest.core.signals import Agenda, Request, Scope, agenda
 from lakeingest.core.splits import Split, Splits
@@ -114,6 +115,23 @@ class PublishesAForcedCopyByItsOldSplits(Rereading):
     def start_over(self, keep: int) -> None:  # noqa: ARG002 - the rows stay
         """No row is read again."""
         super().start_over(1)
+
+
+class PublishesOverAGap(Rereading):
+    """The rows stand at a place, and lack what nobody spooled before it."""
+
+    def over_gap(self, covered_from: Place, waiting: tuple[int, ...]) -> Progress:
+        """As if all of them were right."""
+        return replace(super().over_gap(covered_from, waiting), gap=False)
+
+
+class ClosesAGapWithPartOfTheRows(Patching):
+    """The others still lack what nobody spooled."""
+
+    def agenda(self) -> Agenda:
+        """What signals ask for, as if there were no gap."""
+        visible = {} if self.lake.main is None else {ORDERS: self.visible}
+        return agenda(self.signals.values(), [ORDERS], {ORDERS: replace(self.state, gap=False)}, visible)
 
 
 class ForgetsWhatRunningReadsNeed(Rereading):

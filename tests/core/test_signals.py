@@ -13,6 +13,7 @@ from lakeingest.core.rereads import Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import (
     OPEN,
+    OVER_GAP,
     TRANSITIONS,
     WHOLE,
     Action,
@@ -82,6 +83,7 @@ def test_a_signal_goes_the_ways_of_the_table_and_no_others(state: State, event: 
         say(6, Action.CANCEL, cancels=3),
         say(7, Action.MAINTAIN, state=State.FAILED, why="no space"),
         say(8, Action.APPROVE, ORDERS, ddl="binlog.000017:4711"),
+        ask(9, OVER_GAP),
     ],
 )
 def test_a_signal_is_read_back_from_json(signal: Signal) -> None:
@@ -114,6 +116,7 @@ def test_an_impossible_signal_cannot_be_built() -> None:
         lambda: Scope(where=" "),
         lambda: Scope(keys=()),
         lambda: Scope(range=KeyRange(), where="id > 7"),
+        lambda: Scope(range=KeyRange((1,), None), gap=True),
     ):
         with pytest.raises(ValueError, match=r".+"):
             wrong()
@@ -123,6 +126,8 @@ def test_a_scope_covers_what_it_is_known_to_read() -> None:
     """Where only the server or the rows could tell, it does not."""
     assert all(WHOLE.covers(scope) for scope in (WHOLE, PART, TEXT, LISTED, WHERE))
     assert not any(scope.covers(WHOLE) for scope in (PART, TEXT, LISTED, WHERE))
+    assert OVER_GAP.covers(WHOLE)
+    assert OVER_GAP.whole
     assert PART.covers(LISTED)
     assert PART.covers(Scope(range=KeyRange((12,), (20,))))
     assert not PART.covers(Scope(keys=((12,), (20,))))
@@ -174,6 +179,19 @@ def test_a_re_snapshot_goes_on_where_the_staged_commit_says() -> None:
     assert agreed(begun, other, ask(6, PART), staged=staged).next == {ORDERS: Request((2, 4), PART, (15,))}
     cancelled = replace(begun, state=State.CANCELLED)
     assert agreed(cancelled, other, ask(6, PART), staged=staged).next == {ORDERS: Request((4, 6), PART)}
+
+
+def test_a_gap_is_closed_before_anything_else_whoever_asked_for_it() -> None:
+    """All rows are read, also where nobody asked, or the signal was cancelled; later signals wait."""
+    over = replace(SHOWN, phase=Phase.LEVEL, gap=True, uncounted=True)
+    assert agreed(staged=over).next == {ORDERS: Request((), WHOLE)}
+    assert agreed(staged=over).next[ORDERS].number == 0
+    assert agreed(say(3, Action.PAUSE, ORDERS), staged=over).next == {}
+    asked = replace(over, reread=Reread((2, 4), (15,)))
+    signals = ask(2, OVER_GAP, state=State.RUNNING), ask(4, PART), ask(6, PART)
+    assert agreed(*signals, staged=asked).next == {ORDERS: Request((2, 4), WHOLE, (15,))}
+    cancelled = replace(signals[0], state=State.CANCELLED)
+    assert agreed(cancelled, *signals[1:], staged=asked).next == {ORDERS: Request((4,), WHOLE, (15,))}
 
 
 def test_a_re_snapshot_is_done_when_readers_see_it() -> None:

@@ -232,8 +232,8 @@ class World:
     def reopen_spool(self) -> None:
         """Readers may see an older version than a position was stated of: the binlog is read again from there on."""
         if self.progress and self.spool and self.progress.splits.stop and (self.stated or self.set_backs):
-            (begin, end), needed = self.spool, self.source.places.index(self.progress.needed_from)
-            self.spool = min(begin, needed), end
+            (begin, end), needed = self.spool, self.progress.needed_from
+            self.spool = min(begin, sum(transaction.place <= needed for transaction in self.source.log)), end
 
     def forget(self) -> None:
         """The spool drops what is merged; what readers see is all there is, so nobody needs it again."""

@@ -1,0 +1,55 @@
+"""Going on over a gap: changes of a table are lost, or cannot be replayed, but most of its copy's rows are still right.
+
+The rows on staging are taken for those of now. Then all rows of the source are read, wave by wave, each chunk under its
+own watermarks, and compared with them: those that differ are written, as a re-snapshot does it (`resnapshot`). Readers
+keep the rows of before until the last one is compared and the gates have passed.
+
+    a swap of tables, a purged binlog -> position of now, one staging commit -> waves -> gates -> publish
+
+Where DDL is what was lost, the rows are lifted first, each column to the one of its name. That is a guess: a wrong one
+costs time alone, because the values are compared.
+"""
+
+from collections.abc import Collection
+
+from lakeingest.core.lift import Lift, NotLiftable
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableSchema
+from lakeingest.files.file import File
+from lakeingest.lake.target import Staged
+from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.lifting import commit_lift
+from lakeingest.pipeline.table_run import TableRun
+from lakeingest.state.definition import definition_of
+
+
+def lift_over_gap(state: File, staged: Staged, schema: TableSchema) -> Lift | None:
+    """How the rows of a published copy are lifted to the definition of now, to be compared by it.
+
+    None where they have to be copied again: the copy is in pieces, nobody knows its definition, or a column became one
+    that does not hold every value of before. Nor is anything gained where only the server knows the order of the keys,
+    because no range can be compared then; except for deleted rows that stay.
+    """
+    if staged.published is None or staged.progress.stop is None or not (schema.ordered or schema.keeps_deleted):
+        return None
+    before = definition_of(state, schema.table, staged.progress.fingerprint)
+    if before is None:
+        return None
+    origins = tuple(name if name in before.names else None for name in schema.names)
+    try:
+        return Lift(before, schema, origins)
+    except NotLiftable:
+        return None
+
+
+def go_on_over_gap(
+    edges: Edges, binlog: BinlogRun, table: TableRun, lift: Lift, new: Progress, signals: Collection[int]
+) -> None:
+    """Let the copy stand at the spool's end; `new` is the progress that an empty copy would have there."""
+    progress = table.progress.over_gap(binlog.spool.position, new.fingerprint, new.covered_from, signals=signals)
+    if lift.before.fingerprint != lift.after.fingerprint:
+        commit_lift(edges, table, lift, progress)
+        return
+    edges.lease.assert_held()
+    table.advance(edges.target.mark(table.staged, progress), sound=True)
