@@ -47,8 +47,9 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
     """Call it with a flavor and settings: a server with them, shared by all who ask for the same.
 
     Servers with default settings run until the end. Of the others the last few that were asked for run: a server has
-    some 300 MB.
+    some 300 MB. LAKEINGEST_METADATA sets `binlog_row_metadata` of all that do not ask for another.
     """
+    usual = {"binlog_row_metadata": os.environ.get("LAKEINGEST_METADATA", "FULL")}
     servers: dict[tuple[Flavor, frozenset[tuple[str, str]]], tuple[LocalServer, ExitStack]] = {}
 
     def start(flavor: Flavor, **settings: str) -> LocalServer:
@@ -59,7 +60,7 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
                 servers.pop(special[0])[1].close()
             running, folder = ExitStack(), tmp_path_factory.mktemp("server")
             lean = {} if flavor.is_mariadb else {"performance_schema": "OFF"}  # 250 MB of memory
-            server = local_server(folder, lean | settings, flavor=flavor, program=pinned.program(flavor))
+            server = local_server(folder, lean | usual | settings, flavor=flavor, program=pinned.program(flavor))
             servers[wanted] = running.enter_context(server), running
         servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last
         return servers[wanted][0]

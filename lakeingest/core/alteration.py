@@ -114,7 +114,8 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     schemas = [before]
     for step, names in enumerate(lives[1:], start=1):
         columns = tuple(_column(table, life, name, step, defined, last) for life, name in names.items())
-        schemas.append(_schema(before, now, names, columns))
+        layout = now.layout if step == len(alterations) else ()
+        schemas.append(replace(_schema(before, now, names, columns), layout=layout))
     if schemas[-1].fingerprint != now.fingerprint:
         raise NotLiftable(f"{table}: its key, or how its rows are mapped, is no longer what it was")
     return [

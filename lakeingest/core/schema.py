@@ -173,7 +173,9 @@ class TableSchema:
 
     `skipped` are the names of generated columns that the user left out; rows in the binlog may have them.
     `generated` are the names of generated columns that are copied. `index` is the name of the unique index that is the
-    key, '' if it is not known or the user named the columns. `comment` is the table's, as of a column.
+    key, '' if it is not known or the user named the columns. `comment` is the table's, as of a column. `layout` are the
+    names of all columns in the table's order, where some are `skipped`; empty otherwise, and where that is not known.
+    It is no part of the definition either.
     """
 
     table: TableId
@@ -184,6 +186,7 @@ class TableSchema:
     generated: tuple[str, ...] = ()
     index: str = ""
     comment: str = field(default="", compare=False)
+    layout: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]

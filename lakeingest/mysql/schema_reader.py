@@ -135,7 +135,14 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     if reasons:
         raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
     copied = tuple(name for name in generated if name not in skipped)
-    return TableSchema(table, columns, key, choices, skipped, copied, index, str(comment))
+    layout = tuple(str(row["column_name"]) for row in rows) if skipped else ()
+    return TableSchema(table, columns, key, choices, skipped, copied, index, str(comment), layout)
+
+
+def names_columns(connection: pymysql.Connection) -> bool:
+    """Whether rows in the binlog come with the names of their columns."""
+    [(setting,)] = query(connection, "SELECT @@global.binlog_row_metadata")
+    return str(setting).upper() == "FULL"
 
 
 def _default(row: dict[str, Any], *, is_quoted: bool) -> str | None:

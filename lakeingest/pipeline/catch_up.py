@@ -4,7 +4,7 @@ from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.lifting import merge_over_halts, reload
+from lakeingest.pipeline.lifting import merge_over_halts, prove_definition, reload
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.stopping import resume, working_on
@@ -31,6 +31,7 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """
     for tries_left in reversed(range(PUBLISH_TRIES)):
         merge_over_halts(edges, binlog, table)
+        prove_definition(edges, binlog, table)
         try:
             publish(edges, table)
             return

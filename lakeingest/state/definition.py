@@ -68,6 +68,7 @@ def _from_json(given: Mapping[str, Any]) -> TableSchema:
         tuple(given["skipped"]),
         tuple(given["generated"]),
         given["index"],
+        layout=tuple(given.get("layout", ())),
     )
 
 

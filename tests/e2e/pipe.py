@@ -41,10 +41,10 @@ class Pipe:
         self.config = self.config.model_copy(update={"schema_changes": SchemaChanges(changes="freeze")})
 
     def purge(self) -> None:
-        """The source drops all binlog files but the last."""
+        """The source drops all binlog files but the last; MariaDB passes over one that a connection still reads."""
         with self.connection.cursor() as cursor:
-            cursor.execute("SHOW BINARY LOGS")
-            self.sql(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
+            while cursor.execute("SHOW BINARY LOGS") > 1:
+                cursor.execute(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
 
     def run(self, *tables: str, observe: Observer | None = None, max_minutes: float | None = None) -> RunResult:
         """One run; its events are kept."""

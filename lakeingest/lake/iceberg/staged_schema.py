@@ -111,15 +111,17 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int) -> Sche
 def begun_again(metadata: TableMetadata, version: int, schema: TableSchema) -> Schema:
     """The schema of rows that are all read again after this snapshot: a column of the same name and type is the same.
 
-    A column that the source has no more is NULL.
+    Not one that is of the key now and may be NULL in older rows, because the columns of a key are required. A column
+    that the source has no more is NULL.
     """
     old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
     ids, known = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
     fields = []
     for column in schema.lake_columns:
-        field, is_required = known.get(column.name), column.name in schema.key or not column.nullable
-        kind = iceberg_type(column, 0)
-        if field is not None and (field.field_type == kind or column.kind is Kind.VECTOR):
+        field, is_key = known.get(column.name), column.name in schema.key
+        kind, is_required = iceberg_type(column, 0), is_key or not column.nullable
+        is_same = field is not None and (field.field_type == kind or column.kind is Kind.VECTOR)
+        if field is not None and is_same and (field.required or not is_key):
             fields.append(field.model_copy(update={"required": field.required and is_required}))
         else:
             fields.append(ids.new_field(column.name, kind, required=is_required))

@@ -69,7 +69,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     Only files that the server's current version has written count. An image that lacks exactly the generated columns of
     its table decides; an INSERT that has them does not.
     """
-    generated = _generated(connection)
+    generated, layouts = _generated(connection)
     [(version,)] = query(connection, "SELECT @@version")
     answer: bool | None = None
     names: dict[int, tuple[str, ...]] = {}  # of the tables that have generated columns, by table id
@@ -86,7 +86,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
                 table_id, table = read_table_id(event), read_table_name(event)
                 names.pop(table_id, None)
                 if table in generated and is_ours:
-                    names[table_id], known[table_id] = _names(event), generated[table]
+                    names[table_id], known[table_id] = _names(event, layouts[table]), generated[table]
             elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):
                 lacking = missing(event.data, columns)
                 if lacking and lacking == known[read_table_id(event)]:
@@ -98,20 +98,30 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     return answer
 
 
-def _generated(connection: pymysql.Connection) -> Mapping[TableId, frozenset[str]]:
-    """The generated columns of all tables that the user may see."""
-    kinds = " OR ".join(f"EXTRA LIKE '%{kind}%'" for kind in GENERATED)
-    rows = query(
-        connection, f"SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS WHERE {kinds}"
+def _generated(
+    connection: pymysql.Connection,
+) -> tuple[Mapping[TableId, frozenset[str]], Mapping[TableId, tuple[str, ...]]]:
+    """The generated columns of all tables that have some and that the user may see; and all columns of these tables."""
+    generated: dict[TableId, set[str]] = {}
+    layouts: dict[TableId, list[str]] = {}
+    asked = (
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, EXTRA FROM information_schema.COLUMNS ORDER BY ORDINAL_POSITION"
     )
-    found: dict[TableId, set[str]] = {}
-    for database, table, column in rows:
-        found.setdefault(TableId(database, table), set()).add(column)
-    return {table: frozenset(columns) for table, columns in found.items()}
+    for database, table, column, extra in query(connection, asked):
+        name = TableId(database, table)
+        layouts.setdefault(name, []).append(column)
+        if any(kind in str(extra).upper() for kind in GENERATED):
+            generated.setdefault(name, set()).add(column)
+    return (
+        {name: frozenset(found) for name, found in generated.items()},
+        {name: tuple(layouts[name]) for name in generated},
+    )
 
 
-def _names(event: Event) -> tuple[str, ...]:
+def _names(event: Event, layout: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the columns in an event; without FULL metadata those that the table has now."""
     try:
-        return read_table_map(event, is_mariadb=True).names
+        found = read_table_map(event, is_mariadb=True)
     except Damaged:  # also for a type that is not supported yet
         return ()
+    return found.names or (layout if len(layout) == len(found.columns) else ())

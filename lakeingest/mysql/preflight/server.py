@@ -133,6 +133,13 @@ def setting(name: str, wanted: str) -> Condition:
     return has_it
 
 
+def row_metadata(server: Server) -> Finding:
+    """Rows in the binlog come with the signs and character sets of their columns; MariaDB may leave them out."""
+    if server.variables.get("binlog_row_metadata", "FULL").upper() != "NO_LOG":
+        return None
+    return f"binlog_row_metadata is NO_LOG; {server.service.fix('binlog_row_metadata', 'FULL')}"
+
+
 def commit_order(server: Server) -> Finding:
     """Transactions become visible in binlog order."""
     if server.is_on("binlog_order_commits", "ON"):
@@ -214,7 +221,7 @@ CONDITIONS: dict[str, Condition] = {
     "binary log": binlog,
     "binlog_format": setting("binlog_format", "ROW"),
     "binlog_row_image": setting("binlog_row_image", "FULL"),
-    "binlog_row_metadata": setting("binlog_row_metadata", "FULL"),
+    "binlog_row_metadata": row_metadata,
     "binlog_row_value_options": setting("binlog_row_value_options", ""),
     "binlog_order_commits": commit_order,
     "log_bin_compress": setting("log_bin_compress", "OFF"),

@@ -108,6 +108,8 @@ class RowDecoder:
         found = read_table_map(event)
         schema = self._schemas[found.table]
         where = f"{schema.table} {where}"
+        if not found.names:
+            raise UnsupportedEvent(f"{where}: row metadata not FULL, which mysql-replication needs")
         places = copied_places(found, schema, where)
         _require_readable([found.columns[place] for place in places], schema, where)
         table = self._library(event, where).table_obj

@@ -21,7 +21,7 @@ from lakeingest.mysql.wire.events import Type
 from lakeingest.mysql.wire.follow import Row
 from lakeingest.mysql.wire.framing import HEADER
 from lakeingest.mysql.wire.images import missing, not_full
-from lakeingest.mysql.wire.table_map import TableMap, copied_places
+from lakeingest.mysql.wire.table_map import TableMap, as_defined, copied_places
 from lakeingest.mysql.wire.temporals import NotADay
 from lakeingest.mysql.wire.values import Values
 from lakeingest.mysql.wire.walk import packed, walk_row
@@ -80,12 +80,13 @@ class RowReader:
     def add(self, schema: TableSchema, found: TableMap, where: str) -> int:
         """The number of the table as `found` describes it.
 
-        SchemaChanged when its columns are not those of the schema, UnsupportedEvent when it does not name them.
+        SchemaChanged when its columns are not those of the schema, UnsupportedEvent when too little is known of them.
         """
+        where = f"{schema.table} {where}"
+        found = as_defined(found, schema, where)
         for number_, (known, columns) in enumerate(self._tables):
             if known is schema and (columns.names, columns.columns) == (found.names, found.columns):
                 return number_
-        where = f"{schema.table} {where}"
         places = copied_places(found, schema, where)
         try:
             encodings = [

@@ -55,12 +55,16 @@ _PRECISION_MAX, _FRACTION_MAX = 65, 6
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """The content of a TABLE_MAP event. Without FULL metadata, `names` is empty, charsets and members are unknown."""
+    """The content of a TABLE_MAP event. Without FULL metadata `names` is empty, and the members of types unknown.
+
+    Not `described`: signs and charsets are unknown, too (NO_LOG of MariaDB).
+    """
 
     id: int
     table: TableId
     names: tuple[str, ...]
     columns: tuple[Sent, ...]
+    described: bool = True
 
 
 def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
@@ -85,21 +89,49 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
     if len(names) not in {0, count}:
         raise Damaged(f"a TABLE_MAP event with {len(names)} names for {count} columns")
+    character = _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER
+    described = bool(names) or _is_described(columns, fields, character)
+    if described:
+        columns = _described(columns, fields, character)
     if names:
-        columns = _described(columns, fields, _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER)
-    return TableMap(table_id, read_table_name(event), names, tuple(columns))
+        columns = _with_members(columns, fields)
+    return TableMap(table_id, read_table_name(event), names, tuple(columns), described)
+
+
+def as_defined(found: TableMap, schema: TableSchema, where: str) -> TableMap:
+    """The same with the names and members that the event lacks without FULL metadata, from the table's definition.
+
+    SchemaChanged when it has another number of columns; UnsupportedEvent when signs and charsets are unknown, or the
+    place of the columns that are not copied; `where` is for the messages.
+    """
+    if found.names:
+        return found
+    if not found.described:
+        raise UnsupportedEvent(f"{where}: no row metadata; set binlog_row_metadata=FULL, then copy the table again")
+    if schema.skipped and not schema.layout:
+        raise UnsupportedEvent(
+            f"{where}: row metadata not FULL, and the order of its columns is not known; set binlog_row_metadata=FULL,"
+            " then copy the table again"
+        )
+    names = schema.layout or schema.names
+    if len(names) != len(found.columns):
+        raise SchemaChanged(
+            f"{where}: it has {len(found.columns)} columns, when it was copied they were {', '.join(names)}; copy the"
+            " table again"
+        )
+    members = {column.name: column.members for column in schema.columns}
+    columns = tuple(
+        replace(sent, members=members[name]) if members.get(name) and sent.type in _WITH_MEMBERS else sent
+        for name, sent in zip(names, found.columns, strict=True)
+    )
+    return replace(found, names=names, columns=columns)
 
 
 def copied_places(found: TableMap, schema: TableSchema, where: str) -> list[int]:
     """The places of the columns that are copied.
 
-    UnsupportedEvent when the event has no names, SchemaChanged when they are not those of the schema; `where` is for
-    the message.
+    SchemaChanged when its names are not those of the schema; `where` is for the message.
     """
-    if not found.names:
-        raise UnsupportedEvent(
-            f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
-        )
     places = [place for place, name in enumerate(found.names) if name not in schema.skipped]
     if tuple(found.names[place] for place in places) != schema.names:
         raise SchemaChanged(
@@ -159,8 +191,16 @@ def _length_bytes(most: int) -> int:
     return 1 if most <= _ONE_BYTE_MAX else 2
 
 
+def _is_described(columns: Sequence[Sent], fields: Container[int], character: Container[FieldType]) -> bool:
+    """Whether the event has the signs and charsets of all columns that have one."""
+    types = {column.type for column in columns}
+    lacks_signs = not types.isdisjoint(_NUMERIC) and _Field.SIGNEDNESS not in fields
+    has_charsets = _Field.DEFAULT_CHARSET in fields or _Field.COLUMN_CHARSET in fields
+    return not lacks_signs and (has_charsets or not any(type_ in character for type_ in types))
+
+
 def _described(columns: Sequence[Sent], fields: dict[int, bytes], character: Container[FieldType]) -> list[Sent]:
-    """The columns, completed with the optional metadata; `character` are the types that have charsets."""
+    """The columns with their signs and charsets; `character` are the types that have charsets."""
     described = list(columns)
     numeric = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
     signs = fields.get(_Field.SIGNEDNESS, b"")
@@ -168,14 +208,14 @@ def _described(columns: Sequence[Sent], fields: dict[int, bytes], character: Con
         if order // 8 >= len(signs):
             raise Damaged("a TABLE_MAP event that does not say which numbers are unsigned")
         described[i] = replace(described[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
-    for types, default, each in (
-        (character, _Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET),
-        (_WITH_MEMBERS, _Field.MEMBERS_DEFAULT_CHARSET, _Field.MEMBERS_COLUMN_CHARSET),
-    ):
-        found = [i for i, column in enumerate(columns) if column.type in types]
-        collations = _collations(len(found), fields.get(default), fields.get(each))
-        for i, collation in zip(found, collations, strict=True):
-            described[i] = replace(described[i], charset=charsets.charset_of(collation))
+    default, each = fields.get(_Field.DEFAULT_CHARSET), fields.get(_Field.COLUMN_CHARSET)
+    return _with_charsets(described, character, default, each)
+
+
+def _with_members(columns: Sequence[Sent], fields: dict[int, bytes]) -> list[Sent]:
+    """The columns with the members of ENUM and SET."""
+    default, each = fields.get(_Field.MEMBERS_DEFAULT_CHARSET), fields.get(_Field.MEMBERS_COLUMN_CHARSET)
+    described = _with_charsets(columns, _WITH_MEMBERS, default, each)
     for type_, field in ((FieldType.ENUM, _Field.ENUM_MEMBERS), (FieldType.SET, _Field.SET_MEMBERS)):
         members = Cursor(fields.get(field, b""))
         for i, column in enumerate(columns):
@@ -183,6 +223,17 @@ def _described(columns: Sequence[Sent], fields: dict[int, bytes], character: Con
                 count = members.packed()
                 raw = [members.take(members.packed()) for _ in range(count)]
                 described[i] = replace(described[i], members=_decoded(raw, described[i].charset))
+    return described
+
+
+def _with_charsets(
+    columns: Sequence[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None
+) -> list[Sent]:
+    """The columns, those of these types with their charsets."""
+    described = list(columns)
+    found = [i for i, column in enumerate(columns) if column.type in types]
+    for i, collation in zip(found, _collations(len(found), default, each), strict=True):
+        described[i] = replace(described[i], charset=charsets.charset_of(collation))
     return described
 
 

@@ -97,7 +97,7 @@ def test_nothing_at_all_is_no_service() -> None:
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name or "own")
 def test_a_fix_names_the_place_where_the_service_has_the_setting(db: Db, service: Service) -> None:
     """SET GLOBAL is denied on all of them, also to the administrator; it is named for the owner's own servers only."""
-    spoilt = on(db, service, binlog_row_metadata="MINIMAL", binlog_row_value_options="PARTIAL_JSON", log_bin="OFF")
+    spoilt = on(db, service, binlog_row_metadata="NO_LOG", binlog_row_value_options="PARTIAL_JSON", log_bin="OFF")
     found = {one.name: str(one.finding) for one in ask(spoilt, preflight.CONDITIONS)}
     assert METADATA[service] in found["binlog_row_metadata"]
     assert NO_LOG[service] in found["binary log"]
