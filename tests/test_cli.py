@@ -24,7 +24,6 @@ from lakeingest.exits import exit_code, message
 
 # The commands of the interface, with arguments of theirs, that this version refuses.
 NOT_BUILT = [
-    "resnapshot shop.orders --gap",
     "points",
     "quarantine list",
     "doctor",
@@ -203,7 +202,7 @@ def test_a_wrong_command_line_is_usage(line: str, named: str) -> None:
 def test_usage_errors_are_one_line(lakeingest: Command) -> None:
     """A process ends with 2 and says why in one line, for what is wrong and for what is not built yet."""
     assert_error(lakeingest("bogus"), 2, "bogus", "--help")
-    assert_error(lakeingest("resnapshot", "shop.orders", "--gap"), 2, "--gap", "not built yet")
+    assert_error(lakeingest("verify", "--sample", "0.5"), 2, "--sample", "not built yet")
 
 
 def test_no_command_shows_the_help(lakeingest: Command) -> None:
