@@ -34,12 +34,19 @@ __all__ = [  # hooks that pytest finds here
 ]
 
 SPECIAL_SERVERS = 5
+# What servers write of columns in the binlog, unless a test says: minimal, or default: as they come, NO_LOG on MariaDB
+METADATA = os.environ.get("LAKEINGEST_METADATA", "full")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _ctrl_c_is_not_ignored() -> None:
     """A script that runs the tests in the background ignores SIGINT, for them and for what they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def metadata_of(flavor: Flavor, chosen: str = METADATA) -> str:
+    """The value of binlog_row_metadata on a server of the flavor."""
+    return "NO_LOG" if chosen == "default" and flavor.is_mariadb else "FULL" if chosen == "full" else "MINIMAL"
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +66,8 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
                 servers.pop(special[0])[1].close()
             running, folder = ExitStack(), tmp_path_factory.mktemp("server")
             lean = {} if flavor.is_mariadb else {"performance_schema": "OFF"}  # 250 MB of memory
-            server = local_server(folder, lean | settings, flavor=flavor, program=pinned.program(flavor))
+            named = {"binlog_row_metadata": metadata_of(flavor)}
+            server = local_server(folder, lean | named | settings, flavor=flavor, program=pinned.program(flavor))
             servers[wanted] = running.enter_context(server), running
         servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last
         return servers[wanted][0]

@@ -9,6 +9,7 @@ from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
 
 PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same time
 
@@ -16,6 +17,7 @@ PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same tim
 def catch_up(run: OpenRun) -> None:
     """Spool to the written position, publish every table that has not stopped as of it, trim the spool."""
     spool_to_now(run.edges, run.binlog)
+    look_for_unseen_ddl(run.edges, run.binlog, run.going_on)
     for table in run.going_on:
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)

@@ -26,7 +26,7 @@ from lakeingest.errors import (
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Rewriter, Staged
 from lakeingest.mysql.connection import file_sizes
-from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.schema_reader import read_settled_schema
 from lakeingest.pipeline.binlog_ingest import SpoolSegment, are_small, sized, spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
@@ -147,7 +147,7 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun) -> TableSchema
     for _ in range(BRACKETS):
         since = binlog.spool.position.place
         with of_table():
-            now = read_schema(edges.connection, table.id, table.options.choices)
+            now = read_settled_schema(edges.connection, table.id, table.options.choices)
         with of_pipeline():
             spool_to_now(edges, binlog)
         if table.stop is not None:  # the binlog has DDL that is not known

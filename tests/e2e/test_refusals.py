@@ -20,12 +20,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest
 
 ORDERS = ("CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40), d DATE)", "INSERT INTO orders VALUES (1, 'a', NULL)")
 XA = ("XA START 'x'", "INSERT INTO orders VALUES (2, 'b', NULL)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
-MINIMAL = ("SET GLOBAL binlog_row_metadata = MINIMAL", "DELETE FROM orders", "SET GLOBAL binlog_row_metadata = FULL")
 STREAM = {
     "XA": XA,
     "TRUNCATE": ("TRUNCATE orders",),
     "DDL": ("CREATE TABLE others LIKE orders", "RENAME TABLE orders TO kept, others TO orders"),
-    "metadata": MINIMAL,
     "image": ("SET binlog_row_image = MINIMAL", "UPDATE orders SET v = 'x'"),
     "INSERT": ("SET binlog_format = STATEMENT", "INSERT INTO beside VALUES (1, '{}')"),
     "PARTIAL": (
@@ -127,7 +125,6 @@ def test_a_changed_definition_stops_the_run(pipe: Pipe) -> None:
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("binlog_row_metadata", "MINIMAL"),
         ("binlog_row_value_options", "PARTIAL_JSON"),
         ("binlog_format", "STATEMENT"),
         ("binlog_order_commits", "OFF"),

@@ -4,11 +4,10 @@ Source: MySQL's source documentation, "Table_map_event" (metadata of types; opti
 """
 
 import enum
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import SchemaChanged, UnsupportedEvent
+from lakeingest.core.schema import TableId
 from lakeingest.mysql.wire import charsets
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Cursor, Damaged, Event, read_table_name
@@ -55,12 +54,18 @@ _PRECISION_MAX, _FRACTION_MAX = 65, 6
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """The content of a TABLE_MAP event. Without FULL metadata, `names` is empty, charsets and members are unknown."""
+    """The content of a TABLE_MAP event. Without FULL metadata `names` is empty, and members are not known.
+
+    `has_signs`, `has_charsets`: it says which numbers are unsigned, and which charset each text has (not those of ENUM
+    and SET, without FULL metadata).
+    """
 
     id: int
     table: TableId
     names: tuple[str, ...]
     columns: tuple[Sent, ...]
+    has_signs: bool = True
+    has_charsets: bool = True
 
 
 def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
@@ -85,28 +90,16 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
     if len(names) not in {0, count}:
         raise Damaged(f"a TABLE_MAP event with {len(names)} names for {count} columns")
+    has_signs = _Field.SIGNEDNESS in fields
+    has_charsets = not fields.keys().isdisjoint((_Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET))
+    if names or has_signs:
+        _sign(columns, fields)
+    if names or has_charsets:
+        character = _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER
+        _set_charsets(columns, character, fields.get(_Field.DEFAULT_CHARSET), fields.get(_Field.COLUMN_CHARSET))
     if names:
-        columns = _described(columns, fields, _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER)
-    return TableMap(table_id, read_table_name(event), names, tuple(columns))
-
-
-def copied_places(found: TableMap, schema: TableSchema, where: str) -> list[int]:
-    """The places of the columns that are copied.
-
-    UnsupportedEvent when the event has no names, SchemaChanged when they are not those of the schema; `where` is for
-    the message.
-    """
-    if not found.names:
-        raise UnsupportedEvent(
-            f"{where}: row metadata not FULL; set binlog_row_metadata=FULL, then copy the table again"
-        )
-    places = [place for place, name in enumerate(found.names) if name not in schema.skipped]
-    if tuple(found.names[place] for place in places) != schema.names:
-        raise SchemaChanged(
-            f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
-            f"{', '.join(schema.names)}; copy the table again"
-        )
-    return places
+        _add_members(columns, fields)
+    return TableMap(table_id, read_table_name(event), names, tuple(columns), has_signs, has_charsets)
 
 
 def _column(type_: int, metadata: Cursor) -> Sent:
@@ -159,31 +152,33 @@ def _length_bytes(most: int) -> int:
     return 1 if most <= _ONE_BYTE_MAX else 2
 
 
-def _described(columns: Sequence[Sent], fields: dict[int, bytes], character: Container[FieldType]) -> list[Sent]:
-    """The columns, completed with the optional metadata; `character` are the types that have charsets."""
-    described = list(columns)
-    numeric = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
+def _sign(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
+    """Complete the numbers: which are unsigned."""
     signs = fields.get(_Field.SIGNEDNESS, b"")
-    for order, i in enumerate(numeric):
+    for order, i in enumerate(i for i, column in enumerate(columns) if column.type in _NUMERIC):
         if order // 8 >= len(signs):
             raise Damaged("a TABLE_MAP event that does not say which numbers are unsigned")
-        described[i] = replace(described[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
-    for types, default, each in (
-        (character, _Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET),
-        (_WITH_MEMBERS, _Field.MEMBERS_DEFAULT_CHARSET, _Field.MEMBERS_COLUMN_CHARSET),
-    ):
-        found = [i for i, column in enumerate(columns) if column.type in types]
-        collations = _collations(len(found), fields.get(default), fields.get(each))
-        for i, collation in zip(found, collations, strict=True):
-            described[i] = replace(described[i], charset=charsets.charset_of(collation))
+        columns[i] = replace(columns[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
+
+
+def _set_charsets(columns: list[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None) -> None:
+    """Complete the columns of these types with their charsets."""
+    found = [i for i, column in enumerate(columns) if column.type in types]
+    for i, collation in zip(found, _collations(len(found), default, each), strict=True):
+        columns[i] = replace(columns[i], charset=charsets.charset_of(collation))
+
+
+def _add_members(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
+    """Complete ENUM and SET with their charsets and members."""
+    default, each = fields.get(_Field.MEMBERS_DEFAULT_CHARSET), fields.get(_Field.MEMBERS_COLUMN_CHARSET)
+    _set_charsets(columns, _WITH_MEMBERS, default, each)
     for type_, field in ((FieldType.ENUM, _Field.ENUM_MEMBERS), (FieldType.SET, _Field.SET_MEMBERS)):
         members = Cursor(fields.get(field, b""))
         for i, column in enumerate(columns):
             if column.type is type_:
                 count = members.packed()
                 raw = [members.take(members.packed()) for _ in range(count)]
-                described[i] = replace(described[i], members=_decoded(raw, described[i].charset))
-    return described
+                columns[i] = replace(column, members=_decoded(raw, column.charset))
 
 
 def _collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:

@@ -34,7 +34,6 @@ NO_OPTIONS = Tables(include=("*.*",))
 SWITCHES: dict[str, tuple[str, str]] = {
     "binlog_format": ("STATEMENT", "SET GLOBAL binlog_format = 'ROW'"),
     "binlog_row_image": ("MINIMAL", "SET GLOBAL binlog_row_image = 'FULL'"),
-    "binlog_row_metadata": ("MINIMAL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
     "binlog_row_value_options": ("PARTIAL_JSON", "SET GLOBAL binlog_row_value_options = ''"),
     "binlog_order_commits": ("OFF", "SET GLOBAL binlog_order_commits = ON"),
     "gtid_mode": ("ON_PERMISSIVE", "gtid_mode is ON_PERMISSIVE; finish the change"),
@@ -205,7 +204,7 @@ def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
         "CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM",
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES child (id) ON DELETE CASCADE)",
     )
-    switches = {"binlog_order_commits": "OFF", "binlog_row_image": "MINIMAL", "binlog_row_metadata": "MINIMAL"}
+    switches = {"binlog_order_commits": "OFF", "binlog_row_image": "MINIMAL"}
     with globally(spoilt_db.connection, **switches):
         found = findings(spoilt_db.connection, *(TableId(spoilt_db.name, name) for name in ("my", "child")))
     for part in ("binlog_ignore_db", *switches, "not InnoDB", "foreign keys"):
