@@ -34,6 +34,8 @@ __all__ = [  # hooks that pytest finds here
 ]
 
 SPECIAL_SERVERS = 5
+# What servers write of columns in the binlog, unless a test says: minimal, or default: as they come, NO_LOG on MariaDB
+METADATA = os.environ.get("LAKEINGEST_METADATA", "full")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,14 +44,18 @@ def _ctrl_c_is_not_ignored() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def metadata_of(flavor: Flavor, chosen: str = METADATA) -> str:
+    """The value of binlog_row_metadata on a server of the flavor."""
+    return "NO_LOG" if chosen == "default" and flavor.is_mariadb else "FULL" if chosen == "full" else "MINIMAL"
+
+
 @pytest.fixture(scope="session")
 def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalServer]]:
     """Call it with a flavor and settings: a server with them, shared by all who ask for the same.
 
     Servers with default settings run until the end. Of the others the last few that were asked for run: a server has
-    some 300 MB. LAKEINGEST_METADATA sets `binlog_row_metadata` of all that do not ask for another.
+    some 300 MB.
     """
-    usual = {"binlog_row_metadata": os.environ.get("LAKEINGEST_METADATA", "FULL")}
     servers: dict[tuple[Flavor, frozenset[tuple[str, str]]], tuple[LocalServer, ExitStack]] = {}
 
     def start(flavor: Flavor, **settings: str) -> LocalServer:
@@ -60,7 +66,8 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
                 servers.pop(special[0])[1].close()
             running, folder = ExitStack(), tmp_path_factory.mktemp("server")
             lean = {} if flavor.is_mariadb else {"performance_schema": "OFF"}  # 250 MB of memory
-            server = local_server(folder, lean | usual | settings, flavor=flavor, program=pinned.program(flavor))
+            named = {"binlog_row_metadata": metadata_of(flavor)}
+            server = local_server(folder, lean | named | settings, flavor=flavor, program=pinned.program(flavor))
             servers[wanted] = running.enter_context(server), running
         servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last
         return servers[wanted][0]

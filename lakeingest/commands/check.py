@@ -32,7 +32,7 @@ from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.connection import connect, file_sizes
 from lakeingest.mysql.key_space import estimated_bytes
-from lakeingest.mysql.preflight.server import retention, service
+from lakeingest.mysql.preflight.server import retention, row_metadata, service
 from lakeingest.mysql.preflight.tables import missing_cascades
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
@@ -117,6 +117,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         *checked,
         missing_cascades(preflight.server),
         service(preflight.server),
+        row_metadata(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         Checked("binlog that the next run needs", _retained(config, connection, progress.values()), fatal=False),
         _unchanged(changed, follows=config.evolves),

@@ -8,6 +8,7 @@ that no earlier statement defined anew is as it was before all of them. Types ar
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Self
 
 from lakeingest.core.lift import Lift, NotLiftable
@@ -111,13 +112,17 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
             f" {', '.join(now.names)}"
         )
     last = dict(zip(lives[-1], now.columns, strict=True))
+    _assert_untouched(table, defined, last)
     schemas = [before]
     for step, names in enumerate(lives[1:], start=1):
         columns = tuple(_column(table, life, name, step, defined, last) for life, name in names.items())
-        layout = now.layout if step == len(alterations) else ()
-        schemas.append(replace(_schema(before, now, names, columns), layout=layout))
+        schemas.append(_schema(before, now, names, columns))
     if schemas[-1].fingerprint != now.fingerprint:
         raise NotLiftable(f"{table}: its key, or how its rows are mapped, is no longer what it was")
+    schemas[-1] = now
+    for old, new in pairwise(schemas):
+        if old.fingerprint == new.fingerprint and not old.reads_as(new):
+            raise NotLiftable(f"{table}: the charset of a column, or the place of one that is left out, is another now")
     return [
         Lift(
             old,
@@ -198,6 +203,17 @@ def _column(
     raise NotLiftable(f"{table}: nobody knows any more how its column {name} was defined between two alterations")
 
 
+def _assert_untouched(table: object, defined: Mapping[_Life, Sequence[int]], last: Mapping[_Life, Column]) -> None:
+    """NotLiftable where a column that no statement defined is another now: DDL that the binlog lacks has changed it."""
+    for life, column in last.items():
+        first = life.first
+        if first is None or life in defined:
+            continue
+        same_charset = not first.charset or not column.charset or first.charset == column.charset
+        if replace(first, name=column.name) != column or not same_charset:
+            raise NotLiftable(f"{table}: no DDL in the binlog says why its column {column.name} is another now")
+
+
 def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[Column, ...]) -> TableSchema:
     called = {life.first.name: name for life, name in names.items() if life.first is not None}
     if not set(before.key) <= called.keys():
@@ -205,6 +221,7 @@ def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[
     return replace(
         now,
         columns=columns,
+        stored=(),  # between two alterations nobody knows where the columns are that are left out
         key=tuple(called[name] for name in before.key),
         generated=tuple(called[name] for name in before.generated if name in called),
     )

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -132,7 +132,8 @@ class Column:
     whose zero padding the binlog leaves out, and 0 otherwise. `fraction` is the digits of a second. `choice` is a
     choice of the user that the kind does not express: NULL_DATES or EWKB. `comment` is for readers of the copy: it
     changes no row, so columns that differ only by it are equal. `default` is the text of a constant that new rows have,
-    as the server wrote it when the definition was read; it is no part of the definition either.
+    as the server wrote it when the definition was read; it is no part of the definition either. `charset` is that of a
+    text, '' for other types or where it is not known: only rows in the binlog without metadata need it.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Column:
     choice: str = ""
     comment: str = field(default="", compare=False)
     default: str | None = field(default=None, compare=False)
+    charset: str = field(default="", compare=False)
 
     @property
     def is_geometry(self) -> bool:
@@ -173,9 +175,8 @@ class TableSchema:
 
     `skipped` are the names of generated columns that the user left out; rows in the binlog may have them.
     `generated` are the names of generated columns that are copied. `index` is the name of the unique index that is the
-    key, '' if it is not known or the user named the columns. `comment` is the table's, as of a column. `layout` are the
-    names of all columns in the table's order, where some are `skipped`; empty otherwise, and where that is not known.
-    It is no part of the definition either.
+    key, '' if it is not known or the user named the columns. `comment` is the table's, as of a column. `stored` are the
+    names of all columns in MySQL's order, also of those that are skipped; empty where that is not known.
     """
 
     table: TableId
@@ -186,7 +187,7 @@ class TableSchema:
     generated: tuple[str, ...] = ()
     index: str = ""
     comment: str = field(default="", compare=False)
-    layout: tuple[str, ...] = field(default=(), compare=False)
+    stored: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -199,6 +200,37 @@ class TableSchema:
     def names(self) -> tuple[str, ...]:
         """The column names, in order."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def layout(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What reads a row in the binlog beside the fingerprint, if its event names no columns.
+
+        All columns in MySQL's order, skipped ones too (empty: not known), and the charsets of those that are copied.
+        """
+        stored = self.stored if self.skipped else self.names
+        return stored, tuple(column.charset for column in self.columns)
+
+    def reads_as(self, other: Self) -> bool:
+        """Whether a row in the binlog that names no columns is the same by both, as far as both layouts are known."""
+        if self.fingerprint != other.fingerprint:
+            return False
+        (ours, charsets), (theirs, others) = self.layout, other.layout
+        return (not ours or not theirs or ours == theirs) and all(
+            not one or not two or one == two for one, two in zip(charsets, others, strict=True)
+        )
+
+    def laid_out(self, *known: Self) -> Self:
+        """The same definition with the layout on which all of `known` agree: not known where they do not.
+
+        Each of them has its fingerprint. Without any, nothing is known.
+        """
+        stored = {one.layout[0] for one in known}
+        charsets = [{one.columns[place].charset for one in known} for place in range(len(self.columns))]
+        columns = tuple(
+            replace(column, charset=found.pop() if len(found) == 1 else "")
+            for column, found in zip(self.columns, charsets, strict=True)
+        )
+        return replace(self, columns=columns, stored=stored.pop() if len(stored) == 1 else ())
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -244,7 +276,7 @@ class TableSchema:
         """A short digest of all that decides how a row is mapped; all rows of a table have the same fingerprint."""
         columns = [asdict(column) | {"source_type": column.source_type.text} for column in self.columns]
         for column in columns:
-            del column["comment"], column["default"]
+            del column["comment"], column["default"], column["charset"]
             if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
                 del column["choice"]
         mapped: list[object] = [str(self.table), columns, self.key]

@@ -1,8 +1,9 @@
 """Reads a TableSchema from information_schema. Keys and types that cannot be copied exactly are refused by name."""
 
 import re
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import pymysql
 
@@ -18,12 +19,14 @@ from lakeingest.core.schema import (
     TableId,
     TableSchema,
 )
-from lakeingest.errors import OperatorNeeded, UnsupportedTable
-from lakeingest.mysql.connection import literal, query, query_dicts
+from lakeingest.errors import OperatorNeeded, SplitUnstable, UnsupportedTable
+from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.key_choice import NoKey, choose_key
 from lakeingest.mysql.source_types import source_type
 
+_LOCK_SECONDS = 20  # to wait for a metadata lock
+_LOCK_WAIT_TIMEOUT = 1205
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _NUMERIC, _QUOTED = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?"), re.compile(r"'(.*)'", re.DOTALL)
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
@@ -98,29 +101,115 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     OperatorNeeded when the table does not exist; UnsupportedTable, with all reasons, when its key or a column cannot be
     copied exactly.
     """
-    where = f"WHERE TABLE_SCHEMA = {literal(table.database)} AND TABLE_NAME = {literal(table.name)}"
-    rows = query_dicts(connection, f"SELECT * FROM information_schema.COLUMNS {where} ORDER BY ORDINAL_POSITION")
-    described = query(connection, f"SELECT TABLE_TYPE, TABLE_COMMENT FROM information_schema.TABLES {where}")
-    if not rows or not described:
-        raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
-    [(kind, comment)] = described
-    reasons: list[str] = []
-    if not (table.database.isprintable() and table.name.isprintable()):
-        reasons.append("its name has unprintable characters")
-    if dialect(connection) is MARIADB and kind == _VERSIONED:
-        reasons.append("it is system-versioned, so the binlog also has its historical rows")
-    generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
-    left_out = GENERATED if choices.generated == "skip" else GENERATED[:1] if choices.virtual == "skip" else ()
-    skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in left_out))
-    is_quoted = dialect(connection) is MARIADB
-    columns = tuple(
-        replace(_column(row, choices, reasons), default=_default(row, is_quoted=is_quoted))
-        for row in rows
-        if row["column_name"] not in skipped
-    )
-    if len({column.name.lower() for column in columns}) < len(columns):
-        reasons.append("two columns differ only by case")
-    indexes = query_dicts(connection, f"SELECT * FROM information_schema.STATISTICS {where} ORDER BY SEQ_IN_INDEX")
+    found = read_schemas(connection, {table: choices})[table]
+    if isinstance(found, OperatorNeeded):
+        raise found
+    return found
+
+
+def read_settled_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
+    """As `read_schema`, while the metadata lock is held: of DDL in the binlog none is still to come into force.
+
+    The server writes DDL to the binlog before information_schema shows it. SplitUnstable where other sessions keep the
+    lock for long.
+    """
+    try:
+        query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
+        query(connection, "START TRANSACTION")
+        query(connection, f"SELECT 1 FROM {table_name(table)} LIMIT 0")
+        return read_schema(connection, table, choices)
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != _LOCK_WAIT_TIMEOUT:
+            raise
+        raise SplitUnstable(f"{table}: it is locked by another session, such as DDL; run the same command") from error
+    except pymysql.err.ProgrammingError:  # it is gone, or the user may not read it any more
+        return read_schema(connection, table, choices)
+    finally:
+        query(connection, "ROLLBACK")
+        query(connection, "SET SESSION lock_wait_timeout = DEFAULT")
+
+
+def read_schemas(
+    connection: pymysql.Connection, choices: Mapping[TableId, Choices]
+) -> dict[TableId, TableSchema | OperatorNeeded]:
+    """As `read_schema`, of several tables; the error of those that it refuses. Three queries for each database."""
+    found: dict[TableId, TableSchema | OperatorNeeded] = {}
+    for database in dict.fromkeys(table.database for table in choices):
+        tables = [table for table in choices if table.database == database]
+        names = ", ".join(literal(table.name) for table in tables)
+        described = _Described.of(connection, f"TABLE_SCHEMA = {literal(database)} AND TABLE_NAME IN ({names})")
+        for table in tables:
+            try:
+                found[table] = described.schema(table, choices[table])
+            except OperatorNeeded as error:
+                found[table] = error
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """What information_schema says of some tables: their types and comments, columns and indexes, by their names."""
+
+    is_mariadb: bool
+    tables: Mapping[str, tuple[str, str]]
+    columns: Mapping[str, list[dict[str, Any]]]
+    indexes: Mapping[str, list[dict[str, Any]]]
+
+    @classmethod
+    def of(cls, connection: pymysql.Connection, where: str) -> Self:
+        """Of the tables that meet the condition."""
+        tables = query(
+            connection, f"SELECT TABLE_NAME, TABLE_TYPE, TABLE_COMMENT FROM information_schema.TABLES WHERE {where}"
+        )
+        columns = f"SELECT * FROM information_schema.COLUMNS WHERE {where} ORDER BY ORDINAL_POSITION"
+        indexes = f"SELECT * FROM information_schema.STATISTICS WHERE {where} ORDER BY SEQ_IN_INDEX"
+        return cls(
+            dialect(connection) is MARIADB,
+            {str(name): (str(kind), str(comment)) for name, kind, comment in tables},
+            _by_table(query_dicts(connection, columns)),
+            _by_table(query_dicts(connection, indexes)),
+        )
+
+    def schema(self, table: TableId, choices: Choices) -> TableSchema:
+        """The definition of one of them; the errors are those of `read_schema`."""
+        rows, described = self.columns.get(table.name), self.tables.get(table.name)
+        if not rows or not described:
+            raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
+        kind, comment = described
+        reasons: list[str] = []
+        if not (table.database.isprintable() and table.name.isprintable()):
+            reasons.append("its name has unprintable characters")
+        if self.is_mariadb and kind == _VERSIONED:
+            reasons.append("it is system-versioned, so the binlog also has its historical rows")
+        generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
+        left_out = GENERATED if choices.generated == "skip" else GENERATED[:1] if choices.virtual == "skip" else ()
+        skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in left_out))
+        columns = tuple(
+            replace(_column(row, choices, reasons), default=_default(row, is_quoted=self.is_mariadb))
+            for row in rows
+            if row["column_name"] not in skipped
+        )
+        if len({column.name.lower() for column in columns}) < len(columns):
+            reasons.append("two columns differ only by case")
+        key, index = _key(columns, self.indexes.get(table.name, []), choices, reasons)
+        if reasons:
+            raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
+        copied = tuple(name for name in generated if name not in skipped)
+        stored = tuple(str(row["column_name"]) for row in rows)
+        return TableSchema(table, columns, key, choices, skipped, copied, index, comment, stored)
+
+
+def _by_table(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(str(row["table_name"]), []).append(row)
+    return found
+
+
+def _key(
+    columns: tuple[Column, ...], indexes: list[dict[str, Any]], choices: Choices, reasons: list[str]
+) -> tuple[tuple[str, ...], str]:
+    """The key and its index; empty, with a reason, where the table has none."""
     key: tuple[str, ...] = ()
     index = ""
     try:
@@ -132,17 +221,7 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
         for column in columns
         if column.name in key and column.choice == NULL_DATES
     ]
-    if reasons:
-        raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-    copied = tuple(name for name in generated if name not in skipped)
-    layout = tuple(str(row["column_name"]) for row in rows) if skipped else ()
-    return TableSchema(table, columns, key, choices, skipped, copied, index, str(comment), layout)
-
-
-def names_columns(connection: pymysql.Connection) -> bool:
-    """Whether rows in the binlog come with the names of their columns."""
-    [(setting,)] = query(connection, "SELECT @@global.binlog_row_metadata")
-    return str(setting).upper() == "FULL"
+    return key, index
 
 
 def _default(row: dict[str, Any], *, is_quoted: bool) -> str | None:
@@ -186,7 +265,14 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         length=int(row["character_octet_length"] or 0) if source.name == "binary" else 0,
         choice=choice,
         comment=str(row["column_comment"]),
+        charset=_charset(row),
     )
+
+
+def _charset(row: dict[str, Any]) -> str:
+    """The charset of a text or of the members of a column, by its name of today."""
+    found = str(row["character_set_name"] or "").lower()
+    return "utf8mb3" if found == "utf8" else found
 
 
 def _chosen(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:

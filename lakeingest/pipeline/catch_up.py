@@ -4,11 +4,12 @@ from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.lifting import merge_over_halts, prove_definition, reload
+from lakeingest.pipeline.lifting import merge_over_halts, reload
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
 
 PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same time
 
@@ -16,6 +17,7 @@ PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same tim
 def catch_up(run: OpenRun) -> None:
     """Spool to the written position, publish every table that has not stopped as of it, trim the spool."""
     spool_to_now(run.edges, run.binlog)
+    look_for_unseen_ddl(run.edges, run.binlog, run.going_on)
     for table in run.going_on:
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
@@ -31,7 +33,6 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """
     for tries_left in reversed(range(PUBLISH_TRIES)):
         merge_over_halts(edges, binlog, table)
-        prove_definition(edges, binlog, table)
         try:
             publish(edges, table)
             return

@@ -33,6 +33,7 @@ from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.signals import drop, look, serve
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
 
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 180.0  # a table without changes lags this much
@@ -172,6 +173,7 @@ def _spool_and_publish(
     if written_position(edges.connection) != binlog.spool.position.at:
         spool_to_now(edges, binlog)
     due = _due(run, worked_at)
+    look_for_unseen_ddl(edges, binlog, due)
     now = time.monotonic()
     retried = [
         table for table in _worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS

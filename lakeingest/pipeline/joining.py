@@ -3,6 +3,7 @@
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.files.file import state_of
+from lakeingest.mysql.schema_reader import read_settled_schema
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.open_run import OpenRun
@@ -24,10 +25,18 @@ def join(run: OpenRun) -> None:
     again, lies before its start, and so does what cannot be replayed of it. Without GTIDs a low watermark is the start
     of a file, so the new tables are watched from there on; one with such DDL in the file stops before it has a copy,
     and can join when the file is full.
+
+    The definition is read after the place from which the table is watched: then it is in force from there on, or the
+    spool meets the DDL that came between.
     """
     edges, binlog = run.edges, run.binlog
     if any(binlog.schemas or table.copy is not None for table in _joining(run)):
         spool_to_now(edges, binlog)
+    for table in _joining(run):
+        with working_on(edges, table):
+            table.definition = read_settled_schema(edges.connection, table.id, table.schema.choices)
+        if table.stop is not None:
+            table.watch = Watch.UNWATCHED
     start = _watch(run)
     for table in _joining(run):
         with working_on(edges, table):

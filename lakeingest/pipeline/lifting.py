@@ -27,7 +27,7 @@ from lakeingest.errors import (
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Rewriter, Staged
 from lakeingest.mysql.connection import file_sizes
-from lakeingest.mysql.schema_reader import names_columns, read_schema
+from lakeingest.mysql.schema_reader import read_settled_schema
 from lakeingest.pipeline.binlog_ingest import SpoolSegment, are_small, sized, spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
@@ -67,25 +67,6 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         _fill(edges, binlog, table, binlog.spool.position.place)
         table.watch = Watch.WATCHED
     merge(edges, binlog.spool, table)
-
-
-def prove_definition(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
-    """SchemaChanged, as at DDL that cannot be followed, where the server defines the table in another way than we do.
-
-    DDL may be missing in the binlog (`sql_log_bin`). Where rows there name their columns, they tell. Else the server is
-    asked before each publish, under the same bracket as after DDL.
-    """
-    if table.staged.visible or names_columns(edges.connection):
-        return
-    for _ in range(BRACKETS):
-        now = _definition(edges, binlog, table)
-        if not halts(binlog.spool, table.id, table.progress.needed_from):
-            break
-        merge_over_halts(edges, binlog, table)
-    else:
-        raise SplitUnstable(f"{table.id}: its definition changes all the time; run the same command again")
-    if now.fingerprint != table.schema.fingerprint:
-        raise _barrier(f"{table.id}: DDL that is not in the binlog changed its definition")
 
 
 def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
@@ -170,7 +151,7 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun) -> TableSchema
     for _ in range(BRACKETS):
         since = binlog.spool.position.place
         with of_table():
-            now = read_schema(edges.connection, table.id, table.options.choices)
+            now = read_settled_schema(edges.connection, table.id, table.options.choices)
         with of_pipeline():
             spool_to_now(edges, binlog)
         if table.stop is not None:  # the binlog has DDL that is not known

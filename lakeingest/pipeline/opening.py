@@ -173,9 +173,9 @@ def _loaded(
                 target.discard(table)
                 staged = None
             if staged:
-                known = _as_copied(config, staged, schema)
-                if known != schema:
-                    schemas[table], altered[table] = known, schema
+                known = schemas[table] = _as_copied(config, staged, schema)
+                if not known.reads_as(schema):
+                    altered[table] = schema
             loaded[table] = staged
         except LakeIngestError as error:
             if not error.of_table:
@@ -195,10 +195,14 @@ def _is_begun_in_vain(config: Config, staged: Staged, schema: TableSchema) -> bo
 def _as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
     """The definition that the rows of the copy have; SchemaChanged where the copy cannot follow to that of now.
 
-    Where the rows are not complete, and can have that of now, it is that one.
+    Where the rows are not complete, and can have that of now, it is that one. The same definition has the layout of
+    when they were read: without names in the binlog, the rows before DDL that changes only that are read by it.
     """
     if staged.progress.fingerprint == schema.fingerprint:
-        return schema
+        known = definition_of(state_of(config), schema.table, schema.fingerprint)
+        if known is None:
+            return schema.laid_out()
+        return schema.laid_out(known) if known.reads_as(schema) else known
     if config.evolves and not config.asks and not staged.progress.splits.complete:
         return schema  # its rows were being read again, and are once more
     known = definition_of(state_of(config), schema.table, staged.progress.fingerprint)

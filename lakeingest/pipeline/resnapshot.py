@@ -42,6 +42,7 @@ from lakeingest.pipeline.opening import has_low_at_file_start
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, FindPresent, Patched, ReadAgain
 from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
 from lakeingest.rows import source_names, table_schema
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
@@ -94,6 +95,7 @@ def step(
         reading = None
     if reading is None:
         spool_to_now(edges, binlog)
+        look_for_unseen_ddl(edges, binlog, [table])
         merge_and_publish(edges, binlog, table)  # the copy has every change from before the request
         reading = table.reading = begin(None, request.up_to)
     if not wait and not reading.job.is_done:
@@ -111,6 +113,7 @@ def step(
     try:
         _commit(edges, binlog, table, reading, patched, settled)
         spool_to_now(edges, binlog)
+        look_for_unseen_ddl(edges, binlog, [table])
         merge_and_publish(edges, binlog, table)
     except BaseException:
         cancel(table)

@@ -68,7 +68,7 @@ def _from_json(given: Mapping[str, Any]) -> TableSchema:
         tuple(given["skipped"]),
         tuple(given["generated"]),
         given["index"],
-        layout=tuple(given.get("layout", ())),
+        stored=tuple(given.get("stored", ())),  # documents of earlier versions lack it, and the charsets of columns
     )
 
 
@@ -102,21 +102,33 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
     known = _known(state, schema.table)
     if known is None or schema not in {known.schema, *(() if is_new else known.earlier)}:
         _keep(state, Definition(schema))
+    elif is_new and known.schema.layout != schema.layout:
+        _keep(state, replace(known, schema=schema, earlier=()))
+
+
+def keep_layout(state: File, schema: TableSchema) -> None:
+    """Keep the layout of a definition that is kept, if that is new."""
+    known = _known(state, schema.table)
+    if known is not None and known.schema == schema and known.schema.layout != schema.layout:
+        _keep(state, replace(known, schema=schema))
 
 
 def keep_next(state: File, before: TableSchema, schema: TableSchema) -> None:
     """Keep the definition that rows are about to be lifted to, beside those that they have now or had before."""
     known = _known(state, before.table) or Definition(before)
-    earlier = [one for one in (*known.earlier, known.schema, before) if one != schema]
-    _keep(state, replace(known, schema=schema, earlier=tuple(dict.fromkeys(earlier))[-EARLIER_MAX:]))
+    earlier = {(one, one.layout): one for one in (*known.earlier, known.schema, before)}
+    earlier.pop((schema, schema.layout), None)
+    _keep(state, replace(known, schema=schema, earlier=tuple(earlier.values())[-EARLIER_MAX:]))
 
 
 def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema | None:
-    """The definition with this fingerprint that rows of the copy have or had; None where it is not kept."""
+    """The definition with this fingerprint that rows of the copy have or had; None where it is not kept.
+
+    Where several have it, their layout is not known as far as they differ.
+    """
     known = _known(state, table)
-    if known is None:
-        return None
-    return next((one for one in (known.schema, *known.earlier) if one.fingerprint == fingerprint), None)
+    found = [] if known is None else [one for one in (known.schema, *known.earlier) if one.fingerprint == fingerprint]
+    return found[0].laid_out(*found) if found else None
 
 
 def keep_first(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:

@@ -13,7 +13,7 @@ from lakeingest.config import Source
 from lakeingest.core import change
 from lakeingest.core.keys import quote
 from lakeingest.core.position import FilePosition, GtidSet
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import USUAL, Choices, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_reader import read_segment
@@ -62,7 +62,11 @@ class Db:
     def table(self, name: str, columns: str) -> TableSchema:
         """Make a table; its schema."""
         self.run(f"CREATE TABLE {name} ({columns})")
-        return read_schema(self.connection, TableId(self.name, name))
+        return self.schema(name)
+
+    def schema(self, name: str, choices: Choices = USUAL) -> TableSchema:
+        """The schema of a table, as it is now."""
+        return read_schema(self.connection, TableId(self.name, name), choices)
 
     def here(self) -> FilePosition:
         """The written position."""

@@ -667,13 +667,24 @@ def test_a_purged_file_is_gone(own_db: Db) -> None:
         own_db.read(own_db.segment(start, stop))
 
 
-def test_minimal_row_metadata_are_refused(own_db: Db) -> None:
-    """Without the names of columns in the binlog the reader stops, and names the setting."""
-    table = own_db.table("t", "id INT PRIMARY KEY")
+def test_minimal_row_metadata_are_read_by_the_definition(own_db: Db) -> None:
+    """Without the names of columns in the binlog the definition says what they are."""
+    table = own_db.table("t", "a TINYINT UNSIGNED, id INT PRIMARY KEY, e ENUM('x','y'), v VARCHAR(9), b VARBINARY(9)")
     start = own_db.here()
-    own_db.run("INSERT INTO t VALUES (1)")
-    with pytest.raises(UnsupportedEvent, match=r"row metadata not FULL; set binlog_row_metadata=FULL"):
-        own_db.read(own_db.segment(start), table)
+    own_db.run("INSERT INTO t VALUES (200, 1, 'y', 'ä', x'FF')", "DELETE FROM t")
+    found = own_db.read(own_db.segment(start), table).halves(table.table, *table.names)
+    assert [half[2:] for half in found] == [(200, 1, "y", "ä", b"\xff")] * 2
+
+
+def test_minimal_row_metadata_of_another_table_are_a_change(own_db: Db) -> None:
+    """Without names, columns of another number or type stop the table."""
+    table = own_db.table("t", "id INT PRIMARY KEY, v INT")
+    for now in ("v INT, w INT", "v BIGINT"):
+        own_db.run("DROP TABLE t", f"CREATE TABLE t (id INT PRIMARY KEY, {now})")
+        start = own_db.here()
+        own_db.run("INSERT INTO t (id) VALUES (1)")
+        with pytest.raises(SchemaChanged, match="copy the table again"):
+            own_db.read(own_db.segment(start), table)
 
 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)

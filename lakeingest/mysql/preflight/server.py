@@ -133,13 +133,6 @@ def setting(name: str, wanted: str) -> Condition:
     return has_it
 
 
-def row_metadata(server: Server) -> Finding:
-    """Rows in the binlog come with the signs and character sets of their columns; MariaDB may leave them out."""
-    if server.variables.get("binlog_row_metadata", "FULL").upper() != "NO_LOG":
-        return None
-    return f"binlog_row_metadata is NO_LOG; {server.service.fix('binlog_row_metadata', 'FULL')}"
-
-
 def commit_order(server: Server) -> Finding:
     """Transactions become visible in binlog order."""
     if server.is_on("binlog_order_commits", "ON"):
@@ -214,6 +207,18 @@ def service(server: Server) -> Checked:
     return Checked("service of the source", server.service.unproven, fatal=False)
 
 
+def row_metadata(server: Server) -> Checked:
+    """A note where rows in the binlog do not name their columns: DDL that the binlog lacks is found later then."""
+    found = server.variables.get("binlog_row_metadata", "NO_LOG").upper()
+    note = None
+    if found != "FULL":
+        note = (
+            f"binlog_row_metadata is {found}: DDL that the binlog lacks (sql_log_bin = 0) is found at the end of a run,"
+            f" not at the rows after it; for that, {server.service.fix('binlog_row_metadata', 'FULL')}"
+        )
+    return Checked("names of columns in the binlog", note, fatal=False)
+
+
 CONDITIONS: dict[str, Condition] = {
     "server version": version,
     "no Galera": galera,
@@ -221,7 +226,6 @@ CONDITIONS: dict[str, Condition] = {
     "binary log": binlog,
     "binlog_format": setting("binlog_format", "ROW"),
     "binlog_row_image": setting("binlog_row_image", "FULL"),
-    "binlog_row_metadata": row_metadata,
     "binlog_row_value_options": setting("binlog_row_value_options", ""),
     "binlog_order_commits": commit_order,
     "log_bin_compress": setting("log_bin_compress", "OFF"),

@@ -20,10 +20,11 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.wire import arrow
+from lakeingest.mysql.wire.binding import bound
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Event, read_table_id
 from lakeingest.mysql.wire.images import missing, not_full
-from lakeingest.mysql.wire.table_map import TableMap, copied_places, read_table_map
+from lakeingest.mysql.wire.table_map import TableMap, read_table_map
 
 Half = tuple[RowKind, tuple[Any, ...]]  # a row half: its kind, and its values in column order
 
@@ -94,7 +95,7 @@ class RowDecoder:
     def add_table(self, event: Event, where: str) -> None:
         """Add a TABLE_MAP event of a table in `schemas`.
 
-        SchemaChanged when its columns are not those of the schema, UnsupportedEvent when it does not name them.
+        SchemaChanged when its columns are not those of the schema.
         """
         # most transactions are small and repeat earlier maps: reading a map costs more than reading a row
         if event.payload not in self._known:
@@ -108,11 +109,12 @@ class RowDecoder:
         found = read_table_map(event)
         schema = self._schemas[found.table]
         where = f"{schema.table} {where}"
-        if not found.names:
-            raise UnsupportedEvent(f"{where}: row metadata not FULL, which mysql-replication needs")
-        places = copied_places(found, schema, where)
+        is_named = bool(found.names)
+        found, places = bound(found, schema, where)
         _require_readable([found.columns[place] for place in places], schema, where)
         table = self._library(event, where).table_obj
+        if not is_named:
+            _describe(table, found)
         _same_columns([table.columns[place] for place in places], schema, where)
         _same_names(found, table.columns, where)
         return schema, found, table
@@ -226,6 +228,16 @@ def _same_columns(columns: list[Any], schema: TableSchema, where: str) -> None:
             _PYTHON[column.kind] is Decimal and (other.precision, other.decimals) != digits
         ):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
+
+
+def _describe(table: Any, found: TableMap) -> None:
+    """Tell the library what the event does not say of the columns."""
+    for column, name, sent in zip(table.columns, found.names, found.columns, strict=True):
+        column.name, column.unsigned = name, sent.unsigned
+        column.character_set_name = sent.charset
+        if sent.type is FieldType.ENUM:
+            column.enum_values = ["", *sent.members]
+    table.column_name_flag = True
 
 
 def _same_names(found: TableMap, columns: list[Any], where: str) -> None:

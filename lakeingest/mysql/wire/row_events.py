@@ -6,7 +6,7 @@ Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 import enum
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,14 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue, concerning
 from lakeingest.mysql.wire import arrow
+from lakeingest.mysql.wire.binding import bound
 from lakeingest.mysql.wire.compiled import int64, kernel, number, step
 from lakeingest.mysql.wire.encodings import Encoding, Mismatch, event_width, of_event
 from lakeingest.mysql.wire.events import Type
 from lakeingest.mysql.wire.follow import Row
 from lakeingest.mysql.wire.framing import HEADER
 from lakeingest.mysql.wire.images import missing, not_full
-from lakeingest.mysql.wire.table_map import TableMap, as_defined, copied_places
+from lakeingest.mysql.wire.table_map import TableMap
 from lakeingest.mysql.wire.temporals import NotADay
 from lakeingest.mysql.wire.values import Values
 from lakeingest.mysql.wire.walk import packed, walk_row
@@ -63,6 +64,7 @@ class RowReader:
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []
+        self._known: list[TableMap] = []  # by table, as its event was
         self.nulled: Counter[TableId] = Counter()  # values of new rows that are NULL only because the user chose so
         self._encodings: list[list[tuple[int, Encoding]]] = []  # by table: each copied column, with its place
         self._widths: list[np.ndarray] = []  # by table, of all columns
@@ -80,14 +82,13 @@ class RowReader:
     def add(self, schema: TableSchema, found: TableMap, where: str) -> int:
         """The number of the table as `found` describes it.
 
-        SchemaChanged when its columns are not those of the schema, UnsupportedEvent when too little is known of them.
+        SchemaChanged when its columns are not those of the schema.
         """
-        where = f"{schema.table} {where}"
-        found = as_defined(found, schema, where)
-        for number_, (known, columns) in enumerate(self._tables):
-            if known is schema and (columns.names, columns.columns) == (found.names, found.columns):
+        for number_, ((known, _), event) in enumerate(zip(self._tables, self._known, strict=True)):
+            if known is schema and replace(event, id=found.id) == found:
                 return number_
-        places = copied_places(found, schema, where)
+        where, event = f"{schema.table} {where}", found
+        found, places = bound(found, schema, where)
         try:
             encodings = [
                 (place, of_event(column, found.columns[place], is_key=column.name in schema.key))
@@ -96,6 +97,7 @@ class RowReader:
         except Mismatch as error:
             raise SchemaChanged(f"{where}: {error}; copy the table again") from error
         self._tables.append((schema, found))
+        self._known.append(event)
         self._encodings.append(encodings)
         self._widths.append(np.array([event_width(sent) for sent in found.columns], np.int64))
         self._optional.append(np.array([name in schema.skipped for name in found.names], np.uint8))

@@ -4,11 +4,10 @@ Source: MySQL's source documentation, "Table_map_event" (metadata of types; opti
 """
 
 import enum
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import SchemaChanged, UnsupportedEvent
+from lakeingest.core.schema import TableId
 from lakeingest.mysql.wire import charsets
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Cursor, Damaged, Event, read_table_name
@@ -55,16 +54,18 @@ _PRECISION_MAX, _FRACTION_MAX = 65, 6
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """The content of a TABLE_MAP event. Without FULL metadata `names` is empty, and the members of types unknown.
+    """The content of a TABLE_MAP event. Without FULL metadata `names` is empty, and members are not known.
 
-    Not `described`: signs and charsets are unknown, too (NO_LOG of MariaDB).
+    `has_signs`, `has_charsets`: it says which numbers are unsigned, and which charset each text has (not those of ENUM
+    and SET, without FULL metadata).
     """
 
     id: int
     table: TableId
     names: tuple[str, ...]
     columns: tuple[Sent, ...]
-    described: bool = True
+    has_signs: bool = True
+    has_charsets: bool = True
 
 
 def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
@@ -89,56 +90,16 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
     if len(names) not in {0, count}:
         raise Damaged(f"a TABLE_MAP event with {len(names)} names for {count} columns")
-    character = _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER
-    described = bool(names) or _is_described(columns, fields, character)
-    if described:
-        columns = _described(columns, fields, character)
+    has_signs = _Field.SIGNEDNESS in fields
+    has_charsets = not fields.keys().isdisjoint((_Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET))
+    if names or has_signs:
+        _sign(columns, fields)
+    if names or has_charsets:
+        character = _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER
+        _set_charsets(columns, character, fields.get(_Field.DEFAULT_CHARSET), fields.get(_Field.COLUMN_CHARSET))
     if names:
-        columns = _with_members(columns, fields)
-    return TableMap(table_id, read_table_name(event), names, tuple(columns), described)
-
-
-def as_defined(found: TableMap, schema: TableSchema, where: str) -> TableMap:
-    """The same with the names and members that the event lacks without FULL metadata, from the table's definition.
-
-    SchemaChanged when it has another number of columns; UnsupportedEvent when signs and charsets are unknown, or the
-    place of the columns that are not copied; `where` is for the messages.
-    """
-    if found.names:
-        return found
-    if not found.described:
-        raise UnsupportedEvent(f"{where}: no row metadata; set binlog_row_metadata=FULL, then copy the table again")
-    if schema.skipped and not schema.layout:
-        raise UnsupportedEvent(
-            f"{where}: row metadata not FULL, and the order of its columns is not known; set binlog_row_metadata=FULL,"
-            " then copy the table again"
-        )
-    names = schema.layout or schema.names
-    if len(names) != len(found.columns):
-        raise SchemaChanged(
-            f"{where}: it has {len(found.columns)} columns, when it was copied they were {', '.join(names)}; copy the"
-            " table again"
-        )
-    members = {column.name: column.members for column in schema.columns}
-    columns = tuple(
-        replace(sent, members=members[name]) if members.get(name) and sent.type in _WITH_MEMBERS else sent
-        for name, sent in zip(names, found.columns, strict=True)
-    )
-    return replace(found, names=names, columns=columns)
-
-
-def copied_places(found: TableMap, schema: TableSchema, where: str) -> list[int]:
-    """The places of the columns that are copied.
-
-    SchemaChanged when its names are not those of the schema; `where` is for the message.
-    """
-    places = [place for place, name in enumerate(found.names) if name not in schema.skipped]
-    if tuple(found.names[place] for place in places) != schema.names:
-        raise SchemaChanged(
-            f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
-            f"{', '.join(schema.names)}; copy the table again"
-        )
-    return places
+        _add_members(columns, fields)
+    return TableMap(table_id, read_table_name(event), names, tuple(columns), has_signs, has_charsets)
 
 
 def _column(type_: int, metadata: Cursor) -> Sent:
@@ -191,50 +152,33 @@ def _length_bytes(most: int) -> int:
     return 1 if most <= _ONE_BYTE_MAX else 2
 
 
-def _is_described(columns: Sequence[Sent], fields: Container[int], character: Container[FieldType]) -> bool:
-    """Whether the event has the signs and charsets of all columns that have one."""
-    types = {column.type for column in columns}
-    lacks_signs = not types.isdisjoint(_NUMERIC) and _Field.SIGNEDNESS not in fields
-    has_charsets = _Field.DEFAULT_CHARSET in fields or _Field.COLUMN_CHARSET in fields
-    return not lacks_signs and (has_charsets or not any(type_ in character for type_ in types))
-
-
-def _described(columns: Sequence[Sent], fields: dict[int, bytes], character: Container[FieldType]) -> list[Sent]:
-    """The columns with their signs and charsets; `character` are the types that have charsets."""
-    described = list(columns)
-    numeric = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
+def _sign(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
+    """Complete the numbers: which are unsigned."""
     signs = fields.get(_Field.SIGNEDNESS, b"")
-    for order, i in enumerate(numeric):
+    for order, i in enumerate(i for i, column in enumerate(columns) if column.type in _NUMERIC):
         if order // 8 >= len(signs):
             raise Damaged("a TABLE_MAP event that does not say which numbers are unsigned")
-        described[i] = replace(described[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
-    default, each = fields.get(_Field.DEFAULT_CHARSET), fields.get(_Field.COLUMN_CHARSET)
-    return _with_charsets(described, character, default, each)
+        columns[i] = replace(columns[i], unsigned=bool(signs[order // 8] & 0x80 >> order % 8))
 
 
-def _with_members(columns: Sequence[Sent], fields: dict[int, bytes]) -> list[Sent]:
-    """The columns with the members of ENUM and SET."""
+def _set_charsets(columns: list[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None) -> None:
+    """Complete the columns of these types with their charsets."""
+    found = [i for i, column in enumerate(columns) if column.type in types]
+    for i, collation in zip(found, _collations(len(found), default, each), strict=True):
+        columns[i] = replace(columns[i], charset=charsets.charset_of(collation))
+
+
+def _add_members(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
+    """Complete ENUM and SET with their charsets and members."""
     default, each = fields.get(_Field.MEMBERS_DEFAULT_CHARSET), fields.get(_Field.MEMBERS_COLUMN_CHARSET)
-    described = _with_charsets(columns, _WITH_MEMBERS, default, each)
+    _set_charsets(columns, _WITH_MEMBERS, default, each)
     for type_, field in ((FieldType.ENUM, _Field.ENUM_MEMBERS), (FieldType.SET, _Field.SET_MEMBERS)):
         members = Cursor(fields.get(field, b""))
         for i, column in enumerate(columns):
             if column.type is type_:
                 count = members.packed()
                 raw = [members.take(members.packed()) for _ in range(count)]
-                described[i] = replace(described[i], members=_decoded(raw, described[i].charset))
-    return described
-
-
-def _with_charsets(
-    columns: Sequence[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None
-) -> list[Sent]:
-    """The columns, those of these types with their charsets."""
-    described = list(columns)
-    found = [i for i, column in enumerate(columns) if column.type in types]
-    for i, collation in zip(found, _collations(len(found), default, each), strict=True):
-        described[i] = replace(described[i], charset=charsets.charset_of(collation))
-    return described
+                columns[i] = replace(column, members=_decoded(raw, column.charset))
 
 
 def _collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:

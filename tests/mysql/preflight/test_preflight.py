@@ -204,11 +204,7 @@ def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
         "CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM",
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES child (id) ON DELETE CASCADE)",
     )
-    switches = {
-        "binlog_order_commits": "OFF",
-        "binlog_row_image": "MINIMAL",
-        "binlog_row_value_options": "PARTIAL_JSON",
-    }
+    switches = {"binlog_order_commits": "OFF", "binlog_row_image": "MINIMAL"}
     with globally(spoilt_db.connection, **switches):
         found = findings(spoilt_db.connection, *(TableId(spoilt_db.name, name) for name in ("my", "child")))
     for part in ("binlog_ignore_db", *switches, "not InnoDB", "foreign keys"):

@@ -99,8 +99,12 @@ def test_a_fix_names_the_place_where_the_service_has_the_setting(db: Db, service
     """SET GLOBAL is denied on all of them, also to the administrator; it is named for the owner's own servers only."""
     spoilt = on(db, service, binlog_row_metadata="NO_LOG", binlog_row_value_options="PARTIAL_JSON", log_bin="OFF")
     found = {one.name: str(one.finding) for one in ask(spoilt, preflight.CONDITIONS)}
-    assert METADATA[service] in found["binlog_row_metadata"]
+    note = preflight.row_metadata(spoilt)
+    assert METADATA[service] in str(note.finding)
+    assert not note.fatal
+    assert preflight.row_metadata(on(db, service, binlog_row_metadata="FULL")).finding is None
     assert NO_LOG[service] in found["binary log"]
+    found["metadata"] = str(note.finding)
     assert all("SET GLOBAL" not in finding for finding in found.values()) == (service is not OWN)
     unordered = str(preflight.commit_order(on(db, service, binlog_order_commits="OFF")))
     assert service.fix("binlog_order_commits", "ON") in unordered

@@ -1,0 +1,45 @@
+"""Unseen DDL: a table that is defined otherwise than the DDL in the binlog says stops before readers see its rows.
+
+The binlog lacks DDL with sql_log_bin = 0. Where rows in the binlog name their columns, they show it; where they do not
+(binlog_row_metadata=MINIMAL, NO_LOG), they may have been read by the wrong definition. So at the end of the spool the
+server's definitions are compared with those that the spool leads to.
+"""
+
+from collections.abc import Iterable
+
+from lakeingest.core.schema import TableSchema
+from lakeingest.files.file import state_of
+from lakeingest.mysql.schema_reader import read_schemas
+from lakeingest.pipeline.binlog_ingest import spool_to_now
+from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.state.definition import keep_layout
+
+
+def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun]) -> None:
+    """Compare the definitions of watched tables at the end of the spool; `altered_unseen` of those that differ.
+
+    DDL that was written after the spool is no difference: then the spool is read on, and has it.
+    """
+    differing = _differing(edges, tables)
+    if differing:
+        spool_to_now(edges, binlog)
+    for table in differing:
+        if table.watch is Watch.WATCHED:
+            table.altered_unseen = True
+
+
+def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
+    """The watched tables that the server defines in another way; of the others the whole layout is known then."""
+    watched = {table.id: table for table in tables if table.watch is Watch.WATCHED and not table.altered_unseen}
+    now = read_schemas(edges.connection, {table.id: table.schema.choices for table in watched.values()})
+    differing = []
+    for table in watched.values():
+        found = now[table.id]
+        if not isinstance(found, TableSchema) or not table.schema.reads_as(found):
+            differing.append(table)
+        elif table.schema.layout != found.layout:
+            table.definition = table.schema.laid_out(found)
+            keep_layout(state_of(edges.config), table.schema)
+    return differing
