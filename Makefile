@@ -31,9 +31,9 @@ test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones; th
 	.venv/bin/python -m pytest -n 2 --take quick --minutes 10 tests/core --cov
 	.venv/bin/python -m pytest -n 2 --take quick --minutes 25 --durations 25 --ignore tests/core
 
-test-all: .venv/package.stamp .venv/dev.stamp ## run every test
+test-all: .venv/package.stamp .venv/dev.stamp ## run every test, the end-to-end ones on both formats
 	.venv/bin/python -m pytest -n 2 tests/core --cov
-	.venv/bin/python -m pytest -n 2 --durations 25 --ignore tests/core
+	LAKEINGEST_FORMATS=all .venv/bin/python -m pytest -n 2 --durations 25 --ignore tests/core
 
 test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests (SLICE=0/9 to 8/9)
 	.venv/bin/python -m pytest -n 2 --durations 10 --take $(SLICE)
