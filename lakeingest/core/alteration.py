@@ -112,13 +112,13 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
             f" {', '.join(now.names)}"
         )
     last = dict(zip(lives[-1], now.columns, strict=True))
-    _assert_untouched(table, defined, last)
     schemas = [before]
     for step, names in enumerate(lives[1:], start=1):
         columns = tuple(_column(table, life, name, step, defined, last) for life, name in names.items())
         schemas.append(_schema(before, now, names, columns))
     if schemas[-1].fingerprint != now.fingerprint:
         raise NotLiftable(f"{table}: its key, or how its rows are mapped, is no longer what it was")
+    _assert_untouched(table, defined, last)
     schemas[-1] = now
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):

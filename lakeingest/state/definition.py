@@ -52,30 +52,33 @@ class Definition:
 
 
 def _to_json(schema: TableSchema) -> dict[str, Any]:
-    doc = asdict(schema) | {"table": str(schema.table)}
-    del doc["comment"]
+    stored, charsets = schema.layout
+    doc = asdict(schema) | {"table": str(schema.table), "layout": {"stored": stored, "charsets": charsets}}
+    del doc["comment"], doc["stored"]
     for column in doc["columns"]:  # comments and defaults are as the source has them now
-        del column["comment"], column["default"]
+        del column["comment"], column["default"], column["charset"]
     return doc
 
 
 def _from_json(given: Mapping[str, Any]) -> TableSchema:
+    layout = given.get("layout", {"stored": (), "charsets": ("",) * len(given["columns"])})  # new in this version
+    columns = zip(given["columns"], layout["charsets"], strict=True)
     return TableSchema(
         TableId.parse(given["table"]),
-        tuple(map(_column, given["columns"])),
+        tuple(_column(column, charset) for column, charset in columns),
         tuple(given["key"]),
         _choices(given["choices"]),
         tuple(given["skipped"]),
         tuple(given["generated"]),
         given["index"],
-        stored=tuple(given.get("stored", ())),  # documents of earlier versions lack it, and the charsets of columns
+        stored=tuple(layout["stored"]),
     )
 
 
-def _column(given: Mapping[str, Any]) -> Column:
+def _column(given: Mapping[str, Any], charset: str) -> Column:
     source = given["source_type"]
     source_type = SourceType(**source | {"members": tuple(source["members"])})
-    return Column(**{**given, "kind": Kind(given["kind"]), "source_type": source_type})
+    return Column(**{**given, "kind": Kind(given["kind"]), "source_type": source_type}, charset=charset)
 
 
 def _choices(given: Mapping[str, Any]) -> Choices:
