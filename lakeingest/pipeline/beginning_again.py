@@ -72,4 +72,5 @@ def _drop(run: OpenRun, table: TableRun) -> None:
     edges.lease.assert_held()
     edges.target.discard(table.id)
     table.copy, table.definition, table.watch, table.altered_unseen = None, schema, Watch.JOINING, False
+    table.suspect = False
     resume(edges, table)

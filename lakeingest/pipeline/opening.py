@@ -102,7 +102,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                     stop(edges, runs[table], error)
             for table, staged in loaded.items():
                 if staged is not None:
-                    keep_definition(state_of(config), schemas[table])
+                    runs[table].suspect = keep_definition(state_of(config), schemas[table]).suspect
             if _is_large(connection, run):
                 warm_up(executors.open())
             observe(Opened(len(schemas), time.monotonic() - began))

@@ -71,6 +71,7 @@ def start_over(run: OpenRun, table: TableRun) -> LakeIngestError | None:
     resnapshot.cancel(table)
     run.signals.begun.pop(table.id, None)
     table.definition, table.stop, table.watch, table.altered_unseen = schema, None, Watch.JOINING, False
+    table.suspect = False
     table.advance(staged)
     join(run)
     return None

@@ -44,9 +44,11 @@ class TableRun:
     `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps
     the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
     it. `follows`: where the binlog holds DDL of it, its rows are lifted over that, or read again. `altered_unseen`:
-    when the run began, the source had another definition of it than its rows have, and no DDL was met yet that says
-    why. `begun_again`: how often it was copied again because of DDL since readers saw it. `approved`: the DDL that a
-    person has approved, by its names. `sound`: each staged row has passed a gate, or was checked when it was written.
+    when the run began, or at the end of the spool, the source had another definition of it than its rows have, and no
+    DDL was met yet that says why. `suspect`: rows may have been read by a wrong definition, so the copy is to be
+    started over. `begun_again`: how often it was copied again because of DDL since readers saw it. `approved`: the DDL
+    that a person has approved, by its names. `sound`: each staged row has passed a gate, or was checked when it was
+    written.
     """
 
     id: TableId
@@ -58,6 +60,7 @@ class TableRun:
     paused: bool = False
     follows: bool = False
     altered_unseen: bool = False
+    suspect: bool = False
     begun_again: int = 0
     approved: frozenset[str] = frozenset()
     copy: Staged | None = field(default=None, init=False)

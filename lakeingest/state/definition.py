@@ -26,19 +26,22 @@ class Definition:
     It is not known of a copy that a version without this document has published. `before` is the version that readers
     saw when the copy was started over: it and all earlier versions belong to another changelog. None: it was not.
     `earlier` are the definitions that rows of the copy had before, the newest last: a run may have to begin there.
+    `suspect`: rows may have been read by a wrong one, so all rows are to be read again before the next publish.
     """
 
     schema: TableSchema
     first: Position | None = None
     before: int | None = None
     earlier: tuple[TableSchema, ...] = ()
+    suspect: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         first = None if self.first is None else self.first.to_json()
         doc = {"schema": _to_json(self.schema), "first": first}
         earlier = {"earlier": [_to_json(one) for one in self.earlier]} if self.earlier else {}
-        return doc | ({} if self.before is None else {"before": self.before}) | earlier
+        suspect = {"suspect": True} if self.suspect else {}
+        return doc | ({} if self.before is None else {"before": self.before}) | earlier | suspect
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -46,7 +49,8 @@ class Definition:
         try:
             first = None if doc["first"] is None else Position.from_json(doc["first"])
             before = None if doc.get("before") is None else int(doc["before"])
-            return cls(_from_json(doc["schema"]), first, before, tuple(map(_from_json, doc.get("earlier", ()))))
+            earlier = tuple(map(_from_json, doc.get("earlier", ())))
+            return cls(_from_json(doc["schema"]), first, before, earlier, doc.get("suspect") is True)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
 
@@ -97,16 +101,25 @@ def definition(state: File, table: TableId) -> Definition | None:
         raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
 
 
-def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> None:
-    """Keep a table's definition, if it is not kept already; a damaged document is replaced.
+def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
+    """Keep a table's definition, if it is not kept already; a damaged document is replaced. What is kept now.
 
     Those that rows of the copy had earlier count, too, unless the copy `is_new`.
     """
     known = _known(state, schema.table)
     if known is None or schema not in {known.schema, *(() if is_new else known.earlier)}:
-        _keep(state, Definition(schema))
-    elif is_new and known.schema.layout != schema.layout:
-        _keep(state, replace(known, schema=schema, earlier=()))
+        known = Definition(schema)
+    elif is_new and (known.suspect or known.schema.layout != schema.layout):
+        known = replace(known, schema=schema, earlier=(), suspect=False)
+    else:
+        return known
+    _keep(state, known)
+    return known
+
+
+def keep_suspect(state: File, schema: TableSchema) -> None:
+    """Keep that rows of the copy may have been read by a wrong definition."""
+    _keep(state, replace(_known(state, schema.table) or Definition(schema), suspect=True))
 
 
 def keep_layout(state: File, schema: TableSchema) -> None:
