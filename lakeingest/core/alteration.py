@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
-from lakeingest.core.lift import Lift, NotLiftable
+from lakeingest.core.lift import Lift, NotLiftable, Unexplained
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import Column, TableId, TableSchema
 
@@ -93,8 +93,9 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     """How the rows of a table come through each of its alterations, one after the other.
 
     `before` held before the first, and `now` holds after the last of them. NotLiftable where a definition in between
-    cannot be known, where the statements do not lead to `now`, or where one changes values, the key, or a type to one
-    that does not hold every value of before; or where one of them is a barrier.
+    cannot be known, or where one changes values, the key, or a type to one
+    that does not hold every value of before; or where one of them is a barrier. Unexplained where the statements do not
+    lead to `now`.
     """
     table = before.table
     if any(one.is_barrier for one in alterations):
@@ -107,18 +108,18 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
             defined.setdefault(life, []).append(step)
         lives.append(names)
     if tuple(lives[-1].values()) != now.names:
-        raise NotLiftable(
+        raise Unexplained(
             f"{table}: by its DDL its columns would be {', '.join(lives[-1].values())}, and they are"
             f" {', '.join(now.names)}"
         )
     last = dict(zip(lives[-1], now.columns, strict=True))
-    _assert_untouched(table, defined, last)
     schemas = [before]
     for step, names in enumerate(lives[1:], start=1):
         columns = tuple(_column(table, life, name, step, defined, last) for life, name in names.items())
         schemas.append(_schema(before, now, names, columns))
     if schemas[-1].fingerprint != now.fingerprint:
-        raise NotLiftable(f"{table}: its key, or how its rows are mapped, is no longer what it was")
+        raise Unexplained(f"{table}: its key, or how its rows are mapped, is no longer what it was")
+    _assert_untouched(table, defined, last)
     schemas[-1] = now
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
@@ -204,14 +205,14 @@ def _column(
 
 
 def _assert_untouched(table: object, defined: Mapping[_Life, Sequence[int]], last: Mapping[_Life, Column]) -> None:
-    """NotLiftable where a column that no statement defined is another now: DDL that the binlog lacks has changed it."""
+    """Unexplained where a column that no statement defined is another now: DDL that the binlog lacks has changed it."""
     for life, column in last.items():
         first = life.first
         if first is None or life in defined:
             continue
         same_charset = not first.charset or not column.charset or first.charset == column.charset
         if replace(first, name=column.name) != column or not same_charset:
-            raise NotLiftable(f"{table}: no DDL in the binlog says why its column {column.name} is another now")
+            raise Unexplained(f"{table}: no DDL in the binlog says why its column {column.name} is another now")
 
 
 def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[Column, ...]) -> TableSchema:

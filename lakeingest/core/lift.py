@@ -17,6 +17,10 @@ class NotLiftable(ValueError):
     """Rows of before cannot be made rows of after without the source."""
 
 
+class Unexplained(NotLiftable):
+    """The DDL in the binlog does not lead to the definition: rows of before may have been read by a wrong one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lift:
     """From one definition to the next. `origins` has for each column of `after` its name before; None: it is new.

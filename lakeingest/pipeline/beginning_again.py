@@ -8,7 +8,8 @@ still right after the DDL is not written again, as after a swap of tables by a t
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, of_table
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.open_run import OpenRun
-from lakeingest.pipeline.starting_over import is_restarted, start_over
+from lakeingest.pipeline.opening import is_restarted
+from lakeingest.pipeline.starting_over import start_over
 from lakeingest.pipeline.stopping import resume, stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 
@@ -70,4 +71,5 @@ def _drop(run: OpenRun, table: TableRun) -> None:
     edges.lease.assert_held()
     edges.target.discard(table.id)
     table.copy, table.definition, table.watch, table.altered_unseen = None, schema, Watch.JOINING, False
+    table.suspect = False
     resume(edges, table)

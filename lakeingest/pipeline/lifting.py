@@ -10,7 +10,7 @@ has no DDL of the table between the two, the definition is in force from the fir
 from collections.abc import Sequence
 
 from lakeingest.core.alteration import lifts
-from lakeingest.core.lift import Lift, NotLiftable
+from lakeingest.core.lift import Lift, NotLiftable, Unexplained
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
@@ -35,6 +35,7 @@ from lakeingest.pipeline.events import Lifted
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.pipeline.unseen_ddl import assert_not_suspect, stop_at_unseen_ddl, suspect_unnamed
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.halts import Halt, halts, unread
 from lakeingest.state.definition import definition_of, keep_next
@@ -48,6 +49,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then, and all rows are to
     be read again (`beginning_again`). ApprovalNeeded, after the same publish, before DDL that waits for approval.
     """
+    assert_not_suspect(table)
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.watch = Watch.WAITING
         halt = ahead[0]
@@ -60,9 +62,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         _await_approval(edges, table, [halt])
         _lift(edges, binlog, table, halt)
     if table.altered_unseen:
-        raise SchemaChanged(
-            f"{table.id}: DDL or tables.options changed its definition since it was copied; it must be copied again"
-        )
+        stop_at_unseen_ddl(edges, table)
     if table.watch is Watch.WAITING:
         _fill(edges, binlog, table, binlog.spool.position.place)
         table.watch = Watch.WATCHED
@@ -88,7 +88,10 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         lift = _lift_at(edges, binlog, table, halt)
     except NotLiftable as error:
         _await_approval(edges, table, halts(binlog.spool, table.id, halt.before.place))
-        publish(edges, table)
+        if isinstance(error, Unexplained):
+            suspect_unnamed(edges, table)
+        else:
+            publish(edges, table)
         raise _barrier(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
         if error.of_table and not isinstance(error, Retryable):

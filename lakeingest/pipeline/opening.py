@@ -102,7 +102,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                     stop(edges, runs[table], error)
             for table, staged in loaded.items():
                 if staged is not None:
-                    keep_definition(state_of(config), schemas[table])
+                    kept = keep_definition(state_of(config), schemas[table])
+                    runs[table].suspect = kept.suspect and not is_restarted(staged)
             if _is_large(connection, run):
                 warm_up(executors.open())
             observe(Opened(len(schemas), time.monotonic() - began))
@@ -184,6 +185,11 @@ def _loaded(
             if isinstance(error, SchemaChanged):
                 del schemas[table]
     return loaded, failed
+
+
+def is_restarted(staged: Staged) -> bool:
+    """Whether a copy that readers see was started over, or went on over a gap, and is not complete since."""
+    return staged.published is not None and (staged.progress.gap or not staged.progress.splits.complete)
 
 
 def _is_begun_in_vain(config: Config, staged: Staged, schema: TableSchema) -> bool:

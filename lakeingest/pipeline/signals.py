@@ -27,8 +27,9 @@ from lakeingest.pipeline.events import SignalMoved
 from lakeingest.pipeline.lifting import reload
 from lakeingest.pipeline.maintenance import LEFTOVER_AGE, Upkeep, maintain
 from lakeingest.pipeline.open_run import OpenRun
+from lakeingest.pipeline.opening import is_restarted
 from lakeingest.pipeline.resnapshot import Step
-from lakeingest.pipeline.starting_over import hindrance, is_restarted, start_over
+from lakeingest.pipeline.starting_over import hindrance, start_over
 from lakeingest.pipeline.stopping import resume, stop
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.spool.patch_files import PatchFolder

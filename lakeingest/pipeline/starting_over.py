@@ -18,7 +18,6 @@ from lakeingest.errors import (
     UnsupportedValue,
 )
 from lakeingest.files.file import state_of
-from lakeingest.lake.target import Staged
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline import resnapshot
 from lakeingest.pipeline.edge_errors import translate_errors
@@ -41,11 +40,6 @@ def hindrance(table: TableRun, *, whole: bool) -> str:
     if not whole:
         return f"{stopped}; `lakeingest resnapshot {table.id}`, of the whole table, starts its copy over"
     return ""
-
-
-def is_restarted(staged: Staged) -> bool:
-    """Whether a copy that readers see was started over, or went on over a gap, and is not complete since."""
-    return staged.published is not None and (staged.progress.gap or not staged.progress.splits.complete)
 
 
 def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestError | None:
@@ -79,7 +73,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
     resnapshot.cancel(table)
     run.signals.begun.pop(table.id, None)
     table.definition, table.stop, table.watch, table.altered_unseen = schema, None, Watch.JOINING, False
-    table.over_gap = over_gap
+    table.over_gap, table.suspect = over_gap, False
     table.advance(staged)
     join(run)
     return None

@@ -42,12 +42,13 @@ class Stop:
 class TableRun:
     """A table within one run. Stages replace its staged state, commit by commit, with `advance`.
 
-    `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps
-    the other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with
-    it. `follows`: where the binlog holds DDL of it, its rows are lifted over that, or read again. `altered_unseen`:
-    when the run began, the source had another definition of it than its rows have, and no DDL was met yet that says
-    why. `begun_again`: how often it was copied again because of DDL since readers saw it. `over_gap`: when it joins,
-    its copy's rows stay and are compared with the source, where that can be done. `approved`: the DDL that a person has
+    `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps the
+    other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with it.
+    `follows`: where the binlog holds DDL of it, its rows are lifted over that, or read again. `altered_unseen`: when
+    the run began, or at the end of the spool, the source had another definition of it than its rows have, and no DDL
+    was met yet that says why. `suspect`: rows may have been read by a wrong definition, so all are to be read again.
+    `begun_again`: how often it was copied again because of DDL since readers saw it. `over_gap`: when it joins, its
+    copy's rows stay and are compared with the source, where that can be done. `approved`: the DDL that a person has
     approved, by its names. `sound`: each staged row has passed a gate, or was checked when it was written.
     """
 
@@ -60,6 +61,7 @@ class TableRun:
     paused: bool = False
     follows: bool = False
     altered_unseen: bool = False
+    suspect: bool = False
     begun_again: int = 0
     over_gap: bool = False
     approved: frozenset[str] = frozenset()

@@ -2,19 +2,23 @@
 
 The binlog lacks DDL with sql_log_bin = 0. Where rows in the binlog name their columns, they show it; where they do not
 (binlog_row_metadata=MINIMAL, NO_LOG), they may have been read by the wrong definition. So at the end of the spool the
-server's definitions are compared with those that the spool leads to.
+server's definitions are compared with those that the spool leads to. A table that differs then stops for good: undoing
+the DDL does not undo what was read.
 """
 
 from collections.abc import Iterable
+from typing import NoReturn
 
 from lakeingest.core.schema import TableSchema
+from lakeingest.errors import SchemaChanged
 from lakeingest.files.file import state_of
+from lakeingest.mysql.connection import query
 from lakeingest.mysql.schema_reader import read_schemas
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.table_run import TableRun, Watch
-from lakeingest.state.definition import keep_layout
+from lakeingest.state.definition import keep_layout, keep_suspect
 
 
 def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun]) -> None:
@@ -28,6 +32,31 @@ def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableR
     for table in differing:
         if table.watch is Watch.WATCHED:
             table.altered_unseen = True
+
+
+def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
+    """SchemaChanged."""
+    suspect_unnamed(edges, table)
+    raise SchemaChanged(
+        f"{table.id}: DDL or tables.options changed its definition since it was copied; it must be copied again"
+    )
+
+
+def suspect_unnamed(edges: Edges, table: TableRun) -> None:
+    """Where rows in the binlog do not name their columns, the copy is suspect from now on."""
+    [(metadata,)] = query(edges.connection, "SELECT @@global.binlog_row_metadata")
+    if str(metadata).upper() != "FULL":
+        keep_suspect(state_of(edges.config), table.schema)
+        table.suspect = True
+
+
+def assert_not_suspect(table: TableRun) -> None:
+    """SchemaChanged where rows may have been read by a wrong definition."""
+    if table.suspect:
+        raise SchemaChanged(
+            f"{table.id}: DDL that the binlog lacks changed its definition, and its rows may have been read by a wrong"
+            " one; copy the table again"
+        )
 
 
 def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:

@@ -26,19 +26,22 @@ class Definition:
     It is not known of a copy that a version without this document has published. `before` is the version that readers
     saw when the copy was started over: it and all earlier versions belong to another changelog. None: it was not.
     `earlier` are the definitions that rows of the copy had before, the newest last: a run may have to begin there.
+    `suspect`: rows may have been read by a wrong one, so all rows are to be read again before the next publish.
     """
 
     schema: TableSchema
     first: Position | None = None
     before: int | None = None
     earlier: tuple[TableSchema, ...] = ()
+    suspect: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         first = None if self.first is None else self.first.to_json()
         doc = {"schema": _to_json(self.schema), "first": first}
         earlier = {"earlier": [_to_json(one) for one in self.earlier]} if self.earlier else {}
-        return doc | ({} if self.before is None else {"before": self.before}) | earlier
+        suspect = {"suspect": True} if self.suspect else {}
+        return doc | ({} if self.before is None else {"before": self.before}) | earlier | suspect
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -46,36 +49,40 @@ class Definition:
         try:
             first = None if doc["first"] is None else Position.from_json(doc["first"])
             before = None if doc.get("before") is None else int(doc["before"])
-            return cls(_from_json(doc["schema"]), first, before, tuple(map(_from_json, doc.get("earlier", ()))))
+            earlier = tuple(map(_from_json, doc.get("earlier", ())))
+            return cls(_from_json(doc["schema"]), first, before, earlier, doc.get("suspect") is True)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
 
 
 def _to_json(schema: TableSchema) -> dict[str, Any]:
-    doc = asdict(schema) | {"table": str(schema.table)}
-    del doc["comment"]
+    stored, charsets = schema.layout
+    doc = asdict(schema) | {"table": str(schema.table), "layout": {"stored": stored, "charsets": charsets}}
+    del doc["comment"], doc["stored"]
     for column in doc["columns"]:  # comments and defaults are as the source has them now
-        del column["comment"], column["default"]
+        del column["comment"], column["default"], column["charset"]
     return doc
 
 
 def _from_json(given: Mapping[str, Any]) -> TableSchema:
+    layout = given.get("layout", {"stored": (), "charsets": ("",) * len(given["columns"])})  # new in this version
+    columns = zip(given["columns"], layout["charsets"], strict=True)
     return TableSchema(
         TableId.parse(given["table"]),
-        tuple(map(_column, given["columns"])),
+        tuple(_column(column, charset) for column, charset in columns),
         tuple(given["key"]),
         _choices(given["choices"]),
         tuple(given["skipped"]),
         tuple(given["generated"]),
         given["index"],
-        stored=tuple(given.get("stored", ())),  # documents of earlier versions lack it, and the charsets of columns
+        stored=tuple(layout["stored"]),
     )
 
 
-def _column(given: Mapping[str, Any]) -> Column:
+def _column(given: Mapping[str, Any], charset: str) -> Column:
     source = given["source_type"]
     source_type = SourceType(**source | {"members": tuple(source["members"])})
-    return Column(**{**given, "kind": Kind(given["kind"]), "source_type": source_type})
+    return Column(**{**given, "kind": Kind(given["kind"]), "source_type": source_type}, charset=charset)
 
 
 def _choices(given: Mapping[str, Any]) -> Choices:
@@ -94,16 +101,25 @@ def definition(state: File, table: TableId) -> Definition | None:
         raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
 
 
-def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> None:
-    """Keep a table's definition, if it is not kept already; a damaged document is replaced.
+def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
+    """Keep a table's definition, if it is not kept already; a damaged document is replaced. What is kept now.
 
     Those that rows of the copy had earlier count, too, unless the copy `is_new`.
     """
     known = _known(state, schema.table)
     if known is None or schema not in {known.schema, *(() if is_new else known.earlier)}:
-        _keep(state, Definition(schema))
-    elif is_new and known.schema.layout != schema.layout:
-        _keep(state, replace(known, schema=schema, earlier=()))
+        known = Definition(schema)
+    elif is_new and (known.suspect or known.schema.layout != schema.layout):
+        known = replace(known, schema=schema, earlier=(), suspect=False)
+    else:
+        return known
+    _keep(state, known)
+    return known
+
+
+def keep_suspect(state: File, schema: TableSchema) -> None:
+    """Keep that rows of the copy may have been read by a wrong definition."""
+    _keep(state, replace(_known(state, schema.table) or Definition(schema), suspect=True))
 
 
 def keep_layout(state: File, schema: TableSchema) -> None:
@@ -146,7 +162,7 @@ def begin_again(state: File, schema: TableSchema, published: int) -> None:
     """All rows of the copy are about to be read again, while readers see this version."""
     known = _known(state, schema.table)
     earlier = () if known is None else tuple(one for one in (*known.earlier, known.schema) if one != schema)
-    _keep(state, Definition(schema, None, published, earlier[-EARLIER_MAX:]))
+    _keep(state, Definition(schema, None, published, earlier[-EARLIER_MAX:], known is not None and known.suspect))
 
 
 def _known(state: File, table: TableId) -> Definition | None:

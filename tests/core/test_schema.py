@@ -155,3 +155,40 @@ def test_metadata_columns_change_the_fingerprint_and_their_order_in_the_choice_d
     assert len(set(prints)) == len(prints)
     assert prints[0] == ORDERS.fingerprint
     assert replace(ORDERS, choices=Choices(metadata=("position", "op", "op"))).fingerprint == prints[3]
+
+
+LAID_OUT = TableSchema(
+    ORDERS.table,
+    (Column("id", Kind.INT32, source_type("int")), Column("t", Kind.STRING, source_type("text"), charset="latin1")),
+    ("id",),
+    skipped=("g",),
+    stored=("id", "g", "t"),
+)
+
+
+def moved(stored: tuple[str, ...] = ("g", "id", "t"), charset: str = "latin1") -> TableSchema:
+    """The same table with another layout."""
+    id_, text = LAID_OUT.columns
+    return replace(LAID_OUT, stored=stored, columns=(id_, replace(text, charset=charset)))
+
+
+def test_the_layout_tells_definitions_of_one_fingerprint_apart() -> None:
+    """As far as it is known: the places of columns that are left out, and the charsets of texts."""
+    assert LAID_OUT.layout == (("id", "g", "t"), ("", "latin1"))
+    assert ORDERS.layout == (ORDERS.names, ("",) * 4)
+    others = [moved(), moved(LAID_OUT.stored, "utf8mb4")]
+    assert {one.fingerprint for one in others} == {LAID_OUT.fingerprint}
+    assert [LAID_OUT.reads_as(one) for one in (LAID_OUT, *others)] == [True, False, False]
+    assert [LAID_OUT.reads_as(one) for one in (moved(()), moved(LAID_OUT.stored, ""), LAID_OUT.laid_out())] == [
+        True
+    ] * 3
+    assert not LAID_OUT.reads_as(replace(LAID_OUT, key=("t",)))
+
+
+def test_a_layout_is_known_where_all_definitions_agree() -> None:
+    """Otherwise nothing is guessed."""
+    assert LAID_OUT.laid_out(LAID_OUT).layout == LAID_OUT.layout
+    assert moved().laid_out(LAID_OUT).layout == LAID_OUT.layout
+    assert LAID_OUT.laid_out(LAID_OUT, moved()).layout == ((), ("", "latin1"))
+    assert LAID_OUT.laid_out(LAID_OUT, moved(charset="gbk")).layout == ((), ("", ""))
+    assert LAID_OUT.laid_out().layout == ((), ("", ""))

@@ -12,6 +12,7 @@ from random import Random
 import pymysql
 import pytest
 
+from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, Retryable, SchemaChanged, UnsupportedEvent
 from tests.beside import beside
 from tests.e2e.pipe import Pipe
@@ -244,6 +245,15 @@ class Writer:
             )
             known = {type_.lower(): type_ for type_ in TYPES}
             return {str(name): known.get(str(type_).lower(), str(type_)) for name, type_ in cursor.fetchall()}
+
+
+@pytest.fixture(params=["FULL", "MINIMAL"])
+def pipe(
+    request: pytest.FixtureRequest, pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> Pipe:
+    """A pipeline on a server whose rows name their columns, and on one whose rows do not."""
+    settings = {} if request.param == "FULL" else {"binlog_row_metadata": request.param}
+    return pipe_on(mysql_server_with(**settings), chunk_rows=10)
 
 
 def batches() -> list[range]:

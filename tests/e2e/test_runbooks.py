@@ -258,12 +258,7 @@ TROUBLES: dict[str, Trouble] = {
     "rows that are not whole": ("GateFailed", miscount, GateFailed, "3 rows are staged, 4 were written"),
     "difference": ("VerificationFailed", change_unlogged, None, ""),
     "run that hangs": ("LeaseHeld", lease_holder, LeaseHeld, "another run"),
-    "setting": (
-        "PreflightFailed",
-        on_source("SET GLOBAL binlog_row_value_options = PARTIAL_JSON"),
-        PreflightFailed,
-        "PARTIAL_JSON",
-    ),
+    "setting": ("PreflightFailed", on_source("SET GLOBAL binlog_row_image = MINIMAL"), PreflightFailed, "MINIMAL"),
 }
 
 

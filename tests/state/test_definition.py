@@ -1,5 +1,6 @@
 """What readers of the changelog learn about a table: its definition when it was copied, and its first position."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,17 @@ from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.mysql.source_types import source_type
-from lakeingest.state.definition import FOLDER, Definition, begin_again, definition, keep_definition, keep_first
+from lakeingest.state.definition import (
+    FOLDER,
+    Definition,
+    begin_again,
+    definition,
+    definition_of,
+    keep_definition,
+    keep_first,
+    keep_layout,
+    keep_next,
+)
 
 SCHEMA = TableSchema(
     TableId("shop.eu", "orders/2"),
@@ -87,3 +98,41 @@ def test_a_damaged_definition_is_named_and_replaced(tmp_path: Path) -> None:
             definition(tmp_path, SCHEMA.table)
     keep_definition(tmp_path, SCHEMA)
     assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA)
+
+
+def laid_out(charset: str) -> TableSchema:
+    """A table with a text of this charset, beside a column that is left out."""
+    text = Column("t", Kind.STRING, source_type("text"), charset=charset)
+    columns = (Column("id", Kind.INT32, source_type("int"), nullable=False), text)
+    return TableSchema(SCHEMA.table, columns, ("id",), skipped=("g",), stored=("id", "g", "t"))
+
+
+def kept(folder: Path) -> TableSchema:
+    """The definition that is kept of the one fingerprint."""
+    found = definition_of(folder, SCHEMA.table, laid_out("").fingerprint)
+    assert found is not None
+    return found
+
+
+def test_the_layout_comes_back_and_an_earlier_version_has_none(tmp_path: Path) -> None:
+    """What is not kept is not known, until it is read."""
+    keep_definition(tmp_path, laid_out("latin1"))
+    assert kept(tmp_path).layout == laid_out("latin1").layout
+    [file] = (tmp_path / FOLDER).iterdir()
+    document = json.loads(file.read_text())
+    del document["schema"]["layout"]
+    file.write_text(json.dumps(document))
+    assert kept(tmp_path).layout == ((), ("", ""))
+    keep_definition(tmp_path, laid_out("latin1"))
+    assert kept(tmp_path).layout == ((), ("", ""))
+    keep_layout(tmp_path, laid_out("latin1"))
+    assert kept(tmp_path).layout == laid_out("latin1").layout
+
+
+def test_of_two_layouts_with_one_fingerprint_what_differs_is_not_known(tmp_path: Path) -> None:
+    """A run may begin at rows of either; a new copy has only rows of the new one."""
+    keep_definition(tmp_path, laid_out("latin1"))
+    keep_next(tmp_path, laid_out("latin1"), laid_out("gbk"))
+    assert kept(tmp_path).layout == (("id", "g", "t"), ("", ""))
+    keep_definition(tmp_path, laid_out("utf8mb4"), is_new=True)
+    assert kept(tmp_path).layout == laid_out("utf8mb4").layout
