@@ -177,20 +177,6 @@ def test_compressed_events_are_refused_by_name(db: Db) -> None:
         db.read(db.segment(start), schema)
 
 
-def test_xa_transactions_are_refused_by_name(db: Db) -> None:
-    """Those of a single phase are read like any other."""
-    schema = db.table("t", "id INT PRIMARY KEY")
-    start = db.here()
-    with db.session() as other:
-        for statement in ("XA START 'a'", "INSERT INTO t VALUES (1)", "XA END 'a'", "XA COMMIT 'a' ONE PHASE"):
-            query(other, statement)
-        assert db.read(db.segment(start), schema).tables[schema.table]["id"].to_pylist() == [1]
-        for statement in ("XA START 'b'", "INSERT INTO t VALUES (2)", "XA END 'b'", "XA PREPARE 'b'", "XA COMMIT 'b'"):
-            query(other, statement)
-    with pytest.raises(UnsupportedEvent, match="XA"):
-        db.read(db.segment(start), schema)
-
-
 @pytest.mark.parametrize(
     "statement",
     ["CREATE OR REPLACE TABLE t (id INT PRIMARY KEY)", "ALTER TABLE t ADD COLUMN IF NOT EXISTS v INT", "TRUNCATE t"],

@@ -166,15 +166,6 @@ def replica(server: Server) -> Finding:
     return f"it is a replica and {' and '.join(wrong)}; switch on" if wrong else None
 
 
-def prepared_xa(server: Server) -> Finding:
-    """No XA transaction is prepared: its rows would be in the binlog already, but not in the table."""
-    try:
-        pending = query(server.connection, "XA RECOVER")
-    except pymysql.err.Error:  # it needs XA_RECOVER_ADMIN; the reader stops at the XA COMMIT
-        return None
-    return f"{len(pending)} XA transactions are prepared; XA is not built yet: end them first" if pending else None
-
-
 def aurora_writer(server: Server) -> Finding:
     """The server is not a reader of an Aurora cluster: those have no binlog."""
     if server.service is not AURORA or not server.is_on("innodb_read_only"):
@@ -221,5 +212,4 @@ CONDITIONS: dict[str, Condition] = {
     "encrypt_binlog": setting("encrypt_binlog", "OFF"),
     "GTIDs": gtids,
     "replica settings": replica,
-    "prepared XA": prepared_xa,
 }

@@ -22,6 +22,7 @@ _CHECKSUM = struct.Struct("<I")
 _SERVER_AT, _FLAGS_AT = 5, 17
 ARTIFICIAL = 0x20
 STANDALONE = 1  # a flag of a DOMAIN_GTID event: the transaction is a single statement, without BEGIN
+PREPARED_XA = 64  # another flag of it: the transaction is prepared, and has no XA START
 _CRC32 = 1
 _BINLOG_VERSION = 4
 HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
@@ -57,6 +58,7 @@ class Type(enum.IntEnum):
     PREVIOUS_GTIDS = 35
     TRANSACTION_CONTEXT = 36
     VIEW_CHANGE = 37
+    XA_PREPARE = 38
     TRANSACTION_PAYLOAD = 40
     HEARTBEAT_V2 = 41
     GTID_TAGGED = 42
@@ -78,6 +80,7 @@ class Action(enum.Enum):
     TABLE = enum.auto()
     ROWS = enum.auto()
     COMMIT = enum.auto()
+    PREPARE = enum.auto()  # ends a transaction that XA COMMIT or XA ROLLBACK decides about
     PAYLOAD = enum.auto()  # a compressed transaction, without its GTID event
     PASS = enum.auto()  # changes no row, may occur anywhere
 
@@ -103,6 +106,7 @@ ACTIONS: dict[int, Action] = {
     Type.DELETE_ROWS_V1: Action.ROWS,
     Type.TRANSACTION_PAYLOAD: Action.PAYLOAD,
     Type.XID: Action.COMMIT,
+    Type.XA_PREPARE: Action.PREPARE,
     Type.ROWS_QUERY: Action.PASS,
     Type.ANNOTATE_ROWS: Action.PASS,
     Type.TRANSACTION_CONTEXT: Action.PASS,
@@ -125,7 +129,7 @@ REFUSED: dict[int, tuple[str, str]] = {
     24: ("a row event of version 1", _OLD_ROWS),
     25: ("a row event of version 1", _OLD_ROWS),
     26: ("an INCIDENT event (changes are missing)", "find the incident in the source's error log"),
-    38: ("an XA_PREPARE event (XA is not built yet)", "use no XA transactions on the source"),
+    38: ("an XA_PREPARE event (the reference decoder reads no XA)", "unset LAKEINGEST_WIRE"),
     39: ("a PARTIAL_UPDATE_ROWS event (parts of JSON values)", "set binlog_row_value_options='' in every session"),
     40: ("a TRANSACTION_PAYLOAD event (compressed)", "set binlog_transaction_compression=OFF in every session"),
     42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),
@@ -281,6 +285,7 @@ class Beginning:
     committed_at: int  # microseconds since 1970, at the original server where that is known
     length: int  # bytes from this event to the transaction's end, 0 when unknown
     is_begin: bool = False  # the event also is the BEGIN
+    is_xa_start: bool = False  # it also is the XA START of a transaction that is prepared
 
     def __post_init__(self) -> None:
         number = 1 if self.gtid is None else self.gtid.number
@@ -349,7 +354,8 @@ def _read_domain_gtid(event: Event) -> Beginning:
     body = event.body
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
-    return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=not flags & STANDALONE)
+    is_xa, is_begin = bool(flags & PREPARED_XA), not flags & STANDALONE
+    return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin and not is_xa, is_begin and is_xa)
 
 
 def read_table_id(event: Event) -> int:
