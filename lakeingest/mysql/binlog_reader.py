@@ -24,7 +24,7 @@ from lakeingest.mysql.connection import (
     source_of,
     written_position,
 )
-from lakeingest.mysql.dialect import MARIADB, dialect
+from lakeingest.mysql.dialect import MARIADB, copies_xa, dialect
 from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
 from lakeingest.mysql.wire.grammar import other_history
@@ -95,8 +95,10 @@ def read_segment(
         else:
             from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
 
-            replay = _Replay(source_of(connection), segment, server_id, schemas)
-            decoder = SegmentDecoder(segment, begin, schemas, waiting, gtids=gtid_mode == "ON", replay=replay)
+            is_exact, replay = copies_xa(connection), _Replay(source_of(connection), segment, server_id, schemas)
+            decoder = SegmentDecoder(
+                segment, begin, schemas, waiting, gtids=gtid_mode == "ON", replay=replay if is_exact else None
+            )
             yield from _parts(connection, decoder)
             facts.nulled.update(decoder.nulled + replay.nulled)
             facts.history = decoder.history

@@ -1,4 +1,4 @@
-"""Prepared transactions (XA): their rows count where XA COMMIT stands in the binlog, on MySQL and MariaDB."""
+"""Prepared transactions (XA): their rows count where XA COMMIT stands in the binlog."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import pytest
 
 from lakeingest.core import change
 from lakeingest.core.schema import TableSchema
-from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MYSQL, Flavor
+from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.connection import file_sizes, query
@@ -20,20 +20,17 @@ from tests.mysql.test_insert_loss import Insert, race
 pytestmark = pytest.mark.mysql
 
 UNKNOWN_XID = 1397
-SERVERS: dict[str, tuple[Flavor, dict[str, str]]] = {
-    "mysql": (MYSQL, {}),
-    "mysql without gtids": (MYSQL, {"gtid_mode": "OFF"}),
-    "mysql, compressed": (MYSQL, {"binlog_transaction_compression": "ON"}),
-    "mariadb 11.4": (MARIADB_11_4, {}),
-    "mariadb 10.11": (MARIADB_10_11, {}),
+SERVERS: dict[str, dict[str, str]] = {
+    "mysql": {},
+    "mysql without gtids": {"gtid_mode": "OFF"},
+    "mysql, compressed": {"binlog_transaction_compression": "ON"},
 }
 
 
 @pytest.fixture(params=SERVERS)
 def db(request: pytest.FixtureRequest, server_of: Callable[..., LocalServer]) -> Iterator[Db]:
     """A database on each kind of server; nothing is prepared at the end."""
-    flavor, settings = SERVERS[request.param]
-    with database_on(server_of(flavor, **settings)) as found:
+    with database_on(server_of(MYSQL, **SERVERS[request.param])) as found:
         yield found
         for _, first, _, name in query(found.connection, "XA RECOVER"):
             end(found, f"XA ROLLBACK '{name[: int(first)]}'")
@@ -164,7 +161,7 @@ def test_without_its_prepare_a_commit_stops_the_tables_that_are_read(db: Db) -> 
     db.run("FLUSH BINARY LOGS")
     start = db.here()
     deadline = time.monotonic() + 30
-    while len(file_sizes(db.connection)) > 1:  # MariaDB keeps a file that is still in use, without an error
+    while len(file_sizes(db.connection)) > 1:  # a file that a connection still reads stays, without an error
         db.run(f"PURGE BINARY LOGS TO '{start.file}'")
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -10,7 +10,7 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import binary_log_status, query, query_dicts
-from lakeingest.mysql.dialect import MARIADB, Dialect, dialect, version_of
+from lakeingest.mysql.dialect import MARIADB, Dialect, copies_xa, dialect, version_of
 from lakeingest.mysql.preflight.service import AURORA, Service, service_of
 
 DAY_SECONDS = 86_400
@@ -166,6 +166,18 @@ def replica(server: Server) -> Finding:
     return f"it is a replica and {' and '.join(wrong)}; switch on" if wrong else None
 
 
+def prepared_xa(server: Server) -> Finding:
+    """No XA transaction is prepared on a server whose XA transactions cannot be copied."""
+    if copies_xa(server.connection):
+        return None
+    try:
+        pending = query(server.connection, "XA RECOVER")
+    except pymysql.err.Error:  # it needs a privilege; the reader stops at the XA COMMIT
+        return None
+    why = "on this server they cannot be copied exactly: end them first"
+    return f"{len(pending)} XA transactions are prepared; {why}" if pending else None
+
+
 def aurora_writer(server: Server) -> Finding:
     """The server is not a reader of an Aurora cluster: those have no binlog."""
     if server.service is not AURORA or not server.is_on("innodb_read_only"):
@@ -212,4 +224,5 @@ CONDITIONS: dict[str, Condition] = {
     "encrypt_binlog": setting("encrypt_binlog", "OFF"),
     "GTIDs": gtids,
     "replica settings": replica,
+    "prepared XA": prepared_xa,
 }

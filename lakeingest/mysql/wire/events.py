@@ -22,7 +22,6 @@ _CHECKSUM = struct.Struct("<I")
 _SERVER_AT, _FLAGS_AT = 5, 17
 ARTIFICIAL = 0x20
 STANDALONE = 1  # a flag of a DOMAIN_GTID event: the transaction is a single statement, without BEGIN
-PREPARED_XA = 64  # another flag of it: the transaction is prepared, and has no XA START
 _CRC32 = 1
 _BINLOG_VERSION = 4
 HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
@@ -285,7 +284,6 @@ class Beginning:
     committed_at: int  # microseconds since 1970, at the original server where that is known
     length: int  # bytes from this event to the transaction's end, 0 when unknown
     is_begin: bool = False  # the event also is the BEGIN
-    is_xa_start: bool = False  # it also is the XA START of a transaction that is prepared
 
     def __post_init__(self) -> None:
         number = 1 if self.gtid is None else self.gtid.number
@@ -354,8 +352,7 @@ def _read_domain_gtid(event: Event) -> Beginning:
     body = event.body
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
-    is_xa, is_begin = bool(flags & PREPARED_XA), not flags & STANDALONE
-    return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin and not is_xa, is_begin and is_xa)
+    return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=not flags & STANDALONE)
 
 
 def read_table_id(event: Event) -> int:

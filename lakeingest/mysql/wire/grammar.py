@@ -78,6 +78,7 @@ NEXT: dict[tuple[State, Sign], State] = {
 
 # What the signs of a prepared transaction mean where it is read again, since it is committed.
 ONCE_COMMITTED = {Sign.XA_START: Sign.BEGIN, Sign.XA_END: Sign.SAVEPOINT, Sign.XA_PREPARE: Sign.COMMIT}
+NO_XA = ("an XA transaction", "use none on the source: this server does not let them be copied exactly")
 XA = frozenset({*ONCE_COMMITTED, Sign.XA_COMMIT, Sign.XA_ROLLBACK})
 
 SIGNS: dict[Statement, Sign] = {

@@ -22,7 +22,6 @@ from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.event_buffer import EventBuffer
 from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, Type
 from lakeingest.mysql.wire.follow import ReaderState, follow
-from lakeingest.mysql.wire.framing import Status
 from lakeingest.mysql.wire.grammar import Sign, State
 from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
@@ -42,8 +41,8 @@ class SegmentDecoder:
     Rows of the tables in `waiting` are not decoded, but their DDL is refused, too. With `gtids`, a transaction without
     a GTID is refused. A transaction's rows count only when the segment `is_done`.
 
-    The rows of a prepared transaction come from `replay`, where it is committed; without it, they are left out. With
-    `stamp`, the segment is such a prepared transaction, and its rows are those of the transaction `stamp`.
+    The rows of a prepared transaction come from `replay`, where it is committed; without it XA is refused, unless there
+    are no schemas. With `stamp`, the segment is such a transaction: its rows are those of the transaction `stamp`.
     """
 
     def __init__(
@@ -114,13 +113,13 @@ class SegmentDecoder:
                     yield from self._flush()
                     return
                 framing.require_undamaged(status)
-                if status == Status.EOF:
+                if status == framing.Status.EOF:
                     # between flush and sync, the end of a commit group is written but not sent yet
                     raise SourceAway(f"the source does not send {self._segment.stop} yet; run the same command again")
-                if status == Status.ERROR:
+                if status == framing.Status.ERROR:
                     self.error = framing.payload_at(outer.data, outer.at)
                     return
-                if status == Status.MORE:
+                if status == framing.Status.MORE:
                     if outer.is_full:
                         yield from self._flush()
                         outer.make_room()
@@ -224,8 +223,7 @@ class SegmentDecoder:
     def _enter(self, file: FilePosition) -> None:
         """Continue in this file."""
         start, stop = self._segment.start, self._segment.stop
-        self._file = file
-        self._began = None
+        self._file, self._began = file, None
         self._reader[ReaderState.POS] = file.pos
         self._reader[ReaderState.START] = start.pos if file.number == start.number else 0
         self._reader[ReaderState.STOP] = (
@@ -281,7 +279,7 @@ class SegmentDecoder:
 
     def _rows_of(self, committed: Prepared | None) -> Iterator[Part]:
         """The rows of a prepared transaction, as those of the transaction that is open here and commits it."""
-        if committed is not None and self._replay is not None:
+        if committed and self._replay:
             yield from self._flush()
             stamp = self._events.stamp(int(self._reader[ReaderState.TRANSACTIONS]), self._file)
             yield from self._replay.rows(committed, stamp)
@@ -294,6 +292,8 @@ class SegmentDecoder:
     def _move(self, sign: Sign, event: Event) -> None:
         if self._is_committed:
             sign = grammar.ONCE_COMMITTED.get(sign, sign)
+        elif sign in grammar.XA and self._schemas and self._replay is None:
+            raise grammar.refusal(*grammar.NO_XA, self.at)
         self._reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
 
     def _begin(self, event: Event) -> Iterator[Part]:
@@ -310,8 +310,6 @@ class SegmentDecoder:
             return
         if beginning.is_begin:
             self._move(Sign.BEGIN, event)
-        if beginning.is_xa_start:
-            self._move(Sign.XA_START, event)
         place = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1
         self._events.transactions[reader[ReaderState.TRANSACTIONS]] = (prefix, number, place, beginning.committed_at)
         reader[ReaderState.TRANSACTIONS] += 1
@@ -348,8 +346,8 @@ class SegmentDecoder:
         if reader[ReaderState.ROWS] == self._room_for_rows(buffer):
             yield from self._flush()
             self._read_from = buffer
-        stop, transaction = start + len(event.data), reader[ReaderState.TRANSACTIONS] - 1
-        buffered.rows[reader[ReaderState.ROWS]] = (start, stop, table, transaction, reader[ReaderState.POS])
+        row = start, start + len(event.data), table, reader[ReaderState.TRANSACTIONS] - 1, reader[ReaderState.POS]
+        buffered.rows[reader[ReaderState.ROWS]] = row
         reader[ReaderState.ROWS] += 1
         reader[ReaderState.HAS_ROWS] = 1
 
@@ -367,8 +365,8 @@ class SegmentDecoder:
                 inner.make_room()
             count = read_payload(stream, inner.room())
             inner.end += count
-            status = int(Status.FULL)
-            while status == Status.FULL:
+            status = int(framing.Status.FULL)
+            while status == framing.Status.FULL:
                 status, inner.at, found = framing.frame_bare_events(inner.data, inner.at, inner.end, offset, size)
                 yield from self._follow(inner, offset, size, found)
             framing.require_undamaged(status)
