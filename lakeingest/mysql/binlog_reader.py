@@ -3,23 +3,36 @@
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
+from lakeingest.config import Source
 from lakeingest.core.history import History
-from lakeingest.core.position import FILE_START, FilePosition, is_before
+from lakeingest.core.position import FILE_START, FilePosition, GtidSet, file_start, is_before
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, SourceAway, SourceReplaced
-from lakeingest.mysql.connection import KILLED, query, written_position
-from lakeingest.mysql.dialect import MARIADB, dialect
+from lakeingest.errors import BinlogGone, SourceAway, SourceReplaced, UnsupportedEvent
+from lakeingest.mysql.connection import (
+    KILLED,
+    connect,
+    file_sizes,
+    free_server_id,
+    query,
+    source_of,
+    written_position,
+)
+from lakeingest.mysql.dialect import MARIADB, copies_xa, dialect
 from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
 from lakeingest.mysql.wire.grammar import other_history
+from lakeingest.mysql.wire.xa import Pending, Prepared, Stamp, Xid
 from lakeingest.rows import Part
+
+if TYPE_CHECKING:
+    from lakeingest.mysql.wire.segment import SegmentDecoder
 
 __all__ = ["Part", "SegmentFacts", "can_begin_at", "dump_events", "read_event", "read_segment"]
 
@@ -80,7 +93,15 @@ def read_segment(
             events = _events(connection, segment)
             facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
         else:
-            yield from _parts(connection, segment, begin, schemas, facts, waiting, gtids=gtid_mode == "ON")
+            from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
+
+            is_exact, replay = copies_xa(connection), _Replay(source_of(connection), segment, server_id, schemas)
+            decoder = SegmentDecoder(
+                segment, begin, schemas, waiting, gtids=gtid_mode == "ON", replay=replay if is_exact else None
+            )
+            yield from _parts(connection, decoder)
+            facts.nulled.update(decoder.nulled + replay.nulled)
+            facts.history = decoder.history
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -91,25 +112,73 @@ def _dump_start(segment: Segment) -> FilePosition:
     return segment.start if not (history and history.event) else FilePosition(segment.start.file, history.event.pos)
 
 
-def _parts(
-    connection: pymysql.Connection,
-    segment: Segment,
-    begin: FilePosition,
-    schemas: Mapping[TableId, TableSchema],
-    facts: SegmentFacts,
-    waiting: Mapping[TableId, TableSchema],
-    *,
-    gtids: bool,
-) -> Iterator[Part]:
-    from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
-
-    decoder, receiver = SegmentDecoder(segment, begin, schemas, waiting, gtids=gtids), Receiver(connection)
+def _parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
+    receiver = Receiver(connection)
     while not decoder.is_done:
         yield from decoder.take(receiver.receive(decoder.room()))
         if decoder.error is not None:
             pymysql.err.raise_mysql_exception(decoder.error)
-    facts.nulled.update(decoder.nulled)
-    facts.history = decoder.history
+
+
+class _Replay:
+    """Reads prepared transactions of the segment's binlog again, each on a connection of its own (`wire.xa.Replay`)."""
+
+    def __init__(
+        self, source: Source, segment: Segment, server_id: int, schemas: Mapping[TableId, TableSchema]
+    ) -> None:
+        self._source, self._segment, self._server_id = source, segment, server_id
+        self._schemas = schemas
+        self.nulled = Counter[TableId]()
+
+    def pending(self, xid: Xid, before: FilePosition) -> Pending:
+        """What is prepared at this place, from the binlog file of `xid` on; the newest file is read first."""
+        from lakeingest.mysql.wire.segment import SegmentDecoder
+
+        with connect(self._source) as connection:
+            files = [file_start(file) for file in file_sizes(connection)]
+        found, stop = Pending(), before
+        for start in reversed([file for file in files if not is_before(before, file)]):
+            segment = replace(self._segment, start=start, stop=stop, skip=GtidSet(), history=None)
+            decoder = SegmentDecoder(segment, start, {}, gtids=False)
+            for _ in self._read(segment, start, decoder):
+                pass
+            found.add_older(decoder.pending)
+            if xid in found.prepared or xid in found.ended:
+                break
+            stop = start
+        if xid not in found.prepared:
+            raise self._lost(before)
+        return found
+
+    def rows(self, found: Prepared, stamp: Stamp) -> Iterator[Part]:
+        """The change rows of a prepared transaction, as rows of the transaction `stamp`."""
+        from lakeingest.mysql.wire.segment import SegmentDecoder
+
+        segment = replace(self._segment, start=found.start, stop=found.stop, skip=GtidSet(), history=None)
+        begin = found.start if can_begin_at(found.start) else found.start.start_of_file
+        decoder = SegmentDecoder(segment, begin, self._schemas, gtids=False, stamp=stamp)
+        for table, batch in self._read(segment, begin, decoder):
+            if table is not None:
+                yield table, batch
+        self.nulled += decoder.nulled
+
+    def _read(self, segment: Segment, begin: FilePosition, decoder: "SegmentDecoder") -> Iterator[Part]:
+        with connect(self._source) as connection:
+            [(uuid, *_)] = query(connection, dialect(connection).state)
+            _require_segment(str(uuid), written_position(connection), segment)
+            _start_dump(connection, begin, free_server_id(connection, self._source, self._server_id))
+            try:
+                yield from _parts(connection, decoder)
+            except pymysql.err.MySQLError as error:
+                raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
+
+    def _lost(self, at: FilePosition) -> UnsupportedEvent:
+        error = UnsupportedEvent(
+            f"the binlog holds an XA COMMIT at {at}, but not the XA PREPARE of its transaction any more; keep the "
+            "binlog for longer than transactions stay prepared, then copy the tables again"
+        )
+        error.tables = frozenset(self._schemas)
+        return error
 
 
 def can_begin_at(at: FilePosition) -> bool:

@@ -175,9 +175,19 @@ def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
     return file_start(first)
 
 
-def free_server_id(connection: pymysql.Connection, source: Source) -> int:
-    """A server id of the configured range that no replica uses now, as far as the user may see replicas."""
-    taken = {int(query(connection, "SELECT @@server_id")[0][0])}
+def source_of(connection: pymysql.Connection) -> Source:
+    """The source that `connect` opened this connection to."""
+    if not isinstance(connection, _Connection):
+        raise TypeError("not a connection of `connect`")
+    return connection.source
+
+
+def free_server_id(connection: pymysql.Connection, source: Source, *others: int) -> int:
+    """A server id of the configured range that no replica uses now, as far as the user may see replicas.
+
+    It is none of the `others`, which our own readers have: the server does not list them.
+    """
+    taken = {int(query(connection, "SELECT @@server_id")[0][0]), *others}
     try:
         taken |= {int(row["server_id"]) for row in query_dicts(connection, dialect(connection).replicas)}
     except pymysql.err.OperationalError as error:
@@ -237,14 +247,14 @@ class _Connection(pymysql.Connection):
 
     def __init__(self, source: Source, **settings: Any) -> None:
         super().__init__(**settings)
-        self._source = source
+        self.source = source
 
     def connect(self, sock: Any = None) -> None:
         """Open it."""
-        self.password = password_of(self._source)  # bytes: PyMySQL would encode a str in latin1
+        self.password = password_of(self.source)  # bytes: PyMySQL would encode a str in latin1
         self._secure = False  # of the connection before
-        ssh = self._source.ssh
-        super().connect(sock if ssh is None else through(self._source, ssh, GREETING_SECONDS))
+        ssh = self.source.ssh
+        super().connect(sock if ssh is None else through(self.source, ssh, GREETING_SECONDS))
 
     def _process_auth(self, plugin_name: bytes, *others: Any) -> Any:
         if plugin_name in _CLEAR_TEXT and not self._secure:

@@ -20,7 +20,8 @@ class Dialect:
     beside SELECT, each with a statement that is denied without it.
 
     `has_snapshot_position`: the status of a read view has its exact position in the binlog. `oldest` is the first
-    version that can be a source, `logs_cascades` the first that may log the changes by foreign keys. `double_widths`:
+    version that can be a source, `logs_cascades` the first that may log the changes by foreign keys, `xa_since` the
+    first that makes an XA COMMIT visible before its mark can be a low watermark. `double_widths`:
     the greatest length of a DOUBLE's text without an exponent, of a column and of an expression.
     """
 
@@ -33,6 +34,7 @@ class Dialect:
     rights: Mapping[str, str]
     has_snapshot_position: bool
     oldest: tuple[int, ...]
+    xa_since: tuple[int, ...] | None
     logs_cascades: tuple[int, ...] | None
     double_widths: tuple[int, int]
 
@@ -59,6 +61,7 @@ MYSQL = Dialect(
     has_snapshot_position=False,
     oldest=(8, 0, 22),  # full row metadata came with 8.0.1, CAST AS DOUBLE with 8.0.17, SHOW REPLICAS with 8.0.22
     logs_cascades=(9, 6),
+    xa_since=(8, 0, 30),  # XA COMMIT and the binlog became one step
     double_widths=(24, 22),
 )
 
@@ -75,6 +78,7 @@ MARIADB = Dialect(
     has_snapshot_position=True,
     oldest=(10, 11, 9),  # the first version with server_uid
     logs_cascades=None,
+    xa_since=None,  # it writes XA COMMIT first: a read view after it in the binlog may lack its rows (measured)
     double_widths=(_ANY, _ANY),
 )
 
@@ -90,6 +94,14 @@ def dialect_of(greeting: str) -> Dialect:
     if "mariadb" in greeting.lower():
         return MARIADB
     return MYSQL if version_of(greeting) >= _LOG_STATUS_RENAMED else replace(MYSQL, log_status=MARIADB.log_status)
+
+
+def copies_xa(connection: pymysql.Connection) -> bool:
+    """Whether no read view of the connection's server lacks an XA COMMIT that is before its low watermark."""
+    wire: Any = connection  # the driver's method has no types
+    greeting = str(wire.get_server_info())
+    since = dialect_of(greeting).xa_since
+    return since is not None and version_of(greeting) >= since
 
 
 def version_of(greeting: str) -> tuple[int, ...]:

@@ -19,9 +19,7 @@ from tests.e2e.pipe import Pipe
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 ORDERS = ("CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(40), d DATE)", "INSERT INTO orders VALUES (1, 'a', NULL)")
-XA = ("XA START 'x'", "INSERT INTO orders VALUES (2, 'b', NULL)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
 STREAM = {
-    "XA": XA,
     "TRUNCATE": ("TRUNCATE orders",),
     "DDL": ("CREATE TABLE others LIKE orders", "RENAME TABLE orders TO kept, others TO orders"),
     "image": ("SET binlog_row_image = MINIMAL", "UPDATE orders SET v = 'x'"),
@@ -144,19 +142,6 @@ def test_preflight_stops_by_name(
         assert table.state == "not copied yet"
     finally:
         pipe.sql(f"SET GLOBAL {variable} = @old")
-
-
-def test_prepared_xa_is_seen_before_the_run(
-    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
-) -> None:
-    """Rows of a prepared transaction are in the binlog and not in the table."""
-    pipe = pipe_on(mysql_server_with(server_id="57"), chunk_rows=10)
-    pipe.sql(*ORDERS, *XA[:-1])
-    try:
-        with pytest.raises(PreflightFailed, match="XA"):
-            pipe.run()
-    finally:
-        pipe.sql(XA[-1])
 
 
 def test_columns_that_are_not_exact_yet_are_refused_by_name(pipe: Pipe) -> None:

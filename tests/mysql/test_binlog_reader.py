@@ -484,20 +484,6 @@ def test_statements_that_change_no_copied_table_are_skipped(db: Db) -> None:
 
 # what, what happens beside the watched table t (id INT, v INT), and the refusal
 REFUSED: dict[str, tuple[list[str], str]] = {
-    "XA": (
-        [
-            "XA START 'x'",
-            "INSERT INTO beside VALUES (1, '{}')",
-            "XA END 'x'",
-            "XA PREPARE 'x'",
-            "XA ROLLBACK 'x'",
-        ],
-        r"XA statement",
-    ),
-    "XA in one phase": (
-        ["XA START 'x'", "INSERT INTO t VALUES (1, 1)", "XA END 'x'", "XA COMMIT 'x' ONE PHASE"],
-        r"XA_PREPARE|XA statement",
-    ),
     "a new column": (["ALTER TABLE t ADD c INT"], r"DDL .*ALTER TABLE t ADD c INT"),
     "TRUNCATE": (["TRUNCATE t"], r"DDL .*TRUNCATE t"),
     "DROP": (["DROP TABLE t"], r"DDL .*DROP TABLE `t`"),

@@ -44,6 +44,7 @@ BREATH = 0.005  # between two snapshots, for the writers
 EPOCH = 1
 MODES = {"ON": {}, "OFF": {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}}
 Rows = dict[Key, int]
+Insert = Callable[[Db, pymysql.Connection, int], None]  # of a value, in a transaction
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def test_the_written_position_as_low_watermark_loses_inserts(
     assert outcome.lost > 0
 
 
-def race(db: Db, writers: int) -> Outcome:
+def race(db: Db, writers: int, insert: Insert | None = None) -> Outcome:
     """Take snapshots of the whole table while it is written to, then judge each by the binlog."""
     began = time.monotonic()
     plain_text = db.source.model_copy(update={"tls": Tls(mode="disabled")})  # a handshake takes longer than a chunk
@@ -99,7 +100,7 @@ def race(db: Db, writers: int) -> Outcome:
     start = file_start(written_position(db.connection).file)
     state = server_state(db.connection)
     snapshots = []
-    with writing(db, writers):
+    with writing(db, writers, insert or plainly):
         for number in range(1, SNAPSHOTS + 1):
             if number % ROTATE_EVERY == 0:
                 db.run("FLUSH BINARY LOGS")
@@ -155,16 +156,21 @@ def change_row(row: dict[str, Any]) -> ChangeRow:
     return ChangeRow(RowKind(row[change.KIND]), (row["id"],), place, row[change.ORDINAL], {"v": row["v"]})
 
 
-def writing(db: Db, writers: int) -> AbstractContextManager[None]:
+def plainly(_: Db, connection: pymysql.Connection, value: int) -> None:
+    """Insert a row in a usual transaction."""
+    query(connection, f"INSERT INTO t (v) VALUES ({value})")
+
+
+def writing(db: Db, writers: int, insert: Insert) -> AbstractContextManager[None]:
     """Writers that insert, each on a connection of its own, one row a transaction; they have ended at the end."""
 
-    def insert(value: int, is_over: Callable[[], bool]) -> None:
+    def write(value: int, is_over: Callable[[], bool]) -> None:
         with db.session() as connection:
             while not is_over():
-                query(connection, f"INSERT INTO t (v) VALUES ({value})")
+                insert(db, connection, value)
                 time.sleep(PAUSE)
 
-    return beside(insert, writers)
+    return beside(write, writers)
 
 
 def tell(low: str, gtid_mode: str, writers: int, outcome: Outcome) -> None:

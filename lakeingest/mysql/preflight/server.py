@@ -10,7 +10,7 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import binary_log_status, query, query_dicts
-from lakeingest.mysql.dialect import MARIADB, Dialect, dialect, version_of
+from lakeingest.mysql.dialect import MARIADB, Dialect, copies_xa, dialect, version_of
 from lakeingest.mysql.preflight.service import AURORA, Service, service_of
 
 DAY_SECONDS = 86_400
@@ -167,12 +167,15 @@ def replica(server: Server) -> Finding:
 
 
 def prepared_xa(server: Server) -> Finding:
-    """No XA transaction is prepared: its rows would be in the binlog already, but not in the table."""
+    """No XA transaction is prepared on a server whose XA transactions cannot be copied."""
+    if copies_xa(server.connection):
+        return None
     try:
         pending = query(server.connection, "XA RECOVER")
-    except pymysql.err.Error:  # it needs XA_RECOVER_ADMIN; the reader stops at the XA COMMIT
+    except pymysql.err.Error:  # it needs a privilege; the reader stops at the XA COMMIT
         return None
-    return f"{len(pending)} XA transactions are prepared; XA is not built yet: end them first" if pending else None
+    why = "on this server they cannot be copied exactly: end them first"
+    return f"{len(pending)} XA transactions are prepared; {why}" if pending else None
 
 
 def aurora_writer(server: Server) -> Finding:

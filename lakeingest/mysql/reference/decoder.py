@@ -18,7 +18,7 @@ from lakeingest.mysql.reference.change_batches import ChangeBatches, Origin
 from lakeingest.mysql.reference.row_decoder import RowDecoder
 from lakeingest.mysql.wire import events
 from lakeingest.mysql.wire.events import Action, Damaged, Event, Type
-from lakeingest.mysql.wire.grammar import Sign, State, after, damaged, prove_file, prove_start, refusal, sign_of
+from lakeingest.mysql.wire.grammar import XA, Sign, State, after, damaged, prove_file, prove_start, refusal, sign_of
 from lakeingest.rows import Part
 
 _IN_MEMORY = 64 << 20
@@ -215,6 +215,8 @@ class ReferenceDecoder:
 
     def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Move by a sign; where it ends the transaction, yield its rows and log it."""
+        if sign in XA:
+            raise refusal(*events.refusal(Type.XA_PREPARE), begins)
         self._move(sign, event, begins)
         if self._state is not State.OUTSIDE or self._transaction is None:
             return

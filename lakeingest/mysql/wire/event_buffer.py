@@ -12,6 +12,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.mysql.wire.follow import Prefix, Row, Transaction
 from lakeingest.mysql.wire.row_events import Halves, RowReader
+from lakeingest.mysql.wire.xa import Stamp
 from lakeingest.rows import INSTANT, TRANSACTIONS, Part, change_schema
 
 _ROW_EVENTS = 16_384
@@ -66,9 +67,13 @@ class GtidPrefixes:
 
 
 class EventBuffer:
-    """Row events (`follow.Row`) and transactions (`follow.Transaction`) of one binlog file, in order."""
+    """Row events (`follow.Row`) and transactions (`follow.Transaction`) of one binlog file, in order.
 
-    def __init__(self, segment: Segment, schemas: Iterable[TableSchema]) -> None:
+    With `stamp`, all rows are those of this transaction.
+    """
+
+    def __init__(self, segment: Segment, schemas: Iterable[TableSchema], stamp: Stamp | None = None) -> None:
+        self._stamp = stamp
         self._epoch = segment.epoch
         self._types = {schema.table: change_schema(schema) for schema in schemas}
         self.prefixes = GtidPrefixes(segment.skip)
@@ -91,13 +96,23 @@ class EventBuffer:
         uuids, tags, prefixes = self.prefixes.columns(self.transactions[:transactions, Transaction.PREFIX])
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
+        place, stamp = file.number, self._stamp
+        if stamp is not None:
+            place, gtids = stamp.file, pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
+            self.transactions[:transactions, Transaction.POS] = stamp.pos
+            self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
         for table_halves in halves:
-            yield self._changes(table_halves, found, first, gtids, file.number)
+            yield self._changes(table_halves, found, first, gtids, place)
         complete = transactions - 1 if is_open else transactions
         if complete:
             yield None, self._log(uuids[:complete], tags[:complete], file.number)
         if is_open:
             self.transactions[0] = self.transactions[transactions - 1]
+
+    def stamp(self, transactions: int, file: FilePosition) -> Stamp:
+        """The last transaction, which is open; `transactions` is their count."""
+        gtid, committed_at = self.last(transactions)
+        return Stamp(file.number, int(self.transactions[transactions - 1, Transaction.POS]), committed_at, gtid)
 
     def last(self, transactions: int) -> tuple[str | None, int]:
         """The GTID and the commit time, in µs, of the last transaction; `transactions` is their count."""

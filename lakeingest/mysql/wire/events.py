@@ -57,6 +57,7 @@ class Type(enum.IntEnum):
     PREVIOUS_GTIDS = 35
     TRANSACTION_CONTEXT = 36
     VIEW_CHANGE = 37
+    XA_PREPARE = 38
     TRANSACTION_PAYLOAD = 40
     HEARTBEAT_V2 = 41
     GTID_TAGGED = 42
@@ -78,6 +79,7 @@ class Action(enum.Enum):
     TABLE = enum.auto()
     ROWS = enum.auto()
     COMMIT = enum.auto()
+    PREPARE = enum.auto()  # ends a transaction that XA COMMIT or XA ROLLBACK decides about
     PAYLOAD = enum.auto()  # a compressed transaction, without its GTID event
     PASS = enum.auto()  # changes no row, may occur anywhere
 
@@ -103,6 +105,7 @@ ACTIONS: dict[int, Action] = {
     Type.DELETE_ROWS_V1: Action.ROWS,
     Type.TRANSACTION_PAYLOAD: Action.PAYLOAD,
     Type.XID: Action.COMMIT,
+    Type.XA_PREPARE: Action.PREPARE,
     Type.ROWS_QUERY: Action.PASS,
     Type.ANNOTATE_ROWS: Action.PASS,
     Type.TRANSACTION_CONTEXT: Action.PASS,
@@ -125,7 +128,7 @@ REFUSED: dict[int, tuple[str, str]] = {
     24: ("a row event of version 1", _OLD_ROWS),
     25: ("a row event of version 1", _OLD_ROWS),
     26: ("an INCIDENT event (changes are missing)", "find the incident in the source's error log"),
-    38: ("an XA_PREPARE event (XA is not built yet)", "use no XA transactions on the source"),
+    38: ("an XA_PREPARE event (the reference decoder reads no XA)", "unset LAKEINGEST_WIRE"),
     39: ("a PARTIAL_UPDATE_ROWS event (parts of JSON values)", "set binlog_row_value_options='' in every session"),
     40: ("a TRANSACTION_PAYLOAD event (compressed)", "set binlog_transaction_compression=OFF in every session"),
     42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),

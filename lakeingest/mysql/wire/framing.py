@@ -9,7 +9,7 @@ import enum
 import numpy as np
 
 from lakeingest.mysql.wire.compiled import int64, kernel, load64, number, step
-from lakeingest.mysql.wire.events import Type
+from lakeingest.mysql.wire.events import Damaged, Type
 
 
 class Status(enum.IntEnum):
@@ -197,3 +197,9 @@ def payload_at(data: np.ndarray, at: int) -> bytes:
     """The payload of the complete packet that begins at `at`."""
     size = int.from_bytes(data[at : at + 3].tobytes(), "little")
     return bytes(data[at + PACKET_HEADER : at + PACKET_HEADER + size].tobytes())
+
+
+def require_undamaged(status: int) -> None:
+    """Damaged for a status that says so."""
+    if status in DAMAGES:
+        raise Damaged(DAMAGES[Status(status)])

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakeingest.core.alteration import Alteration
+from lakeingest.core.alteration import Alteration, Ddl
 from lakeingest.core.history import LastEvent
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
@@ -12,7 +12,7 @@ from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, UnsupportedEvent
 from lakeingest.mysql.wire.alter import alteration_of
 from lakeingest.mysql.wire.ddl import may_change
-from lakeingest.mysql.wire.events import Damaged, Event
+from lakeingest.mysql.wire.events import Beginning, Damaged, Event
 from lakeingest.mysql.wire.query import Query, read_query
 from lakeingest.mysql.wire.statements import REFUSED, Statement, classify
 
@@ -24,6 +24,7 @@ class State(enum.IntEnum):
     BEGUN = 1  # after a GTID
     OPEN = 2  # after BEGIN
     PASSING = 3  # within a transaction that is skipped
+    PREPARING = 4  # after XA START
 
     @property
     def in_words(self) -> str:
@@ -33,6 +34,7 @@ class State(enum.IntEnum):
             State.BEGUN: "after a GTID",
             State.OPEN: "after BEGIN",
             State.PASSING: "within a transaction that is skipped",
+            State.PREPARING: "after XA START",
         }[self]
 
 
@@ -47,6 +49,11 @@ class Sign(enum.Enum):
     ROWS = enum.auto()
     COMMIT = enum.auto()
     ROLLBACK = enum.auto()
+    XA_START = enum.auto()
+    XA_END = enum.auto()
+    XA_PREPARE = enum.auto()
+    XA_COMMIT = enum.auto()
+    XA_ROLLBACK = enum.auto()
 
 
 # A transaction ends where the state becomes OUTSIDE again.
@@ -60,13 +67,29 @@ NEXT: dict[tuple[State, Sign], State] = {
     (State.OPEN, Sign.ROWS): State.OPEN,
     (State.OPEN, Sign.COMMIT): State.OUTSIDE,
     (State.OPEN, Sign.ROLLBACK): State.OUTSIDE,
+    (State.BEGUN, Sign.XA_START): State.PREPARING,
+    (State.PREPARING, Sign.SAVEPOINT): State.PREPARING,
+    (State.PREPARING, Sign.ROWS): State.PREPARING,
+    (State.PREPARING, Sign.XA_END): State.PREPARING,
+    (State.PREPARING, Sign.XA_PREPARE): State.OUTSIDE,
+    (State.BEGUN, Sign.XA_COMMIT): State.OUTSIDE,
+    (State.BEGUN, Sign.XA_ROLLBACK): State.OUTSIDE,
 }
+
+# What the signs of a prepared transaction mean where it is read again, since it is committed.
+ONCE_COMMITTED = {Sign.XA_START: Sign.BEGIN, Sign.XA_END: Sign.SAVEPOINT, Sign.XA_PREPARE: Sign.COMMIT}
+NO_XA = ("an XA transaction", "use none on the source: this server does not let them be copied exactly")
+XA = frozenset({*ONCE_COMMITTED, Sign.XA_COMMIT, Sign.XA_ROLLBACK})
 
 SIGNS: dict[Statement, Sign] = {
     Statement.BEGIN: Sign.BEGIN,
     Statement.COMMIT: Sign.COMMIT,
     Statement.ROLLBACK: Sign.ROLLBACK,
     Statement.SAVEPOINT: Sign.SAVEPOINT,
+    Statement.XA_START: Sign.XA_START,
+    Statement.XA_END: Sign.XA_END,
+    Statement.XA_COMMIT: Sign.XA_COMMIT,
+    Statement.XA_ROLLBACK: Sign.XA_ROLLBACK,
     Statement.HARMLESS: Sign.STATEMENT,
     Statement.CREATE_TABLE: Sign.STATEMENT,  # harmless too: it succeeds only where no table has the name
     Statement.DDL: Sign.STATEMENT,
@@ -76,15 +99,22 @@ SIGNS: dict[Statement, Sign] = {
 def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
     """The state after a sign; UnsupportedEvent where the grammar does not allow it."""
     if (state, sign) not in NEXT:
-        what = f"an event of type {event_type} ({sign.name}) {state.in_words}, where it is not allowed"
-        raise refusal(what, "report it to the lakeingest project", at)
+        raise misplaced(f"an event of type {event_type} ({sign.name}) {state.in_words}", at)
     return NEXT[state, sign]
 
 
-def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePosition, *, has_rows: bool) -> Sign:
+def sign_of(
+    event: Event,
+    schemas: Mapping[TableId, TableSchema],
+    begins: FilePosition,
+    *,
+    has_rows: bool,
+    begun: FilePosition | None = None,
+) -> Sign:
     """The sign of a QUERY event; UnsupportedEvent for a statement that cannot be replayed.
 
-    `has_rows`: whether rows of a copied table came before it in its transaction.
+    `has_rows`: whether rows of a copied table came before it in its transaction. `begun`: where the transaction begins
+    that is this statement alone; then the error for DDL of a copied table has its place.
     """
     query = read_query(event)
     database, text = query.database, query.text
@@ -99,6 +129,8 @@ def sign_of(event: Event, schemas: Mapping[TableId, TableSchema], begins: FilePo
         error = refusal(what, "let it end", begins)
         error.tables = frozenset(table for table, schema in schemas.items() if may_change(query, {table: schema}))
         error.alterations = _alterations(query, {table: schemas[table] for table in error.tables}, excerpt)
+        if begun is not None:
+            error.ddl = Ddl(begun, replace(begins, pos=begins.pos + event.size), error.alterations)
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
         raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
@@ -117,6 +149,33 @@ def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
     """The error for an event that cannot be replayed."""
     printable = " ".join(what.encode(errors="backslashreplace").decode().split())  # a statement may have any bytes
     return UnsupportedEvent(f"the binlog holds {printable} at {at}; {fix}, then copy the tables again")
+
+
+def misplaced(what: str, at: FilePosition) -> UnsupportedEvent:
+    """The error for an event that may not stand where it does."""
+    return refusal(f"{what}, where it is not allowed", "report it to the lakeingest project", at)
+
+
+def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_length: bool) -> None:
+    """UnsupportedEvent for a transaction without a GTID where each has one, or without its length where each has it."""
+    if beginning.gtid is None and gtids:
+        raise refusal("a transaction without a GTID, although gtid_mode is ON", "leave gtid_mode as it is", at)
+    if not beginning.length and has_length:
+        what = "a transaction without its length, as MySQL before 8.0.2 writes it"
+        raise refusal(what, "copy from a newer replica", at)
+
+
+def gap(at: FilePosition, file: FilePosition) -> BinlogGone:
+    """The error for a binlog that continues elsewhere."""
+    return BinlogGone(f"after {at} the source continues with {file.file}: its binlog has a gap; copy the tables again")
+
+
+def no_end(stop: FilePosition) -> BinlogGone:
+    """The error for a binlog in which no transaction ends at a position."""
+    return BinlogGone(
+        f"no transaction ends at {stop} in the source's binlog: it is not the one that this position was read from;"
+        " copy the tables again"
+    )
 
 
 def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:

@@ -11,23 +11,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from lakeingest.core.alteration import Ddl
 from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent, concerning
-from lakeingest.mysql.wire import events, grammar
+from lakeingest.errors import SourceAway, concerning
+from lakeingest.mysql.wire import events, framing, grammar
 from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.event_buffer import EventBuffer
 from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, Type
 from lakeingest.mysql.wire.follow import ReaderState, follow
-from lakeingest.mysql.wire.framing import CHECKSUM_BYTES, DAMAGES, Status, frame_bare_events, frame_events, payload_at
 from lakeingest.mysql.wire.grammar import Sign, State
 from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
 from lakeingest.mysql.wire.table_map import read_table_map
+from lakeingest.mysql.wire.xa import SETTLES, Pending, Prepared, Replay, Stamp
 from lakeingest.rows import Part
 
 _BUFFER_BYTES = 4 << 20
@@ -41,6 +40,9 @@ class SegmentDecoder:
     `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
     Rows of the tables in `waiting` are not decoded, but their DDL is refused, too. With `gtids`, a transaction without
     a GTID is refused. A transaction's rows count only when the segment `is_done`.
+
+    The rows of a prepared transaction come from `replay`, where it is committed; without it XA is refused, unless there
+    are no schemas. With `stamp`, the segment is such a transaction: its rows are those of the transaction `stamp`.
     """
 
     def __init__(
@@ -51,8 +53,12 @@ class SegmentDecoder:
         waiting: Mapping[TableId, TableSchema] = NO_TABLES,
         *,
         gtids: bool,
+        replay: Replay | None = None,
+        stamp: Stamp | None = None,
     ) -> None:
         self._segment, self._schemas, self._waiting = segment, schemas, waiting
+        self._replay, self._is_committed = replay if schemas else None, stamp is not None
+        self.pending = Pending()  # what is prepared at the end of the last event
         self._reader = np.zeros(len(ReaderState), np.int64)
         self._reader[ReaderState.GTIDS] = gtids
         self._began: int | None = None  # the second in which the file was begun, from its FORMAT_DESCRIPTION event
@@ -66,7 +72,7 @@ class SegmentDecoder:
         self._sequence = 1
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
         self._maps = Maps()
-        self._events = EventBuffer(segment, schemas.values())
+        self._events = EventBuffer(segment, schemas.values(), stamp)
         self.is_done = False
         self.error: bytes | None = None  # the payload of the error packet, if the server sent it
 
@@ -99,21 +105,21 @@ class SegmentDecoder:
         outer.end += count
         try:
             while True:
-                status, outer.at, self._sequence, found = frame_events(
+                status, outer.at, self._sequence, found = framing.frame_events(
                     outer.data, outer.at, outer.end, self._sequence, self._checksums, self._offset, self._size
                 )
                 yield from self._follow(outer, self._offset, self._size, found)
                 if self.is_done:
                     yield from self._flush()
                     return
-                _require_undamaged(status)
-                if status == Status.EOF:
+                framing.require_undamaged(status)
+                if status == framing.Status.EOF:
                     # between flush and sync, the end of a commit group is written but not sent yet
                     raise SourceAway(f"the source does not send {self._segment.stop} yet; run the same command again")
-                if status == Status.ERROR:
-                    self.error = payload_at(outer.data, outer.at)
+                if status == framing.Status.ERROR:
+                    self.error = framing.payload_at(outer.data, outer.at)
                     return
-                if status == Status.MORE:
+                if status == framing.Status.MORE:
                     if outer.is_full:
                         yield from self._flush()
                         outer.make_room()
@@ -127,7 +133,7 @@ class SegmentDecoder:
             self._is_doubted = False
             if events.is_proved(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
                 raise Damaged("a file whose events have checksums although it says that they have none")
-        checksum = CHECKSUM_BYTES if self._checksums and buffer is self._outer else 0
+        checksum = framing.CHECKSUM_BYTES if self._checksums and buffer is self._outer else 0
         done = 0
         while not self.is_done:
             done = follow(
@@ -196,7 +202,7 @@ class SegmentDecoder:
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
         is_skipped = self._reader[ReaderState.POS] < self._reader[ReaderState.START]
-        return is_skipped or (self._state is State.OPEN and not self._reader[ReaderState.ENDS])
+        return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self._reader[ReaderState.ENDS])
 
     def _announced(self, event: Event) -> Iterator[Part]:
         """Handle an event that the server made up: it is in no file and moves no position."""
@@ -208,9 +214,7 @@ class SegmentDecoder:
         if file == self.at:  # the first event of a dump
             return
         if file.number != self._file.number + 1 or self._state is not State.OUTSIDE:
-            raise BinlogGone(
-                f"after {self.at} the source continues with {file.file}: its binlog has a gap; copy the tables again"
-            )
+            raise grammar.gap(self.at, file)
         yield from self._flush()
         self._enter(file)
         if file.pos >= self._reader[ReaderState.STOP]:
@@ -219,8 +223,7 @@ class SegmentDecoder:
     def _enter(self, file: FilePosition) -> None:
         """Continue in this file."""
         start, stop = self._segment.start, self._segment.stop
-        self._file = file
-        self._began = None
+        self._file, self._began = file, None
         self._reader[ReaderState.POS] = file.pos
         self._reader[ReaderState.START] = start.pos if file.number == start.number else 0
         self._reader[ReaderState.STOP] = (
@@ -235,52 +238,68 @@ class SegmentDecoder:
             case None:
                 raise grammar.refusal(*events.refusal(event.type), self.at)
             case Action.GTID | Action.PAYLOAD if buffer is self._inner:
-                what = f"an event of type {event.type} in a TRANSACTION_PAYLOAD event, where it is not allowed"
-                raise grammar.refusal(what, "report it to the lakeingest project", self.at)
+                raise grammar.misplaced(f"an event of type {event.type} in a TRANSACTION_PAYLOAD event", self.at)
             case Action.PASS:
                 pass
             case Action.FILE:
                 self._move(Sign.FILE, event)
             case Action.GTID:
                 yield from self._begin(event)
+            case Action.TABLE | Action.ROWS if self._state is State.PREPARING:
+                self._move(Sign.ROWS, event)
             case Action.TABLE:
                 self._add_map(event)
             case Action.ROWS:
                 yield from self._add_rows(event, buffer, start)
             case Action.QUERY:
-                self._move(self._sign_of(event), event)
+                yield from self._query(event)
             case Action.COMMIT:
                 self._move(Sign.COMMIT, event)
+            case Action.PREPARE:
+                yield from self._prepare(event)
             case Action.PAYLOAD:
                 yield from self._unpack(event)
-
-    def _sign_of(self, event: Event) -> Sign:
-        """The sign of a statement; the error for DDL of a copied table tells where it stands."""
-        has_rows = bool(self._reader[ReaderState.HAS_ROWS])
-        try:
-            return grammar.sign_of(event, {**self._schemas, **self._waiting}, self.at, has_rows=has_rows)
-        except UnsupportedEvent as error:
-            if error.alterations and self._state is State.BEGUN:
-                start = FilePosition(self._file.file, int(self._reader[ReaderState.BEGUN]))
-                error.ddl = Ddl(start, replace(self.at, pos=self.at.pos + event.size), error.alterations)
-            raise
 
     @property
     def _state(self) -> State:
         return State(self._reader[ReaderState.STATE])
 
+    def _query(self, event: Event) -> Iterator[Part]:
+        tables, begun = {**self._schemas, **self._waiting}, self._begun if self._state is State.BEGUN else None
+        has_rows = bool(self._reader[ReaderState.HAS_ROWS])
+        sign = grammar.sign_of(event, tables, self.at, has_rows=has_rows, begun=begun)
+        if sign in SETTLES:
+            yield from self._rows_of(self.pending.settle(event, sign, self._begun, self._replay))
+        self._move(sign, event)
+
+    def _prepare(self, event: Event) -> Iterator[Part]:
+        ends = int(self._reader[ReaderState.ENDS]) or self.at.pos + event.size
+        yield from self._rows_of(self.pending.prepare(event, Prepared(self._begun, replace(self.at, pos=ends))))
+        self._move(Sign.XA_PREPARE, event)
+
+    def _rows_of(self, committed: Prepared | None) -> Iterator[Part]:
+        """The rows of a prepared transaction, as those of the transaction that is open here and commits it."""
+        if committed and self._replay:
+            yield from self._flush()
+            stamp = self._events.stamp(int(self._reader[ReaderState.TRANSACTIONS]), self._file)
+            yield from self._replay.rows(committed, stamp)
+
+    @property
+    def _begun(self) -> FilePosition:
+        """Where the open transaction begins."""
+        return FilePosition(self._file.file, int(self._reader[ReaderState.BEGUN]))
+
     def _move(self, sign: Sign, event: Event) -> None:
+        if self._is_committed:
+            sign = grammar.ONCE_COMMITTED.get(sign, sign)
+        elif sign in grammar.XA and self._schemas and self._replay is None:
+            raise grammar.refusal(*grammar.NO_XA, self.at)
         self._reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
 
     def _begin(self, event: Event) -> Iterator[Part]:
         beginning, reader = events.read_gtid(event), self._reader
         gtid, is_mariadb = beginning.gtid, event.type == Type.DOMAIN_GTID
-        if gtid is None and reader[ReaderState.GTIDS]:
-            what = "a transaction without a GTID, although gtid_mode is ON"
-            raise grammar.refusal(what, "leave gtid_mode as it is", self.at)
-        if not beginning.length and not is_mariadb:
-            what = "a transaction without its length, as MySQL before 8.0.2 writes it"
-            raise grammar.refusal(what, "copy from a newer replica", self.at)
+        grammar.require_known(beginning, self.at, gtids=bool(reader[ReaderState.GTIDS]), has_length=not is_mariadb)
         if reader[ReaderState.TRANSACTIONS] == len(self._events.transactions):
             yield from self._flush()
         self._move(Sign.GTID, event)
@@ -327,13 +346,8 @@ class SegmentDecoder:
         if reader[ReaderState.ROWS] == self._room_for_rows(buffer):
             yield from self._flush()
             self._read_from = buffer
-        buffered.rows[reader[ReaderState.ROWS]] = (
-            start,
-            start + len(event.data),
-            table,
-            reader[ReaderState.TRANSACTIONS] - 1,
-            reader[ReaderState.POS],
-        )
+        row = start, start + len(event.data), table, reader[ReaderState.TRANSACTIONS] - 1, reader[ReaderState.POS]
+        buffered.rows[reader[ReaderState.ROWS]] = row
         reader[ReaderState.ROWS] += 1
         reader[ReaderState.HAS_ROWS] = 1
 
@@ -341,8 +355,7 @@ class SegmentDecoder:
         """Handle the events of a compressed transaction."""
         inner = self._inner
         if self._state is not State.BEGUN:
-            what = f"a TRANSACTION_PAYLOAD event {self._state.in_words}, where it is not allowed"
-            raise grammar.refusal(what, "report it to the lakeingest project", self.at)
+            raise grammar.misplaced(f"a TRANSACTION_PAYLOAD event {self._state.in_words}", self.at)
         offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
         stream = open_payload(event)
         count = 1
@@ -352,11 +365,11 @@ class SegmentDecoder:
                 inner.make_room()
             count = read_payload(stream, inner.room())
             inner.end += count
-            status = int(Status.FULL)
-            while status == Status.FULL:
-                status, inner.at, found = frame_bare_events(inner.data, inner.at, inner.end, offset, size)
+            status = int(framing.Status.FULL)
+            while status == framing.Status.FULL:
+                status, inner.at, found = framing.frame_bare_events(inner.data, inner.at, inner.end, offset, size)
                 yield from self._follow(inner, offset, size, found)
-            _require_undamaged(status)
+            framing.require_undamaged(status)
         if inner.at != inner.end or self._reader[ReaderState.STATE] != State.OUTSIDE:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
@@ -372,24 +385,16 @@ class SegmentDecoder:
 
     def _stop(self, end: int) -> None:
         if end > self._reader[ReaderState.STOP] or self._state is not State.OUTSIDE:
-            raise BinlogGone(
-                f"no transaction ends at {self._segment.stop} in the source's binlog: it is not the one that this "
-                "position was read from; copy the tables again"
-            )
+            raise grammar.no_end(self._segment.stop)
         self.is_done = True
 
     def _flush(self) -> Iterator[Part]:
         """Decode what is buffered; then the bytes that it refers to are free."""
         reader = self._reader
-        is_open = self._state in {State.BEGUN, State.OPEN}
+        is_open = self._state in {State.BEGUN, State.OPEN, State.PREPARING}
         rows, transactions = int(reader[ReaderState.ROWS]), int(reader[ReaderState.TRANSACTIONS])
         if transactions and not is_open:
             gtid, committed_at = self._events.last(transactions)
             self._last = Committed(self._file.file, int(reader[ReaderState.BEGUN]), gtid, committed_at)
         yield from self._events.parts(self._read_from.data, rows, transactions, self._file, is_open=is_open)
         reader[ReaderState.ROWS], reader[ReaderState.TRANSACTIONS] = 0, int(is_open)
-
-
-def _require_undamaged(status: int) -> None:
-    if status in DAMAGES:
-        raise Damaged(DAMAGES[Status(status)])

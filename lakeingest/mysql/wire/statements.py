@@ -15,7 +15,10 @@ class Statement(enum.Enum):
     ROLLBACK = enum.auto()
     ROLLBACK_TO = enum.auto()
     SAVEPOINT = enum.auto()
-    XA = enum.auto()
+    XA_START = enum.auto()
+    XA_END = enum.auto()
+    XA_COMMIT = enum.auto()
+    XA_ROLLBACK = enum.auto()
     HARMLESS = enum.auto()  # changes no row and no column of any base table
     CREATE_TABLE = enum.auto()
     DDL = enum.auto()
@@ -25,7 +28,6 @@ class Statement(enum.Enum):
 
 # Statements that are always refused: the name, and what to change on the source.
 REFUSED: dict[Statement, tuple[str, str]] = {
-    Statement.XA: ("an XA statement (not built yet)", "use no XA transactions on the source"),
     Statement.ROLLBACK_TO: ("a ROLLBACK TO", "use no savepoints across storage engines"),
     Statement.DML: ("a change in statement format", "set binlog_format=ROW in every session of the source"),
     Statement.UNKNOWN: ("a statement of unknown meaning", "report it to the lakeingest project"),
@@ -38,6 +40,7 @@ _NAME = r"(?:`(?:[^`]|``)*`|[\w$]+)"
 _USER = r"""(?:`[^`]*`|'[^']*'|"[^"]*"|[\w$.%-]+)"""
 _OPTION = rf"""(?:or\s+replace|algorithm\s*=\s*\w+|definer\s*=\s*{_USER}(?:\s*@\s*{_USER}|\s*\(\s*\))?
     |sql\s+security\s+\w+|aggregate|json\s+relational\s+duality|undo)"""
+_XID = r"x'[0-9a-f]*',x'[0-9a-f]*',-?\d+"  # as a server writes it
 _OBJECT = r"""(?:view|trigger|event|procedure|function|server|resource\s+group|library|tablespace
     |logfile\s+group|spatial\s+reference\s+system|user|role|sequence|package)"""
 
@@ -48,7 +51,10 @@ _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
     (r"rollback\s*$", Statement.ROLLBACK),
     (r"rollback\s+to\b", Statement.ROLLBACK_TO),
     (r"(?:release\s+)?savepoint\b", Statement.SAVEPOINT),
-    (r"xa\b", Statement.XA),
+    (rf"xa\s+start\s+{_XID}\s*$", Statement.XA_START),
+    (rf"xa\s+end\s+{_XID}\s*$", Statement.XA_END),
+    (rf"xa\s+commit\s+{_XID}\s*$", Statement.XA_COMMIT),
+    (rf"xa\s+rollback\s+{_XID}\s*$", Statement.XA_ROLLBACK),
     (rf"(?:create|alter|drop|rename)\s+(?:{_OPTION}\s+)*{_OBJECT}\b", Statement.HARMLESS),
     (r"(?:create|drop)\s+(?:or\s+replace\s+)?temporary\s+(?:tables?|sequence)\b", Statement.HARMLESS),
     (r"create\s+or\s+replace\s+(?:table|database|schema)\b", Statement.DDL),

@@ -138,19 +138,6 @@ def test_a_replica_must_log_in_the_order_of_its_source(spoilt_db: Db) -> None:
             run("RESET REPLICA ALL")
 
 
-def test_a_prepared_xa_transaction_is_refused(spoilt_db: Db) -> None:
-    """Its rows are in the binlog already, and may still be rolled back."""
-    spoilt_db.run("CREATE TABLE t (id INT PRIMARY KEY)")
-    with spoilt_db.session() as session:
-        for statement in ("XA START 'x'", "INSERT INTO t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
-            query(session, statement)
-    try:
-        assert "1 XA transactions are prepared" in findings(spoilt_db.connection)
-    finally:
-        spoilt_db.run("XA ROLLBACK 'x'")
-    assert "XA" not in findings(spoilt_db.connection)
-
-
 def test_a_table_that_is_not_innodb_is_refused_by_name(db: Db) -> None:
     """Only the tables to be copied are checked."""
     db.run("CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM", "CREATE TABLE inno (id INT PRIMARY KEY)")
