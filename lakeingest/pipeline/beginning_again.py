@@ -46,7 +46,7 @@ def is_altered(table: TableRun) -> bool:
     error = table.stop.error
     if isinstance(error, UnsupportedEvent):
         return error.alterations is not None
-    is_complete = table.copy.published is not None and not table.has_missing_chunks
+    is_complete = table.copy.published is not None and not is_restarted(table.copy)
     return isinstance(error, SchemaChanged) and (error.by_ddl or not is_complete)
 
 

@@ -246,7 +246,7 @@ def _start_errors(folder: Path) -> Iterator[None]:
         cause = error.java_exception
         while cause.getCause() is not None:
             cause = cause.getCause()
-        raise _not_started(folder, str(cause.toString())) from error
+        raise _not_started(folder, str(cause.toString()).removeprefix("java.io.IOException: ")) from error
     except PySparkRuntimeError as error:
         raise _not_started(folder, str(error)) from error
 

@@ -159,7 +159,7 @@ assert "great_expectations" not in sys.modules
 def test_commands_without_a_gate_never_wait_for_great_expectations(pipe: Pipe) -> None:
     """`check`, `plan` and `status` answer without importing it, where nobody wrote a suite."""
     pipe.sql(ORDERS, ROWS)
-    config = pipe.config.model_dump(mode="json", exclude={"submit"}) | {
+    config = pipe.config.model_dump(mode="json", by_alias=True, exclude={"submit"}) | {
         "source": pipe.config.source.model_dump(mode="json")
         | {"password": pipe.config.source.password.get_secret_value()}
     }

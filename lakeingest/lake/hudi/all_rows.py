@@ -121,12 +121,12 @@ class AllRows:
         return (range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step))
 
     def _rows_within(self, within: range, numbers: Sequence[np.ndarray]) -> pa.Table:
-        """The rows whose bucket is one of these."""
+        """The rows whose bucket is one of these. Columns that the source has dropped are NULL in new rows."""
         parts = []
         for file, found in zip(self.rows, numbers, strict=True):
             mask = (found >= within.start) & (found < within.stop)
             parts.append(read_rows(file).filter(pa.array(mask)))
-        return pa.concat_tables(parts)
+        return pa.concat_tables(parts, promote_options="default")
 
 
 def _columns(file: File) -> pa.Schema:
