@@ -4,8 +4,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
-from lakeingest.files.file import state_of
+from lakeingest.files.file import File, state_of
 from tests.catalog_servers import hudi_on_s3, rest_on_s3
 from tests.e2e.job import Job, descendants, until
 from tests.e2e.signalled import soon
@@ -131,6 +132,11 @@ def test_one_machine_works_at_a_time(job: Job, tmp_path: Path) -> None:
     assert second.published("t") == job.source("t")
 
 
+def has_begun(timeline: File, done: Collection[str]) -> bool:
+    """Whether a commit has begun that is none of the `done`."""
+    return any(file.name not in done for file in files.listed(timeline, "*.inflight"))
+
+
 @pytest.mark.long("waits until a lease has expired")
 def test_a_run_that_is_paused_within_a_publish_of_hudi_changes_nothing_after_it(hudi_job: Job, tmp_path: Path) -> None:
     """The next run rolls back what it was writing, which cannot be completed then."""
@@ -145,7 +151,7 @@ def test_a_run_that_is_paused_within_a_publish_of_hudi_changes_nothing_after_it(
             commits = len(files.listed(timeline, "*_*.commit"))
             job.sql(f"UPDATE {job.database}.t SET v = 'changed {number}' WHERE id % 7 = 0")
             first = job.start("run")
-            soon(lambda done=done: any(file.name not in done for file in files.listed(timeline, "*.inflight")))
+            soon(partial(has_begun, timeline, done))
             paused = list(descendants(first.pid))
             for pid in paused:
                 os.kill(pid, signal.SIGSTOP)
