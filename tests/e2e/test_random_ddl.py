@@ -261,9 +261,13 @@ def batches() -> list[range]:
     return [range(first, min(first + TABLES, SEQUENCES)) for first in range(0, SEQUENCES, TABLES)]
 
 
+@pytest.mark.formats("iceberg")
 @pytest.mark.parametrize("seeds", batches(), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
 def test_random_ddl_is_followed(pipe: Pipe, seeds: range) -> None:
-    """Some rounds have their statements beside the run, the others before it. All tables are equal at the end."""
+    """Some rounds have their statements beside the run, the others before it. All tables are equal at the end.
+
+    In Hudi a table whose key of integers becomes another one stops, which this DDL does all the time.
+    """
     chance, aside = Random(seeds.start), tuple(f"{pipe.database}.*_{name}" for name in ("gho", "del"))
     tables = pipe.config.tables.model_copy(update={"exclude": aside})
     pipe.config = pipe.config.model_copy(update={"tables": tables})
