@@ -190,6 +190,8 @@ class Writer:
 
     def __init__(self, pipe: Pipe, sequences: list[Sequence]) -> None:
         self.sequences, self.log = sequences, defaultdict[str, list[str]](list)
+        # in Hudi a table whose key of integers becomes another one stops
+        self._left_out = ("MODIFY id", "DROP TABLE") if pipe.config.target.format == "hudi" else ()
         settings = pipe.config.source
         self._connection = pymysql.connect(
             host=settings.host,
@@ -226,6 +228,8 @@ class Writer:
         self._connection.close()
 
     def _execute(self, table: str, statement: str) -> bool:
+        if any(part in statement for part in self._left_out):
+            return False
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(statement)
@@ -261,13 +265,9 @@ def batches() -> list[range]:
     return [range(first, min(first + TABLES, SEQUENCES)) for first in range(0, SEQUENCES, TABLES)]
 
 
-@pytest.mark.formats("iceberg")
 @pytest.mark.parametrize("seeds", batches(), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
 def test_random_ddl_is_followed(pipe: Pipe, seeds: range) -> None:
-    """Some rounds have their statements beside the run, the others before it. All tables are equal at the end.
-
-    In Hudi a table whose key of integers becomes another one stops, which this DDL does all the time.
-    """
+    """Some rounds have their statements beside the run, the others before it. All tables are equal at the end."""
     chance, aside = Random(seeds.start), tuple(f"{pipe.database}.*_{name}" for name in ("gho", "del"))
     tables = pipe.config.tables.model_copy(update={"exclude": aside})
     pipe.config = pipe.config.model_copy(update={"tables": tables})

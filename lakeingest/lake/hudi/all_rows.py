@@ -56,7 +56,7 @@ class AllRows:
         """
         if files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False
-        columns = _columns(self.rows[0])
+        columns = pa.unify_schemas([_columns(file) for file in self.rows])
         if self.published is not None:
             roll_back(self.folder)
         try:

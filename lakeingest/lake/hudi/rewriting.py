@@ -45,7 +45,8 @@ class HudiRewriter:
         with storage_errors(str(self.folder.path)):
             changes = last_changes(self.merges, self.lift.before.key)
             if self.files:
-                rows = pa.concat_tables(read_rows(file) for file in self.files)
+                # columns that the source has dropped are in the older ones of the files alone
+                rows = pa.concat_tables((read_rows(file) for file in self.files), promote_options="default")
                 rows = rows if changes is None else _without(rows, changes, self.lift.before.key)
             elif changes is None:
                 rows = lake_schema(self.lift.before).empty_table()
