@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pymysql
@@ -195,3 +196,38 @@ def test_no_snapshot_loses_an_xa_transaction(db: Db, insert: Insert) -> None:
     outcome = race(db, 4, insert)
     assert outcome.rows > outcome.snapshots // 4
     assert (outcome.lost, outcome.wrong) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_segments_cut_anywhere_have_the_rows_of_what_is_committed_in_them(db: Db, seed: int) -> None:
+    """Transactions at random, whose few names are used again and again; each segment alone has its rows, in order."""
+    chance, schema = Random(seed), db.table("t", "id INT PRIMARY KEY")
+    open_: dict[str, int] = {}
+    places, committed = [db.here()], list[list[int]]()
+    for id_ in range(60):
+        xid = f"{db.name}-{chance.randrange(4)}"
+        rows: list[int] = []
+        if xid not in open_ and chance.random() < 0.7:
+            prepare(db, xid, f"INSERT INTO t VALUES ({id_})")
+            open_[xid] = id_
+        elif xid in open_ and chance.random() < 0.7:
+            is_kept = chance.random() < 0.7
+            end(db, f"XA {'COMMIT' if is_kept else 'ROLLBACK'} '{xid}'")
+            ended = open_.pop(xid)
+            rows = [ended] if is_kept else []
+        elif chance.random() < 0.2:
+            db.run("FLUSH BINARY LOGS")
+        else:
+            db.run(f"INSERT INTO t VALUES ({id_})")
+            rows = [id_]
+        places.append(db.here())
+        committed.append(rows)
+    assert sum(map(len, committed)) > 20
+    for _ in range(8):
+        start, stop = sorted(chance.sample(range(len(places)), 2))
+        expected = [id_ for rows in committed[start:stop] for id_ in rows]
+        assert ids(db, schema, places[start], places[stop]) == expected
+    executed = db.executed()
+    end(db, *(f"XA COMMIT '{xid}'" for xid in open_))
+    rest = db.read(db.segment(places[0] if executed else places[-1], skip=executed), schema)
+    assert rest.tables[schema.table]["id"].to_pylist() == list(open_.values())
