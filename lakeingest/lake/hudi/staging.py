@@ -28,6 +28,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.refusals import stale
 
+_COMPARED_SECONDS = 3_600  # that rows to be compared stay
 _AT_ONCE = 16  # files that are looked at at the same time
 
 
@@ -158,6 +159,10 @@ class StagingFolder:
         """A new name in the folder."""
         return f"data/{uuid.uuid4().hex}{suffix}"
 
+    def new_compared(self) -> File:
+        """A new folder for rows that Spark writes to be compared: a publish may come before they are read."""
+        return self.path / f"compared/{uuid.uuid4().hex}"
+
     def drop(self) -> None:
         """Remove the commits and the files; without its first commit the folder counts as dropped."""
         if isinstance(self.path, Path):
@@ -181,7 +186,14 @@ class StagingFolder:
         return bool(commits) and commits[0].version == version
 
     def sweep(self, version: int) -> None:
-        """Remove the files that only commits up to `version` needed, which readers see now. Its commit itself stays."""
+        """Remove the files that only commits up to `version` needed, which readers see now. Its commit itself stays.
+
+        Rows that were written to be compared go after an hour.
+        """
+        oldest = time.time() - _COMPARED_SECONDS
+        for group in self._groups("compared").values():
+            if all(files.changed(file) < oldest for file in group):
+                folders.delete_all(group)
         later = self.commits(version)
         if not later:
             return
@@ -190,7 +202,8 @@ class StagingFolder:
 
     def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
         """Delete what is older than `age` and no commit has; how many files, and how many bytes."""
-        groups = [*self._unneeded(self.commits()), *([file] for file in files.listed(self.path, "*.*.*"))]
+        groups = [*self._unneeded(self.commits()), *self._groups("compared").values()]
+        groups += [[file] for file in files.listed(self.path, "*.*.*")]
         groups += [[file] for file in files.listed(self.path, "*.new")]
         if isinstance(self.path, Path):
             groups += [[path, *path.rglob("*")] for path in self.path.parent.glob(f"{self.path.name}.*.gone")]
@@ -205,13 +218,16 @@ class StagingFolder:
     def _unneeded(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
         """The files that none of these commits names; those of one folder, which Spark has written, together."""
         needed = {name for commit in commits for name in (*commit.rows, *commit.changes)}
-        data, groups = self.path / "data", dict[str, list[File]]()
-        if isinstance(data, Path):
-            groups = {path.name: [path, *path.rglob("*")] for path in data.glob("*")}
-        else:
-            for file in folders.tree(data):
-                groups.setdefault(str(file).removeprefix(f"{data}/").partition("/")[0], []).append(file)
-        yield from (group for name, group in groups.items() if f"data/{name}" not in needed)
+        yield from (group for name, group in self._groups("data").items() if f"data/{name}" not in needed)
+
+    def _groups(self, part: str) -> dict[str, list[File]]:
+        """The files in a part of the folder, by their names there; those of one folder are together."""
+        place, groups = self.path / part, dict[str, list[File]]()
+        if isinstance(place, Path):
+            return {path.name: [path, *path.rglob("*")] for path in place.glob("*")}
+        for file in folders.tree(place):
+            groups.setdefault(str(file).removeprefix(f"{place}/").partition("/")[0], []).append(file)
+        return groups
 
     def _create(self, commit: StagingCommit) -> StagingCommit:
         try:

@@ -195,7 +195,7 @@ class HudiTarget:
         """For all bounds the same reader, of files that Spark has written the columns to."""
         table = staged.progress.table
         rows, folder = self.read(table, staged.version, open_spark()), self._staging(table)
-        return [[HudiRows.written(rows, names, bounds, folder.path / folder.new_file())]] * len(bounds)
+        return [[HudiRows.written(rows, names, bounds, folder.new_compared())]] * len(bounds)
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:

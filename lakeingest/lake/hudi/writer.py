@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from lakeingest.core.keys import quote
+from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
@@ -59,9 +60,14 @@ class HudiRows:
         return cls(path)
 
     def read(self) -> pa.Table:
-        """All of them."""
+        """All of them; StateUnreadable where they are gone."""
         with storage_errors(str(self.path)):
-            return pa.concat_tables(map(_rows, files.listed(self.path, "*.parquet")))
+            found = files.listed(self.path, "*.parquet")
+            if not found:
+                raise StateUnreadable(
+                    f"{self.path}, which had rows to be compared, is gone; run the same command again"
+                )
+            return pa.concat_tables(map(_rows, found))
 
 
 def _rows(file: File) -> pa.Table:
