@@ -93,9 +93,8 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     """How the rows of a table come through each of its alterations, one after the other.
 
     `before` held before the first, and `now` holds after the last of them. NotLiftable where a definition in between
-    cannot be known, or where one changes values, the key, or a type to one
-    that does not hold every value of before; or where one of them is a barrier. Unexplained where the statements do not
-    lead to `now`.
+    cannot be known, or where one changes values, the key, or a type to one that does not hold every value of before; or
+    where one of them is a barrier. Unexplained where the statements do not lead to `now`.
     """
     table = before.table
     if any(one.is_barrier for one in alterations):

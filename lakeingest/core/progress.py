@@ -232,7 +232,7 @@ class Progress:
     def over_gap(
         self, position: Position, fingerprint: str, covered_from: Place, *, signals: Collection[int] = ()
     ) -> Self:
-        """The rows stand at a later `position`, although changes in between are not known.
+        """Give the rows a later `position`, although the changes in between are not known.
 
         The spool watches the table from `covered_from` on. All rows are to be read again: the `signals` are answered
         with the last of them. ValueError unless all splits stand at one position.

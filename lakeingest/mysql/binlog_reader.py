@@ -121,7 +121,7 @@ def _parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterato
 
 
 class _Replay:
-    """Reads prepared transactions of the segment's binlog again, each on a connection of its own (`wire.xa.Replay`)."""
+    """Reads prepared transactions of the segment's binlog again. Each read opens a connection (`wire.xa.Replay`)."""
 
     def __init__(
         self, source: Source, segment: Segment, server_id: int, schemas: Mapping[TableId, TableSchema]

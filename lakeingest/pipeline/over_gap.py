@@ -46,7 +46,7 @@ def lift_over_gap(state: File, staged: Staged, schema: TableSchema) -> Lift | No
 def go_on_over_gap(
     edges: Edges, binlog: BinlogRun, table: TableRun, lift: Lift, new: Progress, signals: Collection[int]
 ) -> None:
-    """Let the copy stand at the spool's end; `new` is the progress that an empty copy would have there."""
+    """Give the copy the position of the spool's end. `new` is the progress that an empty copy would have there."""
     progress = table.progress.over_gap(binlog.spool.position, new.fingerprint, new.covered_from, signals=signals)
     if lift.before.fingerprint != lift.after.fingerprint:
         commit_lift(edges, table, lift, progress)

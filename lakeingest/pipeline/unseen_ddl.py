@@ -35,7 +35,7 @@ def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableR
 
 
 def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
-    """SchemaChanged."""
+    """Raise SchemaChanged; the copy is suspect where rows in the binlog do not name their columns."""
     suspect_unnamed(edges, table)
     raise SchemaChanged(
         f"{table.id}: DDL or tables.options changed its definition since it was copied; it must be copied again"

@@ -409,7 +409,7 @@ def test_a_copy_that_is_started_over_answers_all_that_waited_with_its_last_wave(
 
 
 def test_a_gap_is_closed_by_the_last_of_all_rows() -> None:
-    """The table stands at a later place meanwhile; its old patches and splits in pieces are no base for that."""
+    """The table has a later position meanwhile. A table whose splits have several positions cannot go over a gap."""
     shown = at(Phase.PUBLISHED)
     over = shown.over_gap(position(99), "beef", position(98).place, signals=[4, 6])
     assert (over.phase, over.stop, over.fingerprint, over.rows) == (

@@ -118,7 +118,7 @@ class PublishesAForcedCopyByItsOldSplits(Rereading):
 
 
 class PublishesOverAGap(Rereading):
-    """The rows stand at a place, and lack what nobody spooled before it."""
+    """The rows have a position, and lack changes from before it."""
 
     def over_gap(self, covered_from: Place, waiting: tuple[int, ...]) -> Progress:
         """As if all of them were right."""

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, Source
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.demo.server import LocalServer
+from lakeingest.demo.server import LocalServer, local_server
 from tests import lakes
+from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 
 
@@ -75,3 +76,12 @@ def any_pipe(pipe_on: Callable[..., Pipe], any_server: LocalServer) -> Pipe:
 def pipe(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> Pipe:
     """A pipeline on the shared server; chunks of 10 rows, so that few rows make several waves."""
     return pipe_on(mysql_server, chunk_rows=10)
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Mortal]:
+    """A server of the test's own, which can be killed and started again."""
+    with local_server(tmp_path / "server") as server:
+        mortal = Mortal(server)
+        yield mortal
+        mortal.end()

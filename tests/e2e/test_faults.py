@@ -23,7 +23,7 @@ from lakeingest import exits
 from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.config.place import Place
-from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError
 from lakeingest.files import file as files
 from lakeingest.pipeline.events import Event, Spooled, WaveCommitted
@@ -339,15 +339,6 @@ def test_a_table_of_any_size_is_copied(pipe: Pipe, record: Record, kind: str, ke
     pipe.run()
     pipe.assert_equal()
     record(kind, 0, f"{len(keys)} rows, published, equal, also after a change of all rows")
-
-
-@pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Mortal]:
-    """A server of the test's own."""
-    with local_server(tmp_path / "server") as server:
-        mortal = Mortal(server)
-        yield mortal
-        mortal.end()
 
 
 @pytest.mark.long("a server dies and starts again")

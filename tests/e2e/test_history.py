@@ -17,7 +17,7 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FilePosition
 from lakeingest.core.signals import WHOLE, Scope
 from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
-from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone
 from lakeingest.files import file as files
 from lakeingest.mysql.connection import clock, written_position
@@ -173,15 +173,6 @@ def test_positions_of_the_previous_version_are_gone_on_with(shop: Pipe) -> None:
     assert table.position is not None
     assert table.position.history is not None
     shop.assert_equal()
-
-
-@pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Mortal]:
-    """A server of the test's own, with GTIDs."""
-    with local_server(tmp_path / "server") as server:
-        mortal = Mortal(server)
-        yield mortal
-        mortal.end()
 
 
 @pytest.mark.long("a server that is killed and starts again")

@@ -4,14 +4,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 
 import pymysql
 import pytest
 
 from lakeingest.demo.flavor import MYSQL
-from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.events import Event, WaveCommitted
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
@@ -157,15 +156,6 @@ def test_transactions_of_all_kinds_at_random(pipe: Pipe) -> None:
         end(pipe, f"XA COMMIT '{xid}'")
     pipe.run()
     pipe.assert_equal()
-
-
-@pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Mortal]:
-    """A server of the test's own."""
-    with local_server(tmp_path / "server") as server:
-        mortal = Mortal(server)
-        yield mortal
-        mortal.end()
 
 
 @pytest.mark.long("a server dies and starts again")

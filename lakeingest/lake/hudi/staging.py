@@ -28,7 +28,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.refusals import stale
 
-_COMPARED_SECONDS = 3_600  # that rows to be compared stay
+_COMPARED_SECONDS = 3_600  # that rows to compare are kept
 _AT_ONCE = 16  # files that are looked at at the same time
 
 
@@ -160,7 +160,7 @@ class StagingFolder:
         return f"data/{uuid.uuid4().hex}{suffix}"
 
     def new_compared(self) -> File:
-        """A new folder for rows that Spark writes to be compared: a publish may come before they are read."""
+        """A new folder for rows to compare, which Spark writes: a publish may come before they are read."""
         return self.path / f"compared/{uuid.uuid4().hex}"
 
     def drop(self) -> None:
@@ -188,7 +188,7 @@ class StagingFolder:
     def sweep(self, version: int) -> None:
         """Remove the files that only commits up to `version` needed, which readers see now. Its commit itself stays.
 
-        Rows that were written to be compared go after an hour.
+        Rows to compare are removed after an hour.
         """
         oldest = time.time() - _COMPARED_SECONDS
         for group in self._groups("compared").values():

@@ -64,9 +64,7 @@ class HudiRows:
         with storage_errors(str(self.path)):
             found = files.listed(self.path, "*.parquet")
             if not found:
-                raise StateUnreadable(
-                    f"{self.path}, which had rows to be compared, is gone; run the same command again"
-                )
+                raise StateUnreadable(f"the rows to compare, in {self.path}, are gone; run the same command again")
             return pa.concat_tables(map(_rows, found))
 
 

@@ -1,6 +1,6 @@
 """Prepared transactions (XA). Their rows are in the binlog at XA PREPARE, and count where XA COMMIT stands. Pure.
 
-In the binlog, XA PREPARE ends a transaction of its own. Its XA COMMIT or XA ROLLBACK is another one, perhaps in another
+In the binlog, XA PREPARE ends one transaction. XA COMMIT or XA ROLLBACK is another transaction, perhaps in another
 file, or after a restart of the server. So the rows are passed over at first, and read again at XA COMMIT.
 DDL of their tables waits for that: the definition in force at XA COMMIT decodes them.
 
