@@ -83,7 +83,7 @@ def test_a_turn_measures_an_equal_copy_and_sees_one_that_is_not(place: Bench) ->
     ]
     for one in (snapshot, caught_up):
         assert 0 < one.startup < one.wall
-        assert 0 < one.startup_cpu < one.cpu
+        assert 0 < one.startup_cpu <= one.cpu  # they are sampled: the work may end before the next sample
         assert one.rss >= one.rss_largest > 50 << 20
     assert caught_up.equal == "yes"
     assert caught_up.reading is not None

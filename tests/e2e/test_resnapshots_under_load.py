@@ -132,6 +132,10 @@ class Followed:
         self.process.terminate()
         return self.process.wait(timeout=200)
 
+    def said(self) -> str:
+        """The last lines of all of them."""
+        return "\n".join((self.job.folder / "follow.log").read_text().splitlines()[-60:])
+
     def close(self) -> None:
         """No process is left."""
         self.process.kill()
@@ -189,7 +193,7 @@ def test_re_snapshots_beside_writers_readers_and_kills(
         with beside(load.work, 2):
             kills = ask(job, running, chance)
             seconds = time.monotonic() - began
-        assert running.end() == 0
+        assert running.end() == 0, running.said()
     finally:
         running.close()
     assert job.run()[0] == 0
