@@ -41,6 +41,7 @@ from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.failing_over import go_on
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
+from lakeingest.pipeline.publish import DEFINITION
 from lakeingest.pipeline.quiet_tables import QuietTables, open_target
 from lakeingest.pipeline.resume import asked_anew, owner, resumption
 from lakeingest.pipeline.signal_run import SignalRun
@@ -51,7 +52,7 @@ from lakeingest.spark.session import is_due, open_session
 from lakeingest.spool.halts import waits
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
-from lakeingest.state.definition import definition_of, keep_definition
+from lakeingest.state.definition import definition_of, keep_definition, restore_definition
 from lakeingest.state.lease import held
 from lakeingest.state.owner import claim, hand_over
 from lakeingest.state.signals import SignalFolder
@@ -174,6 +175,7 @@ def _loaded(
                 target.discard(table)
                 staged = None
             if staged:
+                _restore_definition(config, target, staged)
                 known = schemas[table] = _as_copied(config, staged, schema)
                 if not known.reads_as(schema):
                     altered[table] = schema
@@ -185,6 +187,13 @@ def _loaded(
             if isinstance(error, SchemaChanged):
                 del schemas[table]
     return loaded, failed
+
+
+def _restore_definition(config: Config, target: Target, staged: Staged) -> None:
+    """Where the state folder was lost, the last publish tells how the rows were defined."""
+    table, fingerprint = staged.progress.table, staged.progress.fingerprint
+    if staged.published is not None and definition_of(state_of(config), table, fingerprint) is None:
+        restore_definition(state_of(config), table, fingerprint, target.properties(table).get(DEFINITION, ""))
 
 
 def is_restarted(staged: Staged) -> bool:

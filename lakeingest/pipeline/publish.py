@@ -11,12 +11,13 @@ from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.gate import gate
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.quality.suites import user_suites
-from lakeingest.state.definition import keep_first
+from lakeingest.state.definition import as_property, keep_first
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GATE = "lakeingest.gate"  # table property: what the gate checked at the last publish
+DEFINITION = "lakeingest.definition"  # table property: the source's definition of the published rows
 
 
 def publish(edges: Edges, table: TableRun) -> None:
@@ -48,8 +49,9 @@ def publish(edges: Edges, table: TableRun) -> None:
     edges.lease.assert_held()
     # before it: then it is known of every published copy
     keep_first(state_of(edges.config), table.schema, staged.published, staged.progress.position)
+    properties = {GATE: json.dumps(asked), DEFINITION: as_property(table.schema)}
     with edges.profile.stage("publishes"):
-        published = edges.target.publish(audited, table.schema, edges.executors.open, {GATE: json.dumps(asked)})
+        published = edges.target.publish(audited, table.schema, edges.executors.open, properties)
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
     position = published.progress.position

@@ -1,9 +1,14 @@
-"""What the state folder keeps of each copied table for readers of the changelog: its definition, its first position.
+"""What the state folder keeps of each copied table: its definition, and the position of its first publish.
 
-A reader needs both without the source, which may have another definition by then. `first` is the position that the copy
-was published at first; it is kept before that publish, so that it is known of every published copy.
+Readers of the changelog need both without the source, which may have another definition by then; so does a run after
+DDL. `first` is the position that the copy was published at first; it is kept before that publish, so that it is known
+of every published copy. Each publish carries the definition, too, so that it outlives the state folder.
 """
 
+import base64
+import binascii
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
@@ -145,6 +150,22 @@ def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema 
     known = _known(state, table)
     found = [] if known is None else [one for one in (known.schema, *known.earlier) if one.fingerprint == fingerprint]
     return found[0].laid_out(*found) if found else None
+
+
+def as_property(schema: TableSchema) -> str:
+    """The definition as a property of a publish; compressed, because catalogs keep it with each version of a table."""
+    text = json.dumps(_to_json(schema), separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def restore_definition(state: File, table: TableId, fingerprint: str, given: str) -> None:
+    """Keep the definition that a publish carries, if it has this fingerprint and belongs to this table."""
+    try:
+        schema = _from_json(json.loads(zlib.decompress(base64.b64decode(given, validate=True))))
+    except (binascii.Error, zlib.error, KeyError, TypeError, ValueError, AttributeError):
+        return  # it is as if the publish had none
+    if schema.table == table and schema.fingerprint == fingerprint:
+        _keep(state, Definition(schema))
 
 
 def keep_first(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:

@@ -23,6 +23,7 @@ from tests.e2e.test_follow import follow_while, shown
 from tests.e2e.test_signals_killed_anywhere import Dead, Mortality
 from tests.engines import HUDI_RS
 from tests.shown import catalog_of
+from tests.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -91,6 +92,24 @@ def test_definitions_between_several_alterations_are_followed(any_pipe: Pipe) ->
     pipe.assert_equal()
     assert len(pipe.seen(Lifted)) == 3
     assert list(columns(pipe, "t")) == ["a", "id", "d", "v", "b", "c"]
+
+
+def test_ddl_is_followed_though_the_state_folder_was_lost(pipe: Pipe) -> None:
+    """The last publish tells how the rows were defined. Nothing is copied again."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    pipe.run()
+    pipe.sql("ALTER TABLE t ADD c INT DEFAULT 4 FIRST", "UPDATE t SET v = 3 WHERE id = 1")
+    pipe.run()
+    pipe.sql(
+        "UPDATE t SET v = 5 WHERE id = 2",
+        "ALTER TABLE t RENAME COLUMN c TO d, ADD e VARCHAR(5) AFTER d",
+        "INSERT INTO t VALUES (9, 'e', 9, 9)",
+    )
+    remove(pipe.state)
+    before = len(pipe.seen(WaveCommitted))
+    assert pipe.run().stopped == ()
+    assert len(pipe.seen(WaveCommitted)) == before
+    pipe.assert_equal()
 
 
 @pytest.mark.long("starts another server")

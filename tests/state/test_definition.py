@@ -14,6 +14,7 @@ from lakeingest.mysql.source_types import source_type
 from lakeingest.state.definition import (
     FOLDER,
     Definition,
+    as_property,
     begin_again,
     definition,
     definition_of,
@@ -21,6 +22,7 @@ from lakeingest.state.definition import (
     keep_first,
     keep_layout,
     keep_next,
+    restore_definition,
 )
 
 SCHEMA = TableSchema(
@@ -136,3 +138,20 @@ def test_of_two_layouts_with_one_fingerprint_what_differs_is_not_known(tmp_path:
     assert kept(tmp_path).layout == (("id", "g", "t"), ("", ""))
     keep_definition(tmp_path, laid_out("utf8mb4"), is_new=True)
     assert kept(tmp_path).layout == laid_out("utf8mb4").layout
+
+
+def test_a_definition_is_restored_from_a_publish(tmp_path: Path) -> None:
+    """But not another one, that of another table, or one that is damaged."""
+    other = replace(SCHEMA, table=TableId("shop.eu", "other"))
+    for fingerprint, given in (
+        ("another", as_property(SCHEMA)),
+        (other.fingerprint, as_property(other)),
+        (SCHEMA.fingerprint, ""),
+        (SCHEMA.fingerprint, as_property(SCHEMA)[:-8]),
+    ):
+        restore_definition(tmp_path, SCHEMA.table, fingerprint, given)
+        assert definition(tmp_path, SCHEMA.table) is None
+    restore_definition(tmp_path, SCHEMA.table, SCHEMA.fingerprint, as_property(SCHEMA))
+    assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA)
+    columns = tuple(Column(f"column_{number}", Kind.INT64, source_type("bigint")) for number in range(200))
+    assert len(as_property(replace(SCHEMA, columns=(*SCHEMA.columns, *columns)))) < 4000  # which every catalog holds
