@@ -128,13 +128,18 @@ class Followed:
         self.process = self._start()
 
     def end(self) -> int:
-        """Its exit code after SIGTERM."""
+        """Its exit code after SIGTERM, which comes once it follows: the last kill may have been a moment ago."""
+        deadline = time.monotonic() + 200
+        while "caught up with the source" not in self.said and self.process.poll() is None:
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.1)
         self.process.terminate()
         return self.process.wait(timeout=200)
 
+    @property
     def said(self) -> str:
-        """The last lines of all of them."""
-        return "\n".join((self.job.folder / "follow.log").read_text().splitlines()[-60:])
+        """What the last of them has said."""
+        return (self.job.folder / "follow.log").read_bytes()[self._began :].decode()
 
     def close(self) -> None:
         """No process is left."""
@@ -143,6 +148,7 @@ class Followed:
         self.log.close()
 
     def _start(self) -> "subprocess.Popen[str]":
+        self._began = self.log.seek(0, os.SEEK_END)  # in the log
         return self.job.start("run", "--follow", stdout=self.log)
 
 
@@ -193,7 +199,7 @@ def test_re_snapshots_beside_writers_readers_and_kills(
         with beside(load.work, 2):
             kills = ask(job, running, chance)
             seconds = time.monotonic() - began
-        assert running.end() == 0, running.said()
+        assert running.end() == 0, running.said
     finally:
         running.close()
     assert job.run()[0] == 0
