@@ -47,7 +47,7 @@ lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/mypy
 
 docs: .venv/package.stamp .venv/dev.stamp ## make the reference pages anew, and the site in build/site
-	.venv/bin/python docs/generate.py
+	PYTHONPATH=$(CURDIR) .venv/bin/python docs/generate.py
 	.venv/bin/python -m mkdocs build --strict
 
 bench: .venv/package.stamp .venv/dev.stamp ## measure lakeingest beside its peers, for hours (DIR=folder ROUNDS=n)

@@ -1,4 +1,4 @@
-"""The reference pages that are made from the code: `python docs/generate.py` writes them, a test keeps them current.
+"""The reference pages that are made from the code: `make docs` writes them, a test keeps them current.
 
 Keys, values and defaults are those of the configuration's models, commands and options those of the command line, types
 those of the lake formats. What a key means is in `keys.yml` beside this file, a line for each.
@@ -17,6 +17,7 @@ from lakeingest import Config, cli
 from lakeingest.core.schema import Column, Kind, SourceType
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.iceberg.types import iceberg_type
+from tests.ddl_kinds import KINDS
 
 DOCS = Path(__file__).parent
 MADE = "<!-- Made by docs/generate.py: do not edit. -->\n"
@@ -128,7 +129,26 @@ def platforms_page() -> str:
     return MADE + text.replace("@tested@", _table("", heads, [f"| {row} |" for row in rows]).strip())
 
 
+def ddl_page() -> str:
+    """What a copy does at each kind of DDL, as the end-to-end tests prove it."""
+    heads = ("DDL", "in Iceberg", "in Hudi", "note")
+    tables = (
+        _table(
+            f"## {title}",
+            heads,
+            [
+                f"| `{kind.shown}` | {kind.outcome_in('iceberg')} | {kind.outcome_in('hudi')} | {kind.note} |"
+                for kind in kinds
+            ],
+        )
+        for title, kinds in KINDS.items()
+    )
+    text = (DOCS / "reference" / "ddl.in").read_text()
+    return MADE + text.replace("@kinds@", "\n".join(tables).strip())
+
+
 PAGES = {
+    "ddl.md": ddl_page,
     "configuration.md": configuration_page,
     "cli.md": cli_page,
     "types.md": types_page,

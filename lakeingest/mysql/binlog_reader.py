@@ -26,6 +26,7 @@ from lakeingest.mysql.connection import (
 )
 from lakeingest.mysql.dialect import MARIADB, copies_xa, dialect
 from lakeingest.mysql.row_stream import Receiver, is_reference
+from lakeingest.mysql.statement_reach import StatementReach
 from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
 from lakeingest.mysql.wire.grammar import other_history
 from lakeingest.mysql.wire.xa import Pending, Prepared, Stamp, Xid
@@ -87,17 +88,25 @@ def read_segment(
         [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
         _require_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
+        source = source_of(connection)
+        reach = StatementReach(source)
         if is_reference():
             from lakeingest.mysql.reference.decoder import decode
 
             events = _events(connection, segment)
-            facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON")
+            facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON", reach=reach)
         else:
             from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
 
-            is_exact, replay = copies_xa(connection), _Replay(source_of(connection), segment, server_id, schemas)
+            is_exact, replay = copies_xa(connection), _Replay(source, segment, server_id, schemas)
             decoder = SegmentDecoder(
-                segment, begin, schemas, waiting, gtids=gtid_mode == "ON", replay=replay if is_exact else None
+                segment,
+                begin,
+                schemas,
+                waiting,
+                gtids=gtid_mode == "ON",
+                replay=replay if is_exact else None,
+                reach=reach,
             )
             yield from _parts(connection, decoder)
             facts.nulled.update(decoder.nulled + replay.nulled)

@@ -482,6 +482,33 @@ def test_statements_that_change_no_copied_table_are_skipped(db: Db) -> None:
     assert GtidSet.of_gtids(Gtid(row["uuid"], row["number"], row["tag"]) for row in log) <= executed
 
 
+def test_a_change_in_statement_format_of_another_table_is_passed(db: Db) -> None:
+    """The rows around it are read. Views and functions that it does not name do not matter."""
+    table = db.table("t", "id INT PRIMARY KEY, v INT")
+    db.run(
+        "CREATE TABLE beside (id INT PRIMARY KEY AUTO_INCREMENT, n DOUBLE, v INT)",
+        "CREATE TABLE checked (db CHAR(64), tbl CHAR(64), chunk INT, crc CHAR(40), PRIMARY KEY (db, tbl, chunk))",
+        "CREATE VIEW seen AS SELECT * FROM t",
+    )
+    start = db.here()
+    with db.session() as other:
+        for statement in (
+            "INSERT INTO t VALUES (1, 1)",
+            "SET binlog_format = STATEMENT, @v = 5",
+            "INSERT INTO beside (n, v) VALUES (RAND(), @v), (2.5, 3)",
+            "INSERT INTO beside (v) SELECT v FROM t",
+            f"UPDATE {db.name}.beside AS b SET v = 2 WHERE id < 3 ORDER BY id LIMIT 1",
+            'DELETE FROM beside WHERE v = 3 /* "t" */',
+            "REPLACE INTO `checked` (db, tbl, chunk, crc) SELECT 's', 't', '1', COALESCE(LOWER(CONV(BIT_XOR(CAST("
+            f"CRC32(CONCAT_WS('#', `id`, `v`)) AS UNSIGNED)), 10, 16)), 0) FROM {db.name}.t FORCE INDEX (`PRIMARY`)",
+            "SET binlog_format = ROW",
+            "UPDATE t SET v = 9",
+        ):
+            query(other, statement)
+    read = db.read(db.segment(start), table)
+    assert read.halves(table.table, "id", "v") == [(0, PLUS_I, 1, 1), (0, MINUS_U, 1, 1), (1, PLUS_U, 1, 9)]
+
+
 # what, what happens beside the watched table t (id INT, v INT), and the refusal
 REFUSED: dict[str, tuple[list[str], str]] = {
     "a new column": (["ALTER TABLE t ADD c INT"], r"DDL .*ALTER TABLE t ADD c INT"),
@@ -494,17 +521,51 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         ["SET binlog_format = STATEMENT", "UPDATE t SET v = 1"],
         r"statement format \(UPDATE .*binlog_format=ROW",
     ),
-    "an INSERT as a statement into another table": (
-        ["SET binlog_format = STATEMENT", "INSERT INTO beside VALUES (5, '{}')"],
-        r"statement format \(INSERT",
+    "an UPDATE of several tables as a statement": (
+        ["SET binlog_format = STATEMENT", "UPDATE beside, t SET j = '1', v = 1"],
+        r"statement format, and it may change several tables \(UPDATE",
+    ),
+    "a statement that fires a trigger": (
+        [
+            "CREATE TRIGGER fired AFTER INSERT ON beside FOR EACH ROW UPDATE t SET v = NEW.id",
+            "SET binlog_format = STATEMENT",
+            "INSERT INTO beside VALUES (5, '{}')",
+        ],
+        r"statement format, and its table has triggers \(INSERT",
+    ),
+    "a statement whose foreign key changes rows": (
+        [
+            "CREATE TABLE parent (id INT PRIMARY KEY)",
+            "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
+            "SET binlog_format = STATEMENT",
+            "DELETE FROM parent",
+        ],
+        r"statement format, and foreign keys change other tables with it \(DELETE",
+    ),
+    "a statement on a view": (
+        [
+            "CREATE VIEW seen AS SELECT * FROM t",
+            "SET binlog_format = STATEMENT",
+            "UPDATE seen SET v = 2",
+        ],
+        r"statement format, and its table is not a base table of the source now \(UPDATE",
+    ),
+    "a statement with a stored function": (
+        [
+            "SET GLOBAL log_bin_trust_function_creators = ON",
+            "CREATE FUNCTION bump() RETURNS INT BEGIN UPDATE t SET v = 3; RETURN 1; END",
+            "SET binlog_format = STATEMENT",
+            "INSERT INTO beside VALUES (bump(), '{}')",
+        ],
+        r"statement format, and it names a view or a stored function \(bump\) \(INSERT",
     ),
     "a statement with a user variable": (
         ["SET binlog_format = STATEMENT", "SET @v = 1", "UPDATE t SET v = @v"],
-        r"USER_VAR .*binlog_format=ROW",
+        r"statement format \(UPDATE .*binlog_format=ROW",
     ),
     "a statement with RAND()": (
         ["SET binlog_format = STATEMENT", "UPDATE t SET v = RAND()"],
-        r"RAND event .*binlog_format=ROW",
+        r"statement format \(UPDATE .*binlog_format=ROW",
     ),
     "a minimal row image": (
         ["SET binlog_row_image = MINIMAL", "UPDATE t SET v = 2"],

@@ -17,8 +17,21 @@ from lakeingest.errors import BinlogGone, concerning
 from lakeingest.mysql.reference.change_batches import ChangeBatches, Origin
 from lakeingest.mysql.reference.row_decoder import RowDecoder
 from lakeingest.mysql.wire import events
+from lakeingest.mysql.wire.dml import Reach
 from lakeingest.mysql.wire.events import Action, Damaged, Event, Type
-from lakeingest.mysql.wire.grammar import XA, Sign, State, after, damaged, prove_file, prove_start, refusal, sign_of
+from lakeingest.mysql.wire.grammar import (
+    XA,
+    Sign,
+    State,
+    Watched,
+    after,
+    damaged,
+    not_asked,
+    prove_file,
+    prove_start,
+    refusal,
+    sign_of,
+)
 from lakeingest.rows import Part
 
 _IN_MEMORY = 64 << 20
@@ -41,6 +54,7 @@ def decode(
     schemas: Mapping[TableId, TableSchema],
     *,
     gtids: bool,
+    reach: Reach = not_asked,
 ) -> Generator[Part, None, History]:
     """The parts of a segment, from the events that a server sends for a dump from `begin` on.
 
@@ -49,7 +63,7 @@ def decode(
     evidence of the binlog's history at the stop.
     """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
-        decoder = ReferenceDecoder(segment, begin, schemas, spool, gtids=gtids)
+        decoder = ReferenceDecoder(segment, begin, schemas, spool, gtids=gtids, reach=reach)
         for raw in raw_events:
             yield from decoder.take(raw)
             if decoder.is_done:
@@ -69,8 +83,10 @@ class ReferenceDecoder:
         spool: IO[bytes],
         *,
         gtids: bool,
+        reach: Reach = not_asked,
     ) -> None:
         self._segment, self._schemas, self._gtids = segment, schemas, gtids
+        self._watched = Watched(schemas, reach=reach)
         self._file, self._number, self._pos = begin.file, begin.number, begin.pos
         self._start = (segment.start.number, segment.start.pos)
         self._stop = (segment.stop.number, segment.stop.pos)
@@ -175,7 +191,7 @@ class ReferenceDecoder:
             case Action.ROWS:
                 self._buffer(event, begins)
             case Action.QUERY:
-                sign = sign_of(event, self._schemas, begins, has_rows=self._has_rows)
+                sign = sign_of(event, self._watched, begins, has_rows=self._has_rows)
                 yield from self._may_end(sign, event, begins)
             case Action.COMMIT:
                 yield from self._may_end(Sign.COMMIT, event, begins)

@@ -41,6 +41,9 @@ class Type(enum.IntEnum):
     QUERY = 2
     STOP = 3
     ROTATE = 4
+    INTVAR = 5
+    RAND = 13
+    USER_VAR = 14
     FORMAT_DESCRIPTION = 15
     XID = 16
     TABLE_MAP = 19
@@ -110,6 +113,10 @@ ACTIONS: dict[int, Action] = {
     Type.ANNOTATE_ROWS: Action.PASS,
     Type.TRANSACTION_CONTEXT: Action.PASS,
     Type.VIEW_CHANGE: Action.PASS,
+    # they come before a change in statement format, which decides
+    Type.INTVAR: Action.PASS,
+    Type.RAND: Action.PASS,
+    Type.USER_VAR: Action.PASS,
 }
 
 _STATEMENT = "set binlog_format=ROW in every session of the source"
@@ -119,9 +126,6 @@ _COMPRESSED = ("a compressed event", "set log_bin_compress=OFF on the source")
 # type -> (its name, what to change on the source so that it does not come again). Types that are also in ACTIONS are
 # refused only by the reference decoder, whose library drops or misreads them.
 REFUSED: dict[int, tuple[str, str]] = {
-    5: ("an INTVAR event (a change in statement format)", _STATEMENT),
-    13: ("a RAND event (a change in statement format)", _STATEMENT),
-    14: ("a USER_VAR event (a change in statement format)", _STATEMENT),
     17: ("a BEGIN_LOAD_QUERY event (LOAD DATA in statement format)", _STATEMENT),
     18: ("an EXECUTE_LOAD_QUERY event (LOAD DATA in statement format)", _STATEMENT),
     23: ("a row event of version 1", _OLD_ROWS),

@@ -1,8 +1,8 @@
 """The grammar of a binlog: which event may follow which, as a table, and the messages of refusals."""
 
 import enum
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from lakeingest.core.alteration import Alteration, Ddl
 from lakeingest.core.history import LastEvent
@@ -11,7 +11,8 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, UnsupportedEvent
 from lakeingest.mysql.wire.alter import alteration_of
-from lakeingest.mysql.wire.ddl import may_change
+from lakeingest.mysql.wire.ddl import folded, may_change
+from lakeingest.mysql.wire.dml import Change, Reach, change_of
 from lakeingest.mysql.wire.events import Beginning, Damaged, Event
 from lakeingest.mysql.wire.query import Query, read_query
 from lakeingest.mysql.wire.statements import REFUSED, Statement, classify
@@ -78,6 +79,7 @@ NEXT: dict[tuple[State, Sign], State] = {
 
 # What the signs of a prepared transaction mean where it is read again, since it is committed.
 ONCE_COMMITTED = {Sign.XA_START: Sign.BEGIN, Sign.XA_END: Sign.SAVEPOINT, Sign.XA_PREPARE: Sign.COMMIT}
+_ROW_FORMAT = "set binlog_format=ROW in every session of the source"
 NO_XA = ("an XA transaction", "use none on the source: this server does not let them be copied exactly")
 XA = frozenset({*ONCE_COMMITTED, Sign.XA_COMMIT, Sign.XA_ROLLBACK})
 
@@ -93,6 +95,10 @@ SIGNS: dict[Statement, Sign] = {
     Statement.HARMLESS: Sign.STATEMENT,
     Statement.CREATE_TABLE: Sign.STATEMENT,  # harmless too: it succeeds only where no table has the name
     Statement.DDL: Sign.STATEMENT,
+    # of tables that are not copied:
+    Statement.DML: Sign.STATEMENT,
+    Statement.ROLLBACK_TO: Sign.SAVEPOINT,
+    Statement.UNKNOWN: Sign.STATEMENT,
 }
 
 
@@ -103,38 +109,70 @@ def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
     return NEXT[state, sign]
 
 
+def not_asked(_: Change) -> str:
+    """The reach of a statement where the source cannot be asked."""
+    return "the source cannot be asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The tables whose changes count. Of those that are `waiting` only DDL counts.
+
+    `reach` says why a change in statement format may change other tables than its own.
+    """
+
+    schemas: Mapping[TableId, TableSchema]
+    waiting: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    reach: Reach = not_asked
+
+
 def sign_of(
-    event: Event,
-    schemas: Mapping[TableId, TableSchema],
-    begins: FilePosition,
-    *,
-    has_rows: bool,
-    begun: FilePosition | None = None,
+    event: Event, watched: Watched, begins: FilePosition, *, has_rows: bool, begun: FilePosition | None = None
 ) -> Sign:
-    """The sign of a QUERY event; UnsupportedEvent for a statement that cannot be replayed.
+    """The sign of a QUERY event; UnsupportedEvent, with the tables that stop, for a statement that cannot be replayed.
 
     `has_rows`: whether rows of a copied table came before it in its transaction. `begun`: where the transaction begins
     that is this statement alone; then the error for DDL of a copied table has its place.
     """
+    schemas, tables = watched.schemas, {**watched.schemas, **watched.waiting}
     query = read_query(event)
     database, text = query.database, query.text
     meaning = classify(text)
-    if meaning in REFUSED:
-        what, fix = REFUSED[meaning]
-        first = "".join(text.split(maxsplit=1)[:1])  # the rest may have values, which must not be logged
-        raise refusal(f"{what} ({first} … in database {database or '-'})", fix, begins)
-    if meaning is Statement.DDL and may_change(query, schemas):
+    if schemas and meaning in REFUSED:
+        raise _unclear(query, *REFUSED[meaning], schemas, begins)
+    if schemas and meaning is Statement.DML:
+        _require_elsewhere(query, watched, begins)
+    if meaning is Statement.DDL and may_change(query, tables):
         excerpt = " ".join(text.partition("'")[0].split())[:200]
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'})"
         error = refusal(what, "let it end", begins)
-        error.tables = frozenset(table for table, schema in schemas.items() if may_change(query, {table: schema}))
-        error.alterations = _alterations(query, {table: schemas[table] for table in error.tables}, excerpt)
+        error.tables = frozenset(table for table, schema in tables.items() if may_change(query, {table: schema}))
+        error.alterations = _alterations(query, {table: tables[table] for table in error.tables}, excerpt)
         if begun is not None:
             error.ddl = Ddl(begun, replace(begins, pos=begins.pos + event.size), error.alterations)
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
         raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
     return SIGNS[meaning]
+
+
+def _require_elsewhere(query: Query, watched: Watched, at: FilePosition) -> None:
+    """UnsupportedEvent unless a change in statement format leaves the rows of all watched tables as they are."""
+    change, schemas = change_of(query), watched.schemas
+    why = watched.reach(change) if change is not None else "it may change several tables"
+    if change is None or why:
+        raise _unclear(query, f"a change in statement format, and {why}", _ROW_FORMAT, schemas, at)
+    changed = [one for one in schemas if (folded(one.database), folded(one.name)) == (change.database, change.table)]
+    if changed:
+        raise _unclear(query, "a change in statement format", _ROW_FORMAT, changed, at)
+
+
+def _unclear(query: Query, what: str, fix: str, tables: Iterable[TableId], at: FilePosition) -> UnsupportedEvent:
+    """The error for a statement that may change these tables."""
+    first = "".join(query.text.split(maxsplit=1)[:1])  # the rest may have values, which must not be logged
+    error = refusal(f"{what} ({first} … in database {query.database or '-'})", fix, at)
+    error.tables = frozenset(tables)
+    return error
 
 
 def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: str) -> dict[TableId, Alteration]:

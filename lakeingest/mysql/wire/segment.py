@@ -19,6 +19,7 @@ from lakeingest.errors import SourceAway, concerning
 from lakeingest.mysql.wire import events, framing, grammar
 from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.charsets import UnknownCharset
+from lakeingest.mysql.wire.dml import Reach
 from lakeingest.mysql.wire.event_buffer import EventBuffer
 from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, Type
 from lakeingest.mysql.wire.follow import ReaderState, follow
@@ -39,7 +40,7 @@ class SegmentDecoder:
 
     `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
     Rows of the tables in `waiting` are not decoded, but their DDL is refused, too. With `gtids`, a transaction without
-    a GTID is refused. A transaction's rows count only when the segment `is_done`.
+    a GTID is refused. A transaction's rows count only when the segment `is_done`. `reach` judges statements.
 
     The rows of a prepared transaction come from `replay`, where it is committed; without it XA is refused, unless there
     are no schemas. With `stamp`, the segment is such a transaction: its rows are those of the transaction `stamp`.
@@ -55,8 +56,9 @@ class SegmentDecoder:
         gtids: bool,
         replay: Replay | None = None,
         stamp: Stamp | None = None,
+        reach: Reach = grammar.not_asked,
     ) -> None:
-        self._segment, self._schemas, self._waiting = segment, schemas, waiting
+        self._segment, self._schemas, self._watched = segment, schemas, grammar.Watched(schemas, waiting, reach)
         self._replay, self._is_committed = replay if schemas else None, stamp is not None
         self.pending = Pending()  # what is prepared at the end of the last event
         self._reader = np.zeros(len(ReaderState), np.int64)
@@ -265,9 +267,8 @@ class SegmentDecoder:
         return State(self._reader[ReaderState.STATE])
 
     def _query(self, event: Event) -> Iterator[Part]:
-        tables, begun = {**self._schemas, **self._waiting}, self._begun if self._state is State.BEGUN else None
-        has_rows = bool(self._reader[ReaderState.HAS_ROWS])
-        sign = grammar.sign_of(event, tables, self.at, has_rows=has_rows, begun=begun)
+        begun, has_rows = self._begun if self._state is State.BEGUN else None, bool(self._reader[ReaderState.HAS_ROWS])
+        sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun)
         if sign in SETTLES:
             yield from self._rows_of(self.pending.settle(event, sign, self._begun, self._replay))
         self._move(sign, event)
@@ -337,10 +338,9 @@ class SegmentDecoder:
         """Buffer a row event, if its table is copied."""
         self._move(Sign.ROWS, event)
         reader, buffered = self._reader, self._events
-        table_id = events.read_table_id(event)
-        table = self._maps.table(table_id, int(reader[ReaderState.COUNT]))
+        table = self._maps.table(events.read_table_id(event), int(reader[ReaderState.COUNT]))
         if table is None:
-            raise Damaged(f"a row event of table id {table_id}, without a TABLE_MAP event")
+            raise Damaged("a row event without a TABLE_MAP event")
         if table < 0:
             return
         if reader[ReaderState.ROWS] == self._room_for_rows(buffer):

@@ -29,7 +29,6 @@ class Statement(enum.Enum):
 # Statements that are always refused: the name, and what to change on the source.
 REFUSED: dict[Statement, tuple[str, str]] = {
     Statement.ROLLBACK_TO: ("a ROLLBACK TO", "use no savepoints across storage engines"),
-    Statement.DML: ("a change in statement format", "set binlog_format=ROW in every session of the source"),
     Statement.UNKNOWN: ("a statement of unknown meaning", "report it to the lakeingest project"),
 }
 

@@ -250,7 +250,7 @@ class Fuzz:
         try:
             if type_ == Type.QUERY:
                 here = FilePosition(FILE, 1000)
-                sign = grammar.sign_of(parsed, self.schemas, here, has_rows=chance.random() < 0.5)
+                sign = grammar.sign_of(parsed, grammar.Watched(self.schemas), here, has_rows=chance.random() < 0.5)
                 if followed and sign is not grammar.Sign.BEGIN:
                     raise Fault("a statement was followed as BEGIN")
             else:
