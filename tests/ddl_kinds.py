@@ -109,7 +109,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {
             "gh-ost, pt-online-schema-change, and any other swap",
         ),
         _alter("PARTITION BY HASH (id) PARTITIONS 2", _AGAIN),
-        Kind(("DROP TABLE {t}",), _STOPS, "readers keep the rows"),
+        Kind(("DROP TABLE {t}",), _STOPS, "readers keep the rows; a run without `--follow` only leaves the table out"),
         Kind(("RENAME TABLE {t} TO {t}_away",), _STOPS, "the same; with its new name it is copied as a new table"),
     ),
 }

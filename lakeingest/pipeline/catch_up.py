@@ -47,12 +47,15 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 def trim_spool(run: OpenRun) -> None:
     """Remove from the spool what no watched table needs any more; stopped tables and unrequested tables count too.
 
-    Before that the positions of quiet tables become durable: their commits alone would need more of the spool.
+    Where a table stands still, the spool holds no rows of the others from there on. Before that the positions of quiet
+    tables become durable: their commits alone would need more of the spool.
     """
     run.edges.quiet.keep(run.edges.lease)
-    watched = (table for table in run.tables.values() if table.watch in {Watch.WATCHED, Watch.WAITING})
-    needed = [table.needed_from for table in watched]
-    known = [place for place in needed if place is not None]
-    if known and len(known) == len(needed):
+    watched = [table for table in run.tables.values() if table.watch in {Watch.WATCHED, Watch.WAITING}]
+    needed = {table.id: place for table in watched if (place := table.needed_from) is not None}
+    if needed and len(needed) == len(watched):
+        spool, keep = run.binlog.spool, run.edges.config.changelog.keep
         run.edges.lease.assert_held()
-        run.binlog.spool.forget(min(known), run.edges.config.changelog.keep)
+        spool.forget(min(needed.values()), keep)
+        if any(table.stop is not None or table.paused for table in watched):
+            spool.thin(needed, keep)  # a table may stand still for weeks

@@ -25,6 +25,7 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File, Head
 from lakeingest.spool import archive, reread_files
 from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.readers import needed_by_readers
 from lakeingest.state import store
 
 NO_TIME = timedelta(0)
@@ -316,12 +317,33 @@ class Spool:
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # a crash leaves manifests that end at or before the start of the spool: `load` skips them
         self._move(opened)
-        dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
-        self._skipped = {}
+        dropped, self._skipped = self._skipped | {number: self._segments.pop(number) for number in ended}, {}
         self._put_away(dropped, keep)
         if not reread_files.is_empty(self.folder):
             held_from = min([self.start, *(one.start for one in archive.listed(self.folder))])
             reread_files.trim(self.folder, held_from, archive.name_of(self.folder))
+
+    def thin(self, needed: Mapping[TableId, Place], keep: timedelta = NO_TIME) -> None:
+        """Drop the files of tables from segments that only others need; these segments do not watch them any more.
+
+        `needed` says from where on each table needs the spool. Files are kept for readers as in `forget`.
+        """
+        if needed_by_readers(self.folder) is not None:
+            return
+        old = files.now(self.folder) - keep.total_seconds()
+        with store.storage_errors(self.folder):
+            for number, segment in [one for one in self._segments.items() if one[0] != self._last]:
+                stop, tables = segment.stop.place(self._opened.epoch), segment.tables
+                over = {table: file for table, file in tables.items() if file and needed.get(table, self.start) >= stop}
+                paths = [self.folder / name for name, _ in over.values()]
+                if paths and files.changed(paths[0]) > old:
+                    return  # the later ones are not older
+                if paths:
+                    watched = {table: file for table, file in tables.items() if table not in over}
+                    self._segments[number] = thinner = replace(segment, tables=watched)
+                    store.replace(self.folder / "segments" / f"{number:06d}.json", thinner.to_json())
+                for path in paths:
+                    files.delete(path)
 
     def _move(self, opened: Position) -> None:
         """Let the spool begin at another position; StaleWriter when another run has done that since."""

@@ -1,5 +1,6 @@
 """With `schema: {changes: approve}` a table waits before each DDL until a person approves that one."""
 
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -7,10 +8,13 @@ import pytest
 from lakeingest.commands.approve import waiting_ddl
 from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
+from lakeingest.config.changelog import Changelog
 from lakeingest.config.schema_changes import SchemaChanges
+from lakeingest.core.schema import TableId
 from lakeingest.core.signals import WHOLE
 from lakeingest.errors import ApprovalNeeded, SchemaChanged, UsageError
 from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCommitted
+from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
 
@@ -68,6 +72,24 @@ def test_each_statement_waits_for_its_approval(asking: Pipe) -> None:
     pipe.assert_equal()
     with pytest.raises(UsageError, match="waits before no DDL"):
         waiting_ddl(pipe.config, table)
+
+
+def test_a_table_that_waits_keeps_no_rows_of_others_in_the_spool(asking: Pipe) -> None:
+    """It may wait for weeks. The spool goes on to know where its DDL is."""
+    pipe = asking
+    pipe.config = pipe.config.model_copy(update={"changelog": Changelog(keep=timedelta(0))})
+    pipe.sql("ALTER TABLE t ADD a INT DEFAULT 5", "UPDATE t SET a = 6 WHERE id > 9")
+    for number in range(3):
+        pipe.sql(f"INSERT INTO other VALUES ({100 + number}, 1)", f"UPDATE t SET v = {number}")
+        waits_before(pipe, "ADD a INT")
+    spool = Spool.load(pipe.state / "spool")
+    assert spool is not None
+    held = [segment.tables.get(TableId(pipe.database, "other")) for _, _, segment, _ in spool.parts()]
+    assert len(held) > 3
+    assert not any(held[:-1])
+    approve(pipe)
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
 
 
 @pytest.mark.long("a variant of an end-to-end case that every run has")

@@ -20,6 +20,7 @@ from lakeingest.files.file import File
 from lakeingest.rows import TRANSACTIONS
 from lakeingest.spool import spool as control_spool
 from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.readers import reading
 from lakeingest.spool.spool import Spool
 from tests.stores import forget_kept, stored_in
 
@@ -388,6 +389,27 @@ def test_forgetting_drops_only_what_no_mark_needs(spool: Spool) -> None:
         "data/200-300-orders.parquet",
         "data/200-300-late.parquet",
     }
+    loaded = Spool.load(spool.folder)
+    assert loaded is not None
+    assert state(loaded) == state(spool)
+
+
+def test_only_the_table_that_stands_still_keeps_its_files(spool: Spool) -> None:
+    """The others keep what they need; a reader of the changelog that is at work keeps all."""
+    before, kept = state(spool), spool.files(ITEMS, place(4), place(100))
+    needed = {ORDERS: place(200), ITEMS: place(4), LATE: place(300)}
+    with reading(spool.folder):
+        spool.thin(needed)
+    spool.thin(needed, timedelta(minutes=5))
+    assert state(spool) == before
+    spool.thin(needed)
+    assert spool.files(ITEMS, place(4), place(100)) == kept
+    assert len(spool.files(ORDERS, place(200), place(300))) == 1
+    assert len(spool.files(LATE, place(200), place(300))) == 1  # the last segment is whole
+    with pytest.raises(SpoolGap, match="was not watched"):
+        spool.files(ORDERS, place(4), place(300))
+    left = [path.name for path in files.listed(spool.folder / "data", "*orders*")]
+    assert left == ["200-300-orders.parquet"]
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
