@@ -54,6 +54,7 @@ class Sign(enum.Enum):
     XA_PREPARE = enum.auto()
     XA_COMMIT = enum.auto()
     XA_ROLLBACK = enum.auto()
+    PASSED = enum.auto()  # a statement that is refused where tables are read
 
 
 # A transaction ends where the state becomes OUTSIDE again.
@@ -74,6 +75,9 @@ NEXT: dict[tuple[State, Sign], State] = {
     (State.PREPARING, Sign.XA_PREPARE): State.OUTSIDE,
     (State.BEGUN, Sign.XA_COMMIT): State.OUTSIDE,
     (State.BEGUN, Sign.XA_ROLLBACK): State.OUTSIDE,
+    (State.BEGUN, Sign.PASSED): State.OUTSIDE,
+    (State.OPEN, Sign.PASSED): State.OPEN,
+    (State.PREPARING, Sign.PASSED): State.PREPARING,
 }
 
 # What the signs of a prepared transaction mean where it is read again, since it is committed.
@@ -113,12 +117,15 @@ def sign_of(
 ) -> Sign:
     """The sign of a QUERY event; UnsupportedEvent for a statement that cannot be replayed.
 
+    Without `schemas`, no table can have the changes of a statement: it is passed over.
     `has_rows`: whether rows of a copied table came before it in its transaction. `begun`: where the transaction begins
     that is this statement alone; then the error for DDL of a copied table has its place.
     """
     query = read_query(event)
     database, text = query.database, query.text
     meaning = classify(text)
+    if meaning in REFUSED and not schemas:
+        return Sign.PASSED
     if meaning in REFUSED:
         what, fix = REFUSED[meaning]
         first = "".join(text.split(maxsplit=1)[:1])  # the rest may have values, which must not be logged
