@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.prepared import Pending, Prepared, Xid
 from lakeingest.core.schema import TableId
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
@@ -453,6 +455,29 @@ def test_a_spool_that_is_opened_again_has_no_boundaries(spool: Spool) -> None:
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert not loaded.boundaries
+
+
+def test_what_is_prepared_is_known_from_run_to_run(spool: Spool) -> None:
+    """Also when its segments were dropped; not in a spool that has seen nothing, or is of an older version."""
+    at_first = spool.pending
+    assert at_first is None
+    x, y, z = (Xid(b"x", b"", number) for number in range(3))
+    here = Prepared(FilePosition("binlog.000007", 305), FilePosition("binlog.000007", 309), frozenset({ORDERS}))
+    for begin, pending in ((300, Pending({x: here, y: here})), (400, Pending({z: here}, {x}))):
+        spool.append([replace(segment(spool.folder, begin, begin + 100, range(begin, begin + 1)), pending=pending)])
+    assert spool.pending is not None
+    assert spool.pending.prepared == {y: here, z: here}
+    for forgotten in (300, 500):
+        spool.forget(place(forgotten))
+        loaded = Spool.load(spool.folder)
+        assert loaded is not None
+        assert loaded.pending == Pending({y: here, z: here})
+    older = files.document(spool.folder / "opened.json")
+    del older["prepared"]
+    files.write(spool.folder / "opened.json", json.dumps(older).encode())
+    loaded = Spool.load(spool.folder)
+    assert loaded is not None
+    assert loaded.pending is None
 
 
 def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
