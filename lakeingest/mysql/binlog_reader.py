@@ -2,7 +2,7 @@
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ from pymysql.constants import COMMAND, CR, ER
 
 from lakeingest.config import Source
 from lakeingest.core.history import History
-from lakeingest.core.position import FILE_START, FilePosition, GtidSet, file_start, is_before
+from lakeingest.core.position import FILE_START, FilePosition, GtidSet, file_start, is_before, is_in_one_of
+from lakeingest.core.prepared import Pending, Prepared, PreparedAt, Xid
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway, SourceReplaced, UnsupportedEvent
@@ -29,7 +30,7 @@ from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.mysql.statement_reach import StatementReach
 from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
 from lakeingest.mysql.wire.grammar import other_history
-from lakeingest.mysql.wire.xa import Pending, Prepared, Stamp, Xid
+from lakeingest.mysql.wire.xa import Stamp
 from lakeingest.rows import Part
 
 if TYPE_CHECKING:
@@ -52,11 +53,12 @@ class SegmentFacts:
     """Facts of a segment as a whole.
 
     `nulled` counts the values of new rows that are NULL only because the user chose so; `history` is the evidence of
-    the binlog's history at the segment's stop.
+    the binlog's history at the segment's stop; `pending` is what the segment leaves prepared (XA), and what ends in it.
     """
 
     nulled: Counter[TableId] = field(default_factory=Counter)
     history: History | None = None
+    pending: Pending = field(default_factory=Pending)
 
 
 def read_segment(
@@ -66,13 +68,15 @@ def read_segment(
     server_id: int,
     facts: SegmentFacts | None = None,
     waiting: Mapping[TableId, TableSchema] = NO_TABLES,
+    prepared: PreparedAt | None = None,
 ) -> Iterator[Part]:
     """The change rows of the tables in `schemas`, and a log row for each transaction that is not in `skip`.
 
     Rows of a table, and those of the log, are in binlog order. They count only when the iterator ends without an
     error; then `facts` are those of the whole segment. Where the segment has the history of its start, that is proven
     before the first part. Of the tables in `waiting` there are no rows, but their DDL is refused, too; where a table
-    could be lifted over it, the UnsupportedEvent has its `ddl`.
+    could be lifted over it, the UnsupportedEvent has its `ddl`. `prepared` is what is prepared (XA) where the segment
+    starts, or at a place before that; without it, the binlog is searched.
 
     The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
     BinlogGone when the server does not have this segment, SourceReplaced when it is another server; SourceAway when the
@@ -98,19 +102,19 @@ def read_segment(
         else:
             from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
 
-            is_exact, replay = copies_xa(connection), _Replay(source, segment, server_id, schemas)
+            replay = _Replay(source, segment, server_id, schemas, prepared)
             decoder = SegmentDecoder(
                 segment,
                 begin,
                 schemas,
                 waiting,
                 gtids=gtid_mode == "ON",
-                replay=replay if is_exact else None,
+                replay=replay if copies_xa(connection) else None,
                 reach=reach,
             )
             yield from _parts(connection, decoder)
             facts.nulled.update(decoder.nulled + replay.nulled)
-            facts.history = decoder.history
+            facts.history, facts.pending = decoder.history, decoder.xa.pending
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -130,46 +134,82 @@ def _parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterato
 
 
 class _Replay:
-    """Reads prepared transactions of the segment's binlog again. Each read opens a connection (`wire.xa.Replay`)."""
+    """Reads again what was prepared (XA) in the binlog. Each read opens a connection (`wire.xa.Replay`).
+
+    `known` says what is prepared at some place of it. If that is not after the segment's start, nothing older is read,
+    and the segment has no transactions to skip, which may be prepared, too.
+    """
 
     def __init__(
-        self, source: Source, segment: Segment, server_id: int, schemas: Mapping[TableId, TableSchema]
+        self,
+        source: Source,
+        segment: Segment,
+        server_id: int,
+        schemas: Mapping[TableId, TableSchema],
+        known: PreparedAt | None,
     ) -> None:
         self._source, self._segment, self._server_id = source, segment, server_id
         self._schemas = schemas
+        self._known = None if known is None or is_before(segment.start, known.at) else known
+        self._pending = Pending()  # prepared before what the segment's reader has seen
+        self._looked_to: FilePosition | None = None  # and since this place
         self.nulled = Counter[TableId]()
 
-    def pending(self, xid: Xid, before: FilePosition) -> Pending:
-        """What is prepared at this place, from the binlog file of `xid` on; the newest file is read first."""
-        from lakeingest.mysql.wire.segment import SegmentDecoder
+    def find(self, xid: Xid, at: FilePosition) -> Prepared:
+        """Where the transaction was prepared that is committed at `at`, and was prepared before the segment."""
+        if self._looked_to is None:
+            self._looked_to = at if self._known is None else self._segment.start
+        if xid not in self._pending.prepared:
+            self._look_back(xid, self._looked_to)
+        if xid not in self._pending.prepared:
+            raise self._lost(at, self._schemas)
+        return self._pending.prepared[xid]
 
-        with connect(self._source) as connection:
-            files = [file_start(file) for file in file_sizes(connection)]
-        found, stop = Pending(), before
-        for start in reversed([file for file in files if not is_before(before, file)]):
-            segment = replace(self._segment, start=start, stop=stop, skip=GtidSet(), history=None)
-            decoder = SegmentDecoder(segment, start, {}, gtids=False)
-            for _ in self._read(segment, start, decoder):
-                pass
-            found.add_older(decoder.pending)
-            if xid in found.prepared or xid in found.ended:
-                break
-            stop = start
-        if xid not in found.prepared:
-            raise self._lost(before)
-        return found
-
-    def rows(self, found: Prepared, stamp: Stamp) -> Iterator[Part]:
-        """The change rows of a prepared transaction, as rows of the transaction `stamp`."""
+    def rows(self, found: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
+        """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`."""
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
         segment = replace(self._segment, start=found.start, stop=found.stop, skip=GtidSet(), history=None)
         begin = found.start if can_begin_at(found.start) else found.start.start_of_file
+        if not is_in_one_of(begin, self._files()):
+            raise self._lost(at, found.changed(self._schemas))
         decoder = SegmentDecoder(segment, begin, self._schemas, gtids=False, stamp=stamp)
         for table, batch in self._read(segment, begin, decoder):
             if table is not None:
                 yield table, batch
         self.nulled += decoder.nulled
+
+    def _look_back(self, xid: Xid, stop: FilePosition) -> None:
+        """Read the binlog before `stop`, the newest file first, until it shows where this was prepared."""
+        starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
+        while starts and xid not in self._pending.prepared:
+            start, known = starts[-1], self._known
+            if known is not None and is_before(start, known.at):
+                start, self._known = known.at, None
+            else:
+                starts.pop()
+                known = None
+            self._pending = self._pending.after(self._pending_in(start, stop))
+            if known is not None:
+                self._pending = self._pending.after(Pending(dict(known.prepared)))
+            self._looked_to = stop = start
+
+    def _pending_in(self, start: FilePosition, stop: FilePosition) -> Pending:
+        """What a part of the binlog leaves prepared, and what ends in it."""
+        from lakeingest.mysql.wire.segment import SegmentDecoder
+
+        if start == stop:
+            return Pending()
+        segment = replace(self._segment, start=start, stop=stop, skip=GtidSet(), history=None)
+        begin = start if can_begin_at(start) else start.start_of_file
+        decoder = SegmentDecoder(segment, begin, {}, gtids=False)
+        for _ in self._read(segment, begin, decoder):
+            pass
+        return decoder.xa.pending
+
+    def _files(self) -> list[str]:
+        with connect(self._source) as connection:
+            return list(file_sizes(connection))
 
     def _read(self, segment: Segment, begin: FilePosition, decoder: "SegmentDecoder") -> Iterator[Part]:
         with connect(self._source) as connection:
@@ -181,12 +221,12 @@ class _Replay:
             except pymysql.err.MySQLError as error:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
-    def _lost(self, at: FilePosition) -> UnsupportedEvent:
+    def _lost(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
         error = UnsupportedEvent(
             f"the binlog holds an XA COMMIT at {at}, but not the XA PREPARE of its transaction any more; keep the "
             "binlog for longer than transactions stay prepared, then copy the tables again"
         )
-        error.tables = frozenset(self._schemas)
+        error.tables = frozenset(tables)
         return error
 
 

@@ -17,6 +17,7 @@ from lakeingest.core.position import (
     is_before,
     is_in_one_of,
 )
+from lakeingest.core.prepared import PreparedAt
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import LakeIngestError, SourceAway, UnsupportedEvent
@@ -62,7 +63,8 @@ class SpoolSegment:
     """The task of one executor: decode a segment, write a Parquet file per table.
 
     At DDL of a table in `follows` the segment is cut: the DDL is a segment of its own, and the table is not watched
-    from there on. `waiting` are tables with such DDL before this segment.
+    from there on. `waiting` are tables with such DDL before this segment. `prepared` is what is prepared (XA) at its
+    start or before it.
     """
 
     source: Source
@@ -72,6 +74,7 @@ class SpoolSegment:
     bytes: int
     follows: frozenset[TableId] = frozenset()
     waiting: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    prepared: PreparedAt | None = None
 
     def run(self) -> Decoded:
         """The files are complete when this returns. Each attempt has new file names, and nothing refers to them yet.
@@ -146,11 +149,11 @@ class _Reading:
         self.manifests.append(manifest if ddl is None else replace(manifest, alterations=ddl.alterations))
 
     def _attempt(self, segment: Segment, schemas: Schemas, waiting: Schemas) -> Manifest:
-        profile, source = self.profile, self._task.source
+        profile, source, prepared = self.profile, self._task.source, self._task.prepared
         with SegmentFiles(self._task.folder, schemas) as files, connect(source) as connection:
             server_id = free_server_id(connection, source)
             facts = SegmentFacts()
-            parts = read_segment(connection, segment, schemas, server_id, facts, waiting)
+            parts = read_segment(connection, segment, schemas, server_id, facts, waiting, prepared)
             while True:
                 with profile.stage("binlog: decode"):
                     part = next(parts, None)
@@ -159,7 +162,7 @@ class _Reading:
                 with profile.stage("binlog: write"):
                     files.write(part)
             with profile.stage("binlog: write"):
-                return files.complete(segment, facts.nulled, facts.history)
+                return replace(files.complete(segment, facts.nulled, facts.history), pending=facts.pending)
 
 
 def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSegment]:
@@ -178,9 +181,9 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     cuts = cut(whole, ends, sizes, pieces, LEAST_BYTES)
     source, folder = edges.config.source, binlog.spool.folder
     schemas, waiting, follows = binlog.schemas, binlog.waiting, binlog.followed
-    return [
-        SpoolSegment(source, one, schemas, folder, sized(one, sizes), follows=follows, waiting=waiting) for one in cuts
-    ]
+    pending = binlog.spool.pending
+    prepared = None if pending is None else PreparedAt(position.at, pending.prepared)
+    return [SpoolSegment(source, one, schemas, folder, sized(one, sizes), follows, waiting, prepared) for one in cuts]
 
 
 def sized(segment: Segment, sizes: Mapping[str, int]) -> int:

@@ -10,6 +10,7 @@ from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
+from lakeingest.spool.thinning import thin
 
 PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same time
 
@@ -58,4 +59,4 @@ def trim_spool(run: OpenRun) -> None:
         run.edges.lease.assert_held()
         spool.forget(min(needed.values()), keep)
         if any(table.stop is not None or table.paused for table in watched):
-            spool.thin(needed, keep)  # a table may stand still for weeks
+            thin(spool, needed, keep)  # a table may stand still for weeks

@@ -7,6 +7,7 @@ from typing import Any, Self
 from lakeingest.core.alteration import Alteration
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.prepared import Pending
 from lakeingest.core.schema import TableId
 
 
@@ -17,7 +18,8 @@ class Manifest:
     `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
     `nulled` counts values of new rows that are NULL by the user's choice. `history` identifies the
     binlog at `stop`; None in a manifest of an older version. `alterations` names the tables that the segment alters: it
-    has no other transaction then, and does not watch them.
+    has no other transaction then, and does not watch them. `pending` is what is prepared (XA) at `stop`, as far as the
+    spool has seen; None in a manifest of an older version.
     """
 
     start: FilePosition
@@ -28,6 +30,7 @@ class Manifest:
     nulled: Mapping[TableId, int] = field(default_factory=dict)
     history: History | None = None
     alterations: Mapping[TableId, Alteration] = field(default_factory=dict)
+    pending: Pending | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -41,7 +44,8 @@ class Manifest:
             "history": None if self.history is None else self.history.to_json(),
         }
         altered = {str(table): alteration.to_json() for table, alteration in self.alterations.items()}
-        return doc | ({"alterations": altered} if altered else {})
+        doc |= {"alterations": altered} if altered else {}
+        return doc | ({} if self.pending is None else {"prepared": self.pending.to_json()})
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -61,4 +65,5 @@ class Manifest:
                 TableId.parse(table): Alteration.from_json(altered)
                 for table, altered in doc.get("alterations", {}).items()
             },
+            None if doc.get("prepared") is None else Pending.from_json(doc["prepared"]),
         )

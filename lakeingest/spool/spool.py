@@ -18,6 +18,7 @@ from typing import Self
 import pyarrow as pa
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.prepared import Pending
 from lakeingest.core.schema import TableId
 from lakeingest.core.transactions import LoggedSegment, TransactionLog
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
@@ -25,7 +26,6 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File, Head
 from lakeingest.spool import archive, reread_files
 from lakeingest.spool.manifest import Manifest
-from lakeingest.spool.readers import needed_by_readers
 from lakeingest.state import store
 
 NO_TIME = timedelta(0)
@@ -46,13 +46,14 @@ class Spool:
         last: int,
         boundaries: Mapping[FilePosition, int] | None = None,
         skipped: Mapping[int, Manifest] | None = None,
+        pending: Pending | None = None,
         *,
         head: Head,
     ) -> None:
         self.folder = folder
         self._head = head
         self._boundaries = dict(boundaries or {})
-        self._opened = opened
+        self._opened, self._opened_pending = opened, pending
         self._segments = dict(segments)
         self._position = reduce(_after, self._segments.values(), opened)
         self._last = last  # number of the last manifest file, also if `load` skipped it
@@ -66,7 +67,9 @@ class Spool:
             if not files.exists(path):
                 return None
             head = Head(path)
-            opened = Position.from_json(head.read())
+            doc = head.read()
+            opened = Position.from_json(doc)
+            pending = None if doc.get("prepared") is None else Pending.from_json(doc["prepared"])
             found = files.listed(folder / "segments", "*.json")
             segments = {
                 int(file.stem): Manifest.from_json(files.parsed(contents))
@@ -87,7 +90,7 @@ class Spool:
                 )
             stop = segment.stop
         skipped = {number: segment for number, segment in segments.items() if number not in left}
-        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped, head=head)
+        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped, pending, head=head)
 
     @classmethod
     def open(cls, folder: File, opened: Position) -> Self:
@@ -121,6 +124,11 @@ class Spool:
     def position(self) -> Position:
         """The stop of the last segment: where the next one begins."""
         return self._position
+
+    @property
+    def pending(self) -> Pending | None:
+        """What is prepared (XA) at the position, as far as the spool has seen; None before it has seen anything."""
+        return next(reversed(self._segments.values())).pending if self._segments else self._opened_pending
 
     def agrees(self, position: Position) -> bool | None:
         """Whether a segment ends at the position, or the spool begins there, and was read from the same history.
@@ -163,6 +171,8 @@ class Spool:
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
+            pending = segment.pending and segment.pending.after(self.pending or Pending())
+            segment = replace(segment, pending=pending)  # noqa: PLW2901 - it is completed
             path = self.folder / "segments" / f"{self._last + 1:06d}.json"
             if not store.create(path, segment.to_json()):
                 raise StaleWriter(f"another run continued the spool with {path}; run the same command again")
@@ -235,7 +245,7 @@ class Spool:
             files.sync(self.folder / "data")
         # a manifest that ends where the spool begins is passed over, until the spool begins earlier
         store.replace(self.folder / "segments" / f"{number:06d}.json", read.to_json())
-        self._move(opened)
+        self._move(opened, None)
         self._last = max(self._last, number)
         self._segments = {number: read, **self._segments}
 
@@ -316,41 +326,31 @@ class Spool:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # a crash leaves manifests that end at or before the start of the spool: `load` skips them
-        self._move(opened)
+        self._move(opened, self._segments[ended[-1]].pending if ended else self._opened_pending)
         dropped, self._skipped = self._skipped | {number: self._segments.pop(number) for number in ended}, {}
         self._put_away(dropped, keep)
         if not reread_files.is_empty(self.folder):
             held_from = min([self.start, *(one.start for one in archive.listed(self.folder))])
             reread_files.trim(self.folder, held_from, archive.name_of(self.folder))
 
-    def thin(self, needed: Mapping[TableId, Place], keep: timedelta = NO_TIME) -> None:
-        """Drop the files of tables from segments that only others need; these segments do not watch them any more.
-
-        `needed` says from where on each table needs the spool. Files are kept for readers as in `forget`.
-        """
-        if needed_by_readers(self.folder) is not None:
-            return
-        old = files.now(self.folder) - keep.total_seconds()
+    def drop(self, number: int, tables: Collection[TableId]) -> None:
+        """Let a segment watch these tables no longer, and remove their files."""
+        segment = self._segments[number]
+        watched = {table: file for table, file in segment.tables.items() if table not in tables}
+        self._segments[number] = replace(segment, tables=watched)
+        store.replace(self.folder / "segments" / f"{number:06d}.json", self._segments[number].to_json())
         with store.storage_errors(self.folder):
-            for number, segment in [one for one in self._segments.items() if one[0] != self._last]:
-                stop, tables = segment.stop.place(self._opened.epoch), segment.tables
-                over = {table: file for table, file in tables.items() if file and needed.get(table, self.start) >= stop}
-                paths = [self.folder / name for name, _ in over.values()]
-                if paths and files.changed(paths[0]) > old:
-                    return  # the later ones are not older
-                if paths:
-                    watched = {table: file for table, file in tables.items() if table not in over}
-                    self._segments[number] = thinner = replace(segment, tables=watched)
-                    store.replace(self.folder / "segments" / f"{number:06d}.json", thinner.to_json())
-                for path in paths:
-                    files.delete(path)
+            for file in (segment.tables[table] for table in tables):
+                if file is not None:
+                    files.delete(self.folder / file[0])
 
-    def _move(self, opened: Position) -> None:
+    def _move(self, opened: Position, pending: Pending | None) -> None:
         """Let the spool begin at another position; StaleWriter when another run has done that since."""
+        doc = opened.to_json() | ({} if pending is None else {"prepared": pending.to_json()})
         with store.storage_errors(self.folder):
-            if not self._head.move(opened.to_json()):
+            if not self._head.move(doc):
                 raise StaleWriter(f"another run moved {self.folder / 'opened.json'}; run the same command again")
-        self._opened = opened
+        self._opened, self._opened_pending = opened, pending
 
     def _put_away(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
         """Move segments that ended before the start of the spool to the archive, or remove them."""

@@ -1,5 +1,6 @@
 """XA transactions beside a pipeline, ended elsewhere in the binlog than prepared: each copy equals its source."""
 
+import json
 import os
 import shutil
 import time
@@ -9,11 +10,16 @@ from random import Random
 import pymysql
 import pytest
 
+from lakeingest.commands.signal import ask
+from lakeingest.core.signals import WHOLE
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
+from lakeingest.errors import UnsupportedEvent
 from lakeingest.pipeline.events import Event, WaveCommitted
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_changelog import keeping, lines, ops, position, replayed, source
+from tests.e2e.test_follow import follow_while, shown
 from tests.stores import on_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
@@ -156,6 +162,101 @@ def test_transactions_of_all_kinds_at_random(pipe: Pipe) -> None:
         end(pipe, f"XA COMMIT '{xid}'")
     pipe.run()
     pipe.assert_equal()
+
+
+def test_a_run_that_follows_has_rows_once_they_are_committed(pipe: Pipe) -> None:
+    """Rounds later; never those that are rolled back, or that stay prepared. Segments are dropped meanwhile."""
+
+    def work() -> None:
+        prepare(pipe, "long", "DELETE FROM orders WHERE id > 50")
+        prepare(pipe, "kept", "UPDATE orders SET v = 1 WHERE id < 5", "DELETE FROM items WHERE id = 3")
+        prepare(pipe, "gone", "UPDATE orders SET v = 2 WHERE id BETWEEN 10 AND 20")
+        for number in range(3):
+            pipe.sql(f"INSERT INTO orders VALUES ({100 + number}, 0)", f"INSERT INTO items VALUES ({100 + number}, 0)")
+            shown(pipe, "orders")
+        end(pipe, "XA COMMIT 'kept'", "XA ROLLBACK 'gone'")
+        prepare(pipe, "gone", "INSERT INTO orders VALUES (200, 3)")
+        shown(pipe, "orders")
+        pipe.sql("UPDATE orders SET v = 4 WHERE id = 30", "FLUSH BINARY LOGS")
+        end(pipe, "XA COMMIT 'gone'")
+        shown(pipe, "orders")
+
+    pipe.run()
+    follow_while(pipe, work)
+    pipe.assert_equal()
+    assert (200, 3) in pipe.rows("orders")
+    end(pipe, "XA COMMIT 'long'")
+    follow_while(pipe, lambda: shown(pipe, "orders"))
+    pipe.assert_equal()
+    assert max(pipe.rows("orders")) == (200, 3)
+    assert (51, 0) not in pipe.rows("orders")
+
+
+def test_ddl_of_another_table_comes_between(pipe: Pipe) -> None:
+    """It waits for what is prepared of its own table; a transaction has rows of tables that are not copied, too."""
+    pipe.sql("CREATE TABLE quiet (id INT PRIMARY KEY)", f"CREATE DATABASE {pipe.database}_other")
+    pipe.sql(f"CREATE TABLE {pipe.database}_other.unwatched (id INT PRIMARY KEY)")
+    try:
+        pipe.run()
+        insert = f"INSERT INTO {pipe.database}_other.unwatched VALUES"
+        prepare(pipe, "x", "UPDATE orders SET v = 1 WHERE id < 9", f"{insert} (1)", "DELETE FROM orders WHERE id = 50")
+        prepare(pipe, "y", f"{insert} (2)")
+        pipe.sql("ALTER TABLE items ADD w INT", "UPDATE items SET w = id", "INSERT INTO orders VALUES (70, 0)")
+        end(pipe, "XA COMMIT 'x'", "XA COMMIT 'y'")
+        prepare(pipe, "x", "UPDATE items SET w = 7 WHERE id = 3")
+        pipe.sql("ALTER TABLE orders ADD w INT DEFAULT 5", "INSERT INTO orders VALUES (80, 0, 0)")
+        assert pipe.run().stopped == ()
+        pipe.assert_equal()
+        end(pipe, "XA COMMIT 'x'")
+        pipe.sql("ALTER TABLE items DROP v")
+        assert pipe.run().stopped == ()
+        pipe.assert_equal()
+        assert [row[0] for row in pipe.rows("items") if 7 in row[1:]] == [3, 7]
+    finally:
+        roll_back_all(pipe)
+        pipe.sql(f"DROP DATABASE {pipe.database}_other")
+
+
+def test_only_the_tables_stop_whose_rows_were_purged(pipe: Pipe) -> None:
+    """The binlog was kept for less time than the transaction was prepared. A copy that is asked for leads out."""
+    pipe.run()
+    prepare(pipe, "x", "UPDATE orders SET v = 1 WHERE id < 9")
+    pipe.sql("UPDATE orders SET v = 2 WHERE id = 10", "UPDATE items SET v = 2 WHERE id = 10")
+    pipe.run()
+    pipe.sql("FLUSH BINARY LOGS")
+    pipe.run()
+    pipe.purge()
+    end(pipe, "XA COMMIT 'x'")
+    pipe.sql("UPDATE items SET v = 3 WHERE id = 11")
+    with pytest.raises(UnsupportedEvent, match="but not the XA PREPARE of its transaction") as stopped:
+        pipe.run()
+    assert [one.table.name for one in stopped.value.result.stopped] == ["orders"]
+    pipe.assert_equal("items")
+    ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], scope=WHOLE, wait=False)
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+def test_the_changelog_has_rows_once_where_they_are_committed(pipe: Pipe) -> None:
+    """After what was written between PREPARE and COMMIT, with the GTID of XA COMMIT."""
+    keeping(pipe, 7 * 86_400)
+    pipe.run()
+    prepare(pipe, "x", "UPDATE orders SET v = 1 WHERE id = 5", "INSERT INTO orders VALUES (90, 1)")
+    prepare(pipe, "y", "DELETE FROM orders WHERE id = 6")
+    pipe.run()
+    before = lines(pipe, "orders")
+    assert set(ops(before)) == {"+I"}
+    pipe.sql("UPDATE orders SET v = 2 WHERE id = 7")
+    pipe.run()
+    end(pipe, "XA COMMIT 'x'", "XA ROLLBACK 'y'")
+    pipe.sql("DELETE FROM orders WHERE id = 90")
+    pipe.run()
+    after = lines(pipe, "orders", position(before[-1]))
+    rows = [(doc["op"], doc["data"]["id"]) for doc in map(json.loads, after)]
+    assert rows == [("-U", 7), ("+U", 7), ("-U", 5), ("+U", 5), ("+I", 90), ("-D", 90)]
+    assert replayed([*before, *after]) == source(pipe, "orders")
+    gtids = [doc["gtid"] and int(doc["gtid"].rpartition(":")[2]) for doc in map(json.loads, after)]
+    assert gtids in ([None] * 6, [gtids[0]] * 2 + [gtids[0] + 1] * 3 + [gtids[0] + 3])
 
 
 @pytest.mark.long("a server dies and starts again")

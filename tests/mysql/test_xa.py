@@ -10,12 +10,16 @@ import pymysql
 import pytest
 
 from lakeingest.core import change
+from lakeingest.core.position import FilePosition
+from lakeingest.core.prepared import Pending, PreparedAt
 from lakeingest.core.schema import TableSchema
+from lakeingest.core.segments import Segment
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent
-from lakeingest.mysql.connection import file_sizes, query
-from tests.mysql.database import Db, database_on
+from lakeingest.mysql.binlog_reader import SegmentFacts, _Replay, read_segment
+from lakeingest.mysql.connection import connect, file_sizes, query
+from tests.mysql.database import SERVER_IDS, Db, database_on
 from tests.mysql.test_insert_loss import Insert, race
 
 pytestmark = pytest.mark.mysql
@@ -155,22 +159,108 @@ def test_a_prepared_transaction_may_be_large(db: Db) -> None:
     assert len(set(read[change.POS].to_pylist())) == 1
 
 
+def purge(db: Db) -> None:
+    """The server drops all binlog files but the last; one that a connection still reads stays, without an error."""
+    deadline = time.monotonic() + 30
+    while len(file_sizes(db.connection)) > 1:
+        db.run(f"PURGE BINARY LOGS TO '{db.here().file}'")
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_without_its_prepare_a_commit_stops_the_tables_that_are_read(db: Db) -> None:
     """By name: its rows are not in the binlog any more."""
     schema = db.table("t", "id INT PRIMARY KEY")
     prepare(db, "x", "INSERT INTO t VALUES (1)")
     db.run("FLUSH BINARY LOGS")
     start = db.here()
-    deadline = time.monotonic() + 30
-    while len(file_sizes(db.connection)) > 1:  # a file that a connection still reads stays, without an error
-        db.run(f"PURGE BINARY LOGS TO '{start.file}'")
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    purge(db)
     end(db, "XA COMMIT 'x'")
     with pytest.raises(UnsupportedEvent, match=r"XA COMMIT at .*, but not the XA PREPARE") as stopped:
         db.read(db.segment(start), schema)
     assert stopped.value.tables == {schema.table}
     assert len(db.read(db.segment(start)).log) == 1
+
+
+def read_on(db: Db, segment: Segment, prepared: PreparedAt | None, *schemas: TableSchema) -> tuple[list[int], Pending]:
+    """The ids of all changes in a segment, of all tables, and what the segment leaves prepared."""
+    watched, facts, found = {schema.table: schema for schema in schemas}, SegmentFacts(), list[int]()
+    with connect(db.source) as connection:
+        for table, batch in read_segment(
+            connection, segment, watched, next(SERVER_IDS), facts=facts, prepared=prepared
+        ):
+            found += batch["id"].to_pylist() if table else []
+    return found, facts.pending
+
+
+def test_a_reader_that_knows_what_is_prepared_does_not_search_for_it(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segment before says so; one that is not next to it searches no further back than that."""
+    schema = db.table("t", "id INT PRIMARY KEY")
+    start = db.here()
+    prepare(db, "x", "INSERT INTO t VALUES (1)")
+    prepare(db, "y", "INSERT INTO t VALUES (2)")
+    between = db.here()
+    _, pending = read_on(db, db.segment(start, between), None, schema)
+    known = PreparedAt(between, pending.prepared)
+    end(db, "XA COMMIT 'x'")
+    prepare(db, "x", "INSERT INTO t VALUES (3)")
+    db.run("FLUSH BINARY LOGS")
+    later = db.here()
+    end(db, "XA COMMIT 'y'", "XA COMMIT 'x'")
+    searched, search = list[tuple[Any, Any]](), _Replay._pending_in  # noqa: SLF001
+
+    def count(replay: _Replay, since: FilePosition, until: FilePosition) -> Pending:
+        searched.append((since, until))
+        return search(replay, since, until)
+
+    monkeypatch.setattr(_Replay, "_pending_in", count)
+    assert read_on(db, db.segment(between), known, schema)[0] == [1, 2, 3]
+    assert [(since, until) for since, until in searched if since != until] == []
+    assert read_on(db, db.segment(later), known, schema)[0] == [2, 3]
+    assert searched[-1] == (between, later.start_of_file)
+
+
+def test_where_the_binlog_lacks_what_is_known_only_the_changed_tables_stop(db: Db) -> None:
+    """A transaction of other tables is of no matter then."""
+    one, other = (db.table(name, "id INT PRIMARY KEY") for name in ("one", "other"))
+    db.run("CREATE TABLE third (id INT PRIMARY KEY)")
+    start = db.here()
+    prepare(db, "x", "INSERT INTO one VALUES (1)", "INSERT INTO third VALUES (1)")
+    prepare(db, "y", "INSERT INTO third VALUES (2)")
+    db.run("FLUSH BINARY LOGS")
+    between = db.here()
+    _, pending = read_on(db, db.segment(start, between), None, one, other)
+    known = PreparedAt(between, pending.prepared)
+    purge(db)
+    end(db, "XA COMMIT 'y'")
+    db.run("INSERT INTO one VALUES (7)")
+    assert read_on(db, db.segment(between), known, one, other)[0] == [7]
+    end(db, "XA COMMIT 'x'")
+    with pytest.raises(UnsupportedEvent, match="but not the XA PREPARE") as stopped:
+        read_on(db, db.segment(between), known, one, other)
+    assert stopped.value.tables == {one.table}
+    assert read_on(db, db.segment(between), known, other)[0] == []
+
+
+def test_what_is_refused_before_the_segment_does_not_matter(db: Db) -> None:
+    """It was there before the table was copied; but a prepared change in statement format is refused."""
+    schema = db.table("t", "id INT PRIMARY KEY")
+    db.run("CREATE TABLE other (id INT)")
+    with db.session() as session:
+        query(session, "SET binlog_format = STATEMENT")
+        for statement in ("(1)", "(FLOOR(RAND() * 9))", "(LAST_INSERT_ID())"):
+            query(session, f"INSERT INTO other VALUES {statement}")
+    prepare(db, "x", "SAVEPOINT s", "INSERT INTO t VALUES (1)")
+    with db.session() as session:
+        for statement in ("SET binlog_format = STATEMENT", "XA START 'y'", "INSERT INTO t VALUES (2)", "XA END 'y'"):
+            query(session, statement)
+        query(session, "XA PREPARE 'y'")
+    start = db.here()
+    end(db, "XA COMMIT 'x'")
+    assert ids(db, schema, start) == [1]
+    end(db, "XA COMMIT 'y'")
+    with pytest.raises(UnsupportedEvent, match="statement format"):
+        ids(db, schema, start)
 
 
 def in_one_session(db: Db, connection: pymysql.Connection, value: int) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.prepared import Pending, Prepared, Xid
 from lakeingest.core.schema import TableId
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
@@ -22,6 +24,7 @@ from lakeingest.spool import spool as control_spool
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import reading
 from lakeingest.spool.spool import Spool
+from lakeingest.spool.thinning import thin
 from tests.stores import forget_kept, stored_in
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -399,10 +402,10 @@ def test_only_the_table_that_stands_still_keeps_its_files(spool: Spool) -> None:
     before, kept = state(spool), spool.files(ITEMS, place(4), place(100))
     needed = {ORDERS: place(200), ITEMS: place(4), LATE: place(300)}
     with reading(spool.folder):
-        spool.thin(needed)
-    spool.thin(needed, timedelta(minutes=5))
+        thin(spool, needed, timedelta(0))
+    thin(spool, needed, timedelta(minutes=5))
     assert state(spool) == before
-    spool.thin(needed)
+    thin(spool, needed, timedelta(0))
     assert spool.files(ITEMS, place(4), place(100)) == kept
     assert len(spool.files(ORDERS, place(200), place(300))) == 1
     assert len(spool.files(LATE, place(200), place(300))) == 1  # the last segment is whole
@@ -477,6 +480,29 @@ def test_a_spool_that_is_opened_again_has_no_boundaries(spool: Spool) -> None:
     assert not loaded.boundaries
 
 
+def test_what_is_prepared_is_known_from_run_to_run(spool: Spool) -> None:
+    """Also when its segments were dropped; not in a spool that has seen nothing, or is of an older version."""
+    at_first = spool.pending
+    assert at_first is None
+    x, y, z = (Xid(b"x", b"", number) for number in range(3))
+    here = Prepared(FilePosition("binlog.000007", 305), FilePosition("binlog.000007", 309), frozenset({ORDERS}))
+    for begin, pending in ((300, Pending({x: here, y: here})), (400, Pending({z: here}, {x}))):
+        spool.append([replace(segment(spool.folder, begin, begin + 100, range(begin, begin + 1)), pending=pending)])
+    assert spool.pending is not None
+    assert spool.pending.prepared == {y: here, z: here}
+    for forgotten in (300, 500):
+        spool.forget(place(forgotten))
+        loaded = Spool.load(spool.folder)
+        assert loaded is not None
+        assert loaded.pending == Pending({y: here, z: here})
+    older = files.document(spool.folder / "opened.json")
+    del older["prepared"]
+    files.write(spool.folder / "opened.json", json.dumps(older).encode())
+    loaded = Spool.load(spool.folder)
+    assert loaded is not None
+    assert loaded.pending is None
+
+
 def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
     """With the new beginning written and manifests not yet gone, the spool is whole, and goes on."""
     first = spool.folder / "segments" / "000001.json"
@@ -521,6 +547,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from lakeingest.spool.spool import Spool
+from lakeingest.spool.thinning import thin
 from tests.stores import forget_kept, stored_in
 spool = Spool.load(Path(sys.argv[1]))
 import signal

@@ -10,8 +10,13 @@ import pyarrow.compute as pc
 from lakeingest.core.position import DomainGtid, FilePosition, Gtid, GtidSet
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.errors import concerning
+from lakeingest.mysql.wire.charsets import UnknownCharset
+from lakeingest.mysql.wire.events import Event
 from lakeingest.mysql.wire.follow import Prefix, Row, Transaction
+from lakeingest.mysql.wire.grammar import refusal
 from lakeingest.mysql.wire.row_events import Halves, RowReader
+from lakeingest.mysql.wire.table_map import read_table_map
 from lakeingest.mysql.wire.xa import Stamp
 from lakeingest.rows import INSTANT, TRANSACTIONS, Part, change_schema
 
@@ -81,6 +86,15 @@ class EventBuffer:
         self.rows = np.empty((_ROW_EVENTS, len(Row)), np.int64)
         self.transactions = np.empty((_TRANSACTIONS, len(Transaction)), np.int64)
         self._halves = 0  # of the open transaction, returned before
+
+    def add_table(self, schema: TableSchema, event: Event, at: FilePosition, *, is_mariadb: bool) -> int:
+        """The row reader's number of a copied table, as this TABLE_MAP event describes it, which begins at `at`."""
+        with concerning(schema.table):
+            try:
+                return self.reader.add(schema, read_table_map(event, is_mariadb=is_mariadb), f"at {at}")
+            except UnknownCharset as error:
+                what, _, fix = str(error).partition("; ")
+                raise refusal(what, fix, at) from error
 
     def parts(
         self, data: np.ndarray, rows: int, transactions: int, file: FilePosition, *, is_open: bool

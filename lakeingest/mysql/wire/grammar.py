@@ -55,6 +55,7 @@ class Sign(enum.Enum):
     XA_PREPARE = enum.auto()
     XA_COMMIT = enum.auto()
     XA_ROLLBACK = enum.auto()
+    PASSED = enum.auto()  # a statement that is refused where tables are read
 
 
 # A transaction ends where the state becomes OUTSIDE again.
@@ -75,6 +76,9 @@ NEXT: dict[tuple[State, Sign], State] = {
     (State.PREPARING, Sign.XA_PREPARE): State.OUTSIDE,
     (State.BEGUN, Sign.XA_COMMIT): State.OUTSIDE,
     (State.BEGUN, Sign.XA_ROLLBACK): State.OUTSIDE,
+    (State.BEGUN, Sign.PASSED): State.OUTSIDE,
+    (State.OPEN, Sign.PASSED): State.OPEN,
+    (State.PREPARING, Sign.PASSED): State.PREPARING,
 }
 
 # What the signs of a prepared transaction mean where it is read again, since it is committed.
@@ -95,10 +99,7 @@ SIGNS: dict[Statement, Sign] = {
     Statement.HARMLESS: Sign.STATEMENT,
     Statement.CREATE_TABLE: Sign.STATEMENT,  # harmless too: it succeeds only where no table has the name
     Statement.DDL: Sign.STATEMENT,
-    # of tables that are not copied:
-    Statement.DML: Sign.STATEMENT,
-    Statement.ROLLBACK_TO: Sign.SAVEPOINT,
-    Statement.UNKNOWN: Sign.STATEMENT,
+    Statement.DML: Sign.STATEMENT,  # of a table that is not copied
 }
 
 
@@ -131,6 +132,7 @@ def sign_of(
 ) -> Sign:
     """The sign of a QUERY event; UnsupportedEvent, with the tables that stop, for a statement that cannot be replayed.
 
+    Without `schemas`, no table can have the changes of a statement: it is passed over.
     `has_rows`: whether rows of a copied table came before it in its transaction. `begun`: where the transaction begins
     that is this statement alone; then the error for DDL of a copied table has its place.
     """
@@ -138,9 +140,11 @@ def sign_of(
     query = read_query(event)
     database, text = query.database, query.text
     meaning = classify(text)
-    if schemas and meaning in REFUSED:
+    if not schemas and meaning in {*REFUSED, Statement.DML}:
+        return Sign.PASSED
+    if meaning in REFUSED:
         raise _unclear(query, *REFUSED[meaning], schemas, begins)
-    if schemas and meaning is Statement.DML:
+    if meaning is Statement.DML:
         _require_elsewhere(query, watched, begins)
     if meaning is Statement.DDL and may_change(query, tables):
         excerpt = " ".join(text.partition("'")[0].split())[:200]

@@ -8,17 +8,18 @@ how long it is, which is proved at its end. MariaDB's does not say how long: the
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import SourceAway, concerning
-from lakeingest.mysql.wire import events, framing, grammar
+from lakeingest.errors import SourceAway
+from lakeingest.mysql.wire import events, framing, grammar, xa
 from lakeingest.mysql.wire.buffer import Buffer
-from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.dml import Reach
 from lakeingest.mysql.wire.event_buffer import EventBuffer
 from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, Type
@@ -26,8 +27,6 @@ from lakeingest.mysql.wire.follow import ReaderState, follow
 from lakeingest.mysql.wire.grammar import Sign, State
 from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
-from lakeingest.mysql.wire.table_map import read_table_map
-from lakeingest.mysql.wire.xa import SETTLES, Pending, Prepared, Replay, Stamp
 from lakeingest.rows import Part
 
 _BUFFER_BYTES = 4 << 20
@@ -54,13 +53,13 @@ class SegmentDecoder:
         waiting: Mapping[TableId, TableSchema] = NO_TABLES,
         *,
         gtids: bool,
-        replay: Replay | None = None,
-        stamp: Stamp | None = None,
+        replay: xa.Replay | None = None,
+        stamp: xa.Stamp | None = None,
         reach: Reach = grammar.not_asked,
     ) -> None:
         self._segment, self._schemas, self._watched = segment, schemas, grammar.Watched(schemas, waiting, reach)
         self._replay, self._is_committed = replay if schemas else None, stamp is not None
-        self.pending = Pending()  # what is prepared at the end of the last event
+        self.xa = xa.Preparing(self._replay, schemas)
         self._reader = np.zeros(len(ReaderState), np.int64)
         self._reader[ReaderState.GTIDS] = gtids
         self._began: int | None = None  # the second in which the file was begun, from its FORMAT_DESCRIPTION event
@@ -69,7 +68,7 @@ class SegmentDecoder:
         self._enter(begin)
         self._checksums = True  # as requested from the server; then as each file says
         self._is_doubted = False  # the file says that it has none, and no event has proved it yet
-        self._outer, self._inner = Buffer(_BUFFER_BYTES), Buffer(_BUFFER_BYTES)
+        self._outer, self._inner, self._again = (Buffer(_BUFFER_BYTES) for _ in range(3))
         self._read_from = self._outer  # the buffer that the offsets of the row events refer to
         self._sequence = 1
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
@@ -145,7 +144,7 @@ class SegmentDecoder:
                 done,
                 found,
                 checksum,
-                int(buffer is self._inner),
+                int(buffer is not self._outer),
                 self._reader,
                 self._maps.places,
                 self._maps.data,
@@ -157,10 +156,10 @@ class SegmentDecoder:
                 return
             start = int(offset[done])
             raw = buffer.data[start : start + int(size[done])].tobytes()
-            if buffer is self._inner:
-                yield from self._act(Event.from_data(raw), buffer, start)
-            else:
+            if buffer is self._outer:
                 yield from self._event(raw, start)
+            else:
+                yield from self._act(Event.from_data(raw), buffer, start)
             done += 1
 
     def _room_for_rows(self, buffer: Buffer) -> int:
@@ -237,11 +236,11 @@ class SegmentDecoder:
         if self._state is State.PASSING:
             return
         match ACTIONS.get(event.type):
-            case None:
+            case None if self._watched.schemas or self._watched.waiting:
                 raise grammar.refusal(*events.refusal(event.type), self.at)
-            case Action.GTID | Action.PAYLOAD if buffer is self._inner:
+            case Action.GTID | Action.PAYLOAD if buffer is not self._outer:
                 raise grammar.misplaced(f"an event of type {event.type} in a TRANSACTION_PAYLOAD event", self.at)
-            case Action.PASS:
+            case None | Action.PASS:
                 pass
             case Action.FILE:
                 self._move(Sign.FILE, event)
@@ -249,6 +248,7 @@ class SegmentDecoder:
                 yield from self._begin(event)
             case Action.TABLE | Action.ROWS if self._state is State.PREPARING:
                 self._move(Sign.ROWS, event)
+                self.xa.add(event)
             case Action.TABLE:
                 self._add_map(event)
             case Action.ROWS:
@@ -269,21 +269,24 @@ class SegmentDecoder:
     def _query(self, event: Event) -> Iterator[Part]:
         begun, has_rows = self._begun if self._state is State.BEGUN else None, bool(self._reader[ReaderState.HAS_ROWS])
         sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun)
-        if sign in SETTLES:
-            yield from self._rows_of(self.pending.settle(event, sign, self._begun, self._replay))
+        yield from self._rows_of(self.xa.state(event, sign, self._begun))
         self._move(sign, event)
 
     def _prepare(self, event: Event) -> Iterator[Part]:
-        ends = int(self._reader[ReaderState.ENDS]) or self.at.pos + event.size
-        yield from self._rows_of(self.pending.prepare(event, Prepared(self._begun, replace(self.at, pos=ends))))
+        stop = replace(self.at, pos=int(self._reader[ReaderState.ENDS]) or self.at.pos + event.size)
+        yield from self._rows_of(self.xa.prepare(event, self._begun, stop))
         self._move(Sign.XA_PREPARE, event)
 
-    def _rows_of(self, committed: Prepared | None) -> Iterator[Part]:
+    def _rows_of(self, committed: xa.Committed | None) -> Iterator[Part]:
         """The rows of a prepared transaction, as those of the transaction that is open here and commits it."""
-        if committed and self._replay:
+        if committed and committed.events is not None:
+            before, self._reader[ReaderState.STATE] = self._state, State.OPEN
+            yield from self._read(self._again, pa.BufferReader(committed.events))
+            self._reader[ReaderState.STATE] = before
+        elif committed and self._replay:
             yield from self._flush()
             stamp = self._events.stamp(int(self._reader[ReaderState.TRANSACTIONS]), self._file)
-            yield from self._replay.rows(committed, stamp)
+            yield from self._replay.rows(committed.found, self._begun, stamp)
 
     @property
     def _begun(self) -> FilePosition:
@@ -321,18 +324,9 @@ class SegmentDecoder:
     def _add_map(self, event: Event) -> None:
         self._move(Sign.ROWS, event)
         schema = self._schemas.get(events.read_table_name(event))
-        table = -1 if schema is None else self._add_table(schema, event)
+        is_mariadb = not self._reader[ReaderState.ENDS]
+        table = -1 if schema is None else self._events.add_table(schema, event, self.at, is_mariadb=is_mariadb)
         self._maps.add(events.read_table_id(event), event.payload, table, int(self._reader[ReaderState.COUNT]))
-
-    def _add_table(self, schema: TableSchema, event: Event) -> int:
-        """The row reader's number of a copied table, as this TABLE_MAP event describes it."""
-        with concerning(schema.table):
-            try:
-                found = read_table_map(event, is_mariadb=not self._reader[ReaderState.ENDS])
-                return self._events.reader.add(schema, found, f"at {self.at}")
-            except UnknownCharset as error:
-                what, _, fix = str(error).partition("; ")
-                raise grammar.refusal(what, fix, self.at) from error
 
     def _add_rows(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
         """Buffer a row event, if its table is copied."""
@@ -353,12 +347,16 @@ class SegmentDecoder:
 
     def _unpack(self, event: Event) -> Iterator[Part]:
         """Handle the events of a compressed transaction."""
-        inner = self._inner
         if self._state is not State.BEGUN:
             raise grammar.misplaced(f"a TRANSACTION_PAYLOAD event {self._state.in_words}", self.at)
-        offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
-        stream = open_payload(event)
+        yield from self._read(self._inner, open_payload(event))
+        if self._reader[ReaderState.STATE] != State.OUTSIDE:
+            raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
+
+    def _read(self, inner: Buffer, stream: Any) -> Iterator[Part]:
+        """Handle the events of a compressed or of a prepared transaction, which are read into `inner`."""
         count = 1
+        offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
         while count:
             if inner.is_full:
                 yield from self._flush()
@@ -370,7 +368,7 @@ class SegmentDecoder:
                 status, inner.at, found = framing.frame_bare_events(inner.data, inner.at, inner.end, offset, size)
                 yield from self._follow(inner, offset, size, found)
             framing.require_undamaged(status)
-        if inner.at != inner.end or self._reader[ReaderState.STATE] != State.OUTSIDE:
+        if inner.at != inner.end:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
     def _prove(self, end: int) -> None:

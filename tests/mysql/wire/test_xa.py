@@ -1,16 +1,21 @@
 """Prepared transactions in the bytes of a dump: their names, where they are, and what is refused."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from lakeingest.core.position import FilePosition
+from lakeingest.core.prepared import Pending, Prepared, Xid
+from lakeingest.core.schema import TableId
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.wire.events import Damaged, Event, Type
 from lakeingest.mysql.wire.grammar import Sign
-from lakeingest.mysql.wire.xa import Pending, Prepared, Xid, read_prepare, xid_of
-from tests.mysql.wire.stream import Stream, event, gtid_body, query_body
+from lakeingest.mysql.wire.xa import Committed, Preparing, Replay, Stamp, read_prepare, xid_of
+from lakeingest.rows import Part
+from tests.mysql.wire.stream import Stream, event, gtid_body, query_body, table_map_body
 
 AT = FilePosition("binlog.000001", 4)
-FOUND = Prepared(AT, FilePosition("binlog.000001", 400))
+STOP = FilePosition("binlog.000001", 400)
 X = Xid(b"x", b"", 1)
 NAMES = {
     "X'78',X'',1": X,
@@ -45,17 +50,91 @@ def test_a_statement_without_a_whole_name_is_damaged(text: str) -> None:
         xid_of(statement(text))
 
 
-def test_what_is_prepared_is_known_until_it_ends() -> None:
-    """A name can be used again; one that ended without having been prepared here was prepared before."""
-    pending = Pending()
+ORDERS, OTHER = TableId("shop", "orders"), TableId("shop", "other")
+COMMIT, ROLLBACK = statement("XA COMMIT X'78',X'',1"), statement("XA ROLLBACK X'78',X'',1")
+
+
+class Elsewhere:
+    """What was prepared before the segment, as if the binlog had shown it."""
+
+    def __init__(self, *tables: TableId) -> None:
+        self.found = Prepared(AT, STOP, frozenset(tables))
+
+    def find(self, xid: Xid, at: FilePosition) -> Prepared:
+        """The same for each."""
+        assert (xid, at) == (X, AT)
+        return self.found
+
+    def rows(self, found: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
+        """None is asked for here."""
+        raise AssertionError(found, at, stamp)
+
+
+def prepared(replay: Replay | None, rows: int = 1, *, one_phase: bool = False) -> tuple[Preparing, Committed | None]:
+    """A reader of orders that has seen a transaction with so many bytes of rows; what is committed there."""
+    found = Preparing(replay, {ORDERS})
+    for type_, body in ((Type.TABLE_MAP, table_map_body(5, "shop", "orders")), (Type.WRITE_ROWS, bytes(rows))):
+        found.add(Event.from_data(event(type_, body, 1)[:-4]))
+    raw = Event.from_data(event(Type.XA_PREPARE, prepare(X, one_phase=one_phase), 1)[:-4])
+    return found, found.prepare(raw, AT, STOP)
+
+
+def test_what_is_prepared_is_committed_from_memory() -> None:
+    """With its events, as they are in a compressed transaction; what is rolled back is forgotten."""
+    seen, at_once = prepared(Elsewhere())
+    assert at_once is None
+    assert seen.pending == Pending({X: Prepared(AT, STOP, frozenset({ORDERS}))})
+    committed = seen.state(COMMIT, Sign.XA_COMMIT, AT)
+    assert committed is not None
+    assert committed.found == Prepared(AT, STOP, frozenset({ORDERS}))
+    assert committed.events is not None
+    assert [len(committed.events)] == [int.from_bytes(committed.events[9:13], "little") + 19 + 1]
+    assert seen.pending == Pending()
+    seen, _ = prepared(Elsewhere())
+    assert seen.state(ROLLBACK, Sign.XA_ROLLBACK, AT) is None
+    assert seen.pending == Pending()
+    assert seen.state(ROLLBACK, Sign.XA_ROLLBACK, AT) is None
+    assert seen.pending == Pending({}, {X})
+    _, at_once = prepared(Elsewhere(), one_phase=True)
+    assert at_once is not None
+    assert at_once.events == committed.events
+
+
+def test_a_large_transaction_is_not_kept_in_memory() -> None:
+    """Nor are more than so many bytes of all that are prepared."""
+    seen, _ = prepared(Elsewhere(), 1 << 21)
+    committed = seen.state(COMMIT, Sign.XA_COMMIT, AT)
+    assert committed is not None
+    assert committed.events is None
+    seen = Preparing(Elsewhere(), {ORDERS})
+    kept = list[bool]()
+    for number in range(40):
+        seen.add(Event.from_data(event(Type.TABLE_MAP, table_map_body(5, "shop", "orders"), 1)[:-4]))
+        seen.add(Event.from_data(event(Type.WRITE_ROWS, bytes(1_000_000), 1)[:-4]))
+        seen.prepare(Event.from_data(event(Type.XA_PREPARE, prepare(Xid(b"", b"", number)), 1)[:-4]), AT, STOP)
+    for number in range(40):
+        committed = seen.state(statement(f"XA COMMIT X'',X'',{number}"), Sign.XA_COMMIT, AT)
+        assert committed is not None
+        kept.append(committed.events is not None)
+    assert kept == [True] * 16 + [False] * 24
+
+
+def test_what_changes_no_table_that_is_read_is_not_read_again() -> None:
+    """Where it was prepared before the segment, too; with a change that was passed over, nobody knows."""
+    seen = Preparing(Elsewhere(OTHER), {ORDERS})
+    assert seen.state(COMMIT, Sign.XA_COMMIT, AT) is None
+    there = Elsewhere(ORDERS)
+    assert Preparing(there, {ORDERS}).state(COMMIT, Sign.XA_COMMIT, AT) == Committed(there.found, None)
+    seen, change = Preparing(None, set()), statement("INSERT INTO shop.orders VALUES (1)")
+    for sign in (Sign.XA_START, Sign.PASSED, Sign.XA_END):
+        assert seen.state(change, sign, AT) is None
     raw = Event.from_data(event(Type.XA_PREPARE, prepare(X), 1)[:-4])
-    assert pending.prepare(raw, FOUND) is None
-    assert pending.settle(statement("XA COMMIT X'78',X'',1"), Sign.XA_COMMIT, AT, None) == FOUND
-    assert pending == Pending()
-    assert pending.settle(statement("XA ROLLBACK X'78',X'',1"), Sign.XA_ROLLBACK, AT, None) is None
-    assert pending == Pending({}, {X})
-    pending.add_older(Pending({X: FOUND, NAMES["x'',X'7a',0"]: FOUND}, set()))
-    assert pending.prepared == {NAMES["x'',X'7a',0"]: FOUND}
+    assert seen.prepare(raw, AT, STOP) is None
+    assert seen.pending.prepared == {X: Prepared(AT, STOP, None)}
+    assert seen.state(COMMIT, Sign.XA_COMMIT, AT) is None
+    seen.state(change, Sign.XA_START, AT)
+    seen.prepare(raw, AT, STOP)
+    assert seen.pending.prepared == {X: Prepared(AT, STOP, frozenset())}
 
 
 @pytest.mark.parametrize("text", ["XA START X'78',X'',1", "XA COMMIT X'78',X'',1", "XA ROLLBACK X'78',X'',1"])
