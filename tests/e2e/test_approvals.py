@@ -1,6 +1,5 @@
 """With `schema: {changes: approve}` a table waits before each DDL until a person approves that one."""
 
-from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -77,7 +76,7 @@ def test_each_statement_waits_for_its_approval(asking: Pipe) -> None:
 def test_a_table_that_waits_keeps_no_rows_of_others_in_the_spool(asking: Pipe) -> None:
     """It may wait for weeks. The spool goes on to know where its DDL is."""
     pipe = asking
-    pipe.config = pipe.config.model_copy(update={"changelog": Changelog(keep=timedelta(0))})
+    pipe.config = pipe.config.model_copy(update={"changelog": Changelog.model_validate({"keep": "0s"})})
     pipe.sql("ALTER TABLE t ADD a INT DEFAULT 5", "UPDATE t SET a = 6 WHERE id > 9")
     for number in range(3):
         pipe.sql(f"INSERT INTO other VALUES ({100 + number}, 1)", f"UPDATE t SET v = {number}")
