@@ -78,8 +78,9 @@ def test_a_run_that_fails_over_may_die_at_any_step_while_rows_are_prepared(
         pipe.config = pipe.config.model_copy(update={"source": address.of(pair.source)})
         while died:
             step += 1
-            prepare(pipe, "kept", f"UPDATE orders SET v = {step}", f"INSERT INTO items VALUES ({100 + step}, {step})")
-            prepare(pipe, "gone", "DELETE FROM items")
+            insert = f"INSERT INTO items VALUES ({100 + step}, {step})"
+            prepare(pipe, "kept", f"UPDATE orders SET v = {step} WHERE id = 1", insert)
+            prepare(pipe, "gone", "DELETE FROM items WHERE id = 2", "DELETE FROM orders WHERE id = 2")
             pipe.run()
             now = now.swap(address)
             pipe.connection = now.primary
