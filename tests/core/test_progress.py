@@ -12,7 +12,8 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.needed import needed_by
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.progress import FORMAT, GAP_FORMAT, REREAD_FORMAT, Progress
+from lakeingest.core.progress import Progress
+from lakeingest.core.progress_form import FORMAT, GAP_FORMAT, REREAD_FORMAT
 from lakeingest.core.rereads import Patch, Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
