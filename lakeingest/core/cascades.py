@@ -61,6 +61,15 @@ class ForeignKey:
         return old, (None,) * len(old) if rule is Rule.SET_NULL else new
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The change at `place` gave these values to the columns of a foreign key in rows that nobody may have seen."""
+
+    place: Place
+    key: ForeignKey
+    values: Row
+
+
 ForeignKeys = Mapping[TableId, Sequence[ForeignKey]]
 
 
@@ -161,6 +170,17 @@ class Affected:
         """The table has these rows, or had them, or they are in its log."""
         self._rows.update(rows)
         self._spread()
+
+    @property
+    def moves(self) -> set[Move]:
+        """The values that changes of the parents gave to rows of the table."""
+        return {
+            Move(place, key, values)
+            for key, effects in self._effects.items()
+            for found in effects.values()
+            for place, values in found
+            if values is not None and None not in values
+        }
 
     def _note(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:
         known = list(changes)

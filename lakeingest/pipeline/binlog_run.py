@@ -4,28 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakeingest.config import Source
-from lakeingest.core.cascades import ForeignKeys, RowChange
-from lakeingest.core.position import FilePosition, Place, is_before
-from lakeingest.core.progress import Progress
+from lakeingest.core.cascaded import Cascaded
+from lakeingest.core.cascades import ForeignKeys
+from lakeingest.core.position import FilePosition, is_before
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.continuity import file_began
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
-
-
-@dataclass(slots=True)
-class Cascaded:
-    """All changes that foreign keys may have made to rows of a table after `since`, up to `upto`.
-
-    They are kept in memory for the tables below it: once its rows are read again, nothing tells what was changed.
-    `asked` is the progress of the table when they were looked for.
-    """
-
-    since: Place
-    upto: Place
-    changes: set[RowChange]
-    asked: Progress
 
 
 @dataclass(slots=True)
@@ -38,7 +24,7 @@ class BinlogRun:
     spool: Spool
     tables: Mapping[TableId, TableRun]
     foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # whose changes the source does not log
-    cascaded: dict[TableId, Cascaded] = field(default_factory=dict, init=False)
+    cascaded: Cascaded = field(default_factory=Cascaded, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)
 

@@ -64,12 +64,14 @@ def read_keys(
     edges: Edges, table: TableRun, signal: int, keys: Sequence[Mapping[str, Any]], epoch: int
 ) -> list[Patched]:
     """Read the rows of these keys, and wait for it."""
-    source, server, patches = edges.config.source, table.progress.server_uuid, patch_folder(edges, table)
     groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
-    tasks = [
-        ReadAgain(source, table.schema, listed_chunk(table.schema, group), signal, server, epoch, Cap(), patches)
-        for group in groups
-    ]
+    return read_chunks(edges, table, signal, [listed_chunk(table.schema, group) for group in groups], epoch)
+
+
+def read_chunks(edges: Edges, table: TableRun, signal: int, chunks: Sequence[Chunk], epoch: int) -> list[Patched]:
+    """Read these chunks, and wait for it."""
+    source, server, patches = edges.config.source, table.progress.server_uuid, patch_folder(edges, table)
+    tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, Cap(), patches) for chunk in chunks]
     executors = edges.executors
     return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
 

@@ -91,8 +91,10 @@ def hindrance(server: Server, options: Tables, table: TableId, keys: ForeignKeys
             return f"its parent {key.parent} is not copied; include it, too"
         if key.table != table and options.of(key.table).cascades != "read":
             return f"tables.options → cascades of its parent {key.table} is not `read`"
-    unfit = _unfit(server, {(key.table, name) for key in chain for name in key.columns})
-    return f"its keys are not only of integers: {', '.join(unfit)}" if unfit else None
+    columns = {(key.table, name) for key in chain for name in key.columns}
+    columns |= {(key.parent, name) for key in chain for name in key.referenced}
+    unfit = _unfit(server, columns)
+    return f"its keys are not only of plain integers: {', '.join(unfit)}" if unfit else None
 
 
 def _unfit(server: Server, columns: Iterable[tuple[TableId, str]]) -> list[str]:
@@ -100,13 +102,13 @@ def _unfit(server: Server, columns: Iterable[tuple[TableId, str]]) -> list[str]:
     wanted = (f"({literal(table.database)}, {literal(table.name)}, {literal(name)})" for table, name in columns)
     rows = query(
         server.connection,
-        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE FROM information_schema.COLUMNS"
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, EXTRA FROM information_schema.COLUMNS"
         f" WHERE (TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME) IN ({', '.join(wanted)})",
     )
     return sorted(
         f"{TableId(str(database), str(table))}.{column} ({type_})"
-        for database, table, column, name, type_ in rows
-        if str(name).lower() not in _INTEGERS or str(type_).lower() == "tinyint(1)"
+        for database, table, column, name, type_, extra in rows
+        if str(name).lower() not in _INTEGERS or str(type_).lower() == "tinyint(1)" or "GENERATED" in str(extra).upper()
     )
 
 
