@@ -18,11 +18,19 @@ def table(name: str) -> TableId:
     return TableId("m", name)
 
 
-P, C, G, K, H, T = map(table, "PCGKHT")
-COLUMNS = {P: ("id",), C: ("id", "p", "v"), G: ("id", "g", "v"), K: ("p", "n"), H: ("id", "p", "n"), T: ("id", "up")}
+P, C, G, K, H, T, D = map(table, "PCGKHTD")
+COLUMNS = {
+    P: ("id",),
+    C: ("id", "p", "v"),
+    G: ("id", "g", "v"),
+    K: ("p", "n"),
+    H: ("id", "p", "n"),
+    T: ("id", "up"),
+    D: ("id", "d"),
+}
 KEYS = {one: names[:2] if one == K else names[:1] for one, names in COLUMNS.items()}
 LINKS = [(C, ("p",), P, ("id",)), (G, ("g",), C, ("id",)), (K, ("p",), P, ("id",)), (H, ("p", "n"), K, ("p", "n"))]
-LINKS += [(T, ("up",), T, ("id",)), (G, ("v",), P, ("id",))]
+LINKS += [(T, ("up",), T, ("id",)), (G, ("v",), P, ("id",)), (D, ("d",), G, ("id",))]
 
 
 def place(number: int) -> Place:
@@ -249,6 +257,9 @@ class Lake:
             touched = {change for change in changes if change.place > place(copy.to)}
             moves = [one for one in self.cascaded.moves(copy.name) if one.place > place(copy.to)]
             moves = [one for one in moves if set(one.key.columns) & set(KEYS[copy.name])]
+            below = [key.table for keys in self.source.keys.values() for key in keys if key.parent == copy.name]
+            known = [self.copies[one] for one in {copy.name, *below}]
+            self.cascaded.forget(copy.name, place(min(min(one.to, one.needed) for one in known)))
             if not touched and not moves:
                 copy.settled = self.end
                 return True
