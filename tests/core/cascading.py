@@ -33,9 +33,16 @@ LINKS = [(C, ("p",), P, ("id",)), (G, ("g",), C, ("id",)), (K, ("p",), P, ("id",
 LINKS += [(T, ("up",), T, ("id",)), (G, ("v",), P, ("id",)), (D, ("d",), G, ("id",))]
 
 
+FOCUS = [[P, P, C, G, D], [P, P, K, H], [T], [P, C, G], [P, P, C, G, K, H, T, D]]
+
+
 def place(number: int) -> Place:
     """The place of a transaction."""
     return Place(1, 1, number)
+
+
+class Killed(Exception):
+    """A run ends here."""
 
 
 class Collision(Exception):
@@ -47,6 +54,7 @@ class Source:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance, self.removing = chance, 0.2
+        self._busy = chance.choice(FOCUS)  # the tables that are changed
         self.keys: dict[TableId, tuple[ForeignKey, ...]] = {}
         for child, columns, parent, referenced in LINKS:
             has_key = set(columns) & set(KEYS[child])
@@ -67,7 +75,7 @@ class Source:
         """A transaction of some random logged changes, with all that foreign keys make of them."""
         state, logged = {one: dict(rows) for one, rows in self.states[-1].items()}, []
         for _ in range(self._chance.randrange(1, 3)):
-            name = self._chance.choice(list(COLUMNS)) if self._chance.random() < 0.6 else P
+            name = self._chance.choice(self._busy)
             rows = list(state[name].values())
             before = self._chance.choice(rows) if rows and self._chance.random() < self.removing else None
             after = None if before and self._chance.random() < 0.5 else self._row(name)
@@ -145,7 +153,7 @@ class Lake:
     """Copies of all tables, with the log up to `end`; `noise` is what the source does meanwhile."""
 
     def __init__(self, source: Source, noise: Callable[[], None]) -> None:
-        self.source, self.noise = source, noise
+        self.source, self.noise, self.between = source, noise, lambda: None
         self.end = source.now
         self.cascaded = Cascaded()
         self.copies = {name: Copy(name, self.end) for name in COLUMNS}
@@ -271,6 +279,7 @@ class Lake:
                 low, seen = self.view(copy.name)
                 found = self.moved(copy.name, seen, moves)
                 self.commit(copy, Patch(low, found), since=stop, to=stop)
+            self.between()
             self.spool()
         return False
 

@@ -8,7 +8,7 @@ import pytest
 from lakeingest.core.cascaded import Cascaded, Standing
 from lakeingest.core.cascades import Affected, ForeignKey, RowChange, Rule, Settled, depth, family, signature
 from lakeingest.errors import OperatorNeeded, StateUnreadable
-from tests.core.cascading import C, Copy, G, Lake, P, Patch, Source, place, table
+from tests.core.cascading import C, Copy, G, Killed, Lake, P, Patch, Source, place, table
 
 WALKS = int(os.environ.get("LAKEINGEST_CASCADES", "60"))
 
@@ -41,12 +41,21 @@ class Walk:
         for copy in copies:
             lake.copy_first(copy.name)
             copy.to = copy.needed = since
+        self.lake.between = self.between
         for _ in range(8):
-            self.round()
+            try:
+                self.round()
+            except Killed:
+                self.lake.cascaded = Cascaded()
             for _ in range(self.chance.randrange(4)):
                 self.source.change()
-        self.busy = 0.0
+        self.busy, self.lake.between = 0.0, lambda: None
         self.rest()
+
+    def between(self) -> None:
+        """Rows were read again, and are not merged."""
+        if self.chance.random() < 0.1:
+            raise Killed
 
     def rest(self) -> None:
         """The source is quiet: each copy gets to be its table."""
@@ -74,8 +83,10 @@ class Walk:
                 return  # it has stopped
             if self.chance.random() < 0.1:
                 lake.cascaded = Cascaded()
+            if self.chance.random() < 0.05:
+                lake.merge(copy)  # nobody sees that
             lake.catch_up(copy)
-            if copy.gap and self.chance.random() < 0.7:
+            if copy.gap and self.chance.random() < 0.5:
                 lake.compare_some(copy)
             if copy.at is not None and self.chance.random() < 0.2:
                 since, (low, seen) = lake.end, lake.view(copy.name)

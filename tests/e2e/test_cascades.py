@@ -1,4 +1,4 @@
-"""Changes by foreign keys that the source does not log, and that cannot be read again: refused, or missing by choice."""
+"""Changes by foreign keys that the source does not log and that cannot be read again: refused, or missing by choice."""
 
 from collections.abc import Callable
 from pathlib import Path
