@@ -160,6 +160,6 @@ def _assert_quiet(source: Source, position: Position, schema: TableSchema, paren
         for table, batch in read_segment(connection, Segment.after(position, stop), watched, server_id):
             if table is not None and batch.num_rows:
                 raise SourceMoved(
-                    f"{table} was changed after {position.at}, where {schema.table} is published: run `lakeingest run`, and "
-                    "verify while nobody writes to it"
+                    f"{table} was changed after {position.at}, where {schema.table} is published: run `lakeingest run`,"
+                    " and verify while nobody writes to it"
                 )

@@ -83,7 +83,7 @@ class Walk:
                 return  # it has stopped
             if self.chance.random() < 0.1:
                 lake.cascaded = Cascaded()
-            if self.chance.random() < 0.05:
+            if copy.at is not None and self.chance.random() < 0.2:
                 lake.merge(copy)  # nobody sees that
             lake.catch_up(copy)
             if copy.gap and self.chance.random() < 0.5:
