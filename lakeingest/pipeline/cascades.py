@@ -44,7 +44,7 @@ from lakeingest.state.definition import begin_again
 
 TRIES = 20  # reads, each of what was touched since the last one
 VALUES_AT_ONCE = 1_000  # of a SELECT
-COMPARED_MAX = 5  # comparisons of all rows in a run
+COMPARED_MAX = 5  # comparisons of all rows, one after the other
 
 
 def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
@@ -202,6 +202,7 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Have all rows compared with the source, because nobody can tell which of them foreign keys have changed."""
     table.compared += 1
     if table.compared > COMPARED_MAX:
+        table.compared = 0  # a run that follows tries again later
         raise SplitUnstable(
             f"{table.id}: its rows were compared {COMPARED_MAX} times, and foreign keys have changed some each time;"
             " run the same command when its parents change less"

@@ -69,7 +69,7 @@ class TableRun:
     reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
     sound: bool = field(default=False, init=False)
     foreign_keys: str = field(default="", init=False)  # the signature of those whose changes are read again
-    compared: int = field(default=0, init=False)  # how often all rows were to be compared because of them
+    compared: int = field(default=0, init=False)  # how often all rows were, because of them, since readers saw it
     settled: Place | None = field(default=None, init=False)  # a merge to here has all their changes
     _shown: Progress | None = field(default=None, init=False)  # what readers see; None: not known
 
@@ -155,5 +155,5 @@ class TableRun:
         if cascades is not None and self.settled is not None and cascades.to < self.settled:
             self.settled = None  # older rows were read again
         if staged.visible:
-            self._shown, self.begun_again = staged.progress, 0
+            self._shown, self.begun_again, self.compared = staged.progress, 0, 0
         self.copy = staged

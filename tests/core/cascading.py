@@ -153,7 +153,8 @@ class Lake:
     """Copies of all tables, with the log up to `end`; `noise` is what the source does meanwhile."""
 
     def __init__(self, source: Source, noise: Callable[[], None]) -> None:
-        self.source, self.noise, self.between = source, noise, lambda: None
+        self.source, self.noise = source, noise
+        self.between: Callable[[], None] = lambda: None
         self.end = source.now
         self.cascaded = Cascaded()
         self.copies = {name: Copy(name, self.end) for name in COLUMNS}

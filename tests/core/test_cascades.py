@@ -2,13 +2,28 @@
 
 import os
 import random
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pytest
 
 from lakeingest.core.cascaded import Cascaded, Standing
-from lakeingest.core.cascades import Affected, ForeignKey, RowChange, Rule, Settled, depth, family, signature
-from lakeingest.errors import OperatorNeeded, StateUnreadable
-from tests.core.cascading import C, Copy, G, Killed, Lake, P, Patch, Source, place, table
+from lakeingest.core.cascades import (
+    Affected,
+    ForeignKey,
+    Row,
+    RowChange,
+    Rule,
+    Settled,
+    depth,
+    family,
+    signature,
+    values_of,
+)
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableId
+from lakeingest.errors import OperatorNeeded, SpoolGap, StateUnreadable
+from tests.core.cascading import COLUMNS, C, Copy, G, Killed, Lake, P, Patch, Source, T, place, table
 
 WALKS = int(os.environ.get("LAKEINGEST_CASCADES", "60"))
 
@@ -170,3 +185,112 @@ def test_nothing_is_forgotten_of_a_table_that_nobody_asked_for() -> None:
     """It is not known yet."""
     Cascaded().forget(P, place(1))
     assert Standing(place(5), None).start == Standing(place(5), place(7)).start == place(5)
+
+
+class Fixed:
+    """Copies that stand as they are set, rows that they have, and rows that the log takes away."""
+
+    def __init__(self, **standings: Standing) -> None:
+        self.standings = {table(name): standing for name, standing in standings.items()}
+        self.end = 10
+        self.rows: dict[TableId, list[Row]] = {C: [(7, 1, 0)], G: [(8, 7, 0)], T: [(2, 1)]}
+        self.gone: dict[TableId, list[RowChange]] = {}
+
+    @property
+    def stop(self) -> Place:
+        """The end of the log."""
+        return place(self.end)
+
+    def columns(self, name: TableId) -> tuple[str, ...]:
+        """All columns."""
+        return COLUMNS[name]
+
+    def standing(self, name: TableId) -> Standing:
+        """As it was set."""
+        return self.standings[name]
+
+    def logged(self, name: TableId, after: Place) -> list[RowChange]:
+        """The rows that were taken away after that."""
+        return [one for one in self.gone.get(name, []) if one.place > after]
+
+    def versions(self, name: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> list[Row]:
+        """The rows with these values."""
+        columns = COLUMNS[name]
+        return [
+            row
+            for row in self.rows[name]
+            for key, all_ in sought.items()
+            if values_of(key.columns, columns, row) in all_
+        ]
+
+
+def following(child: TableId, column: str, parent: TableId) -> ForeignKey:
+    """A foreign key whose rows go and follow."""
+    return ForeignKey(child, (column,), parent, ("id",), Rule.CASCADE, Rule.CASCADE)
+
+
+CHAIN = {C: (following(C, "p", P),), G: (following(G, "g", C),), T: (following(T, "up", T),)}
+LEVEL = Standing(place(2), place(2))
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        Standing(place(2), None),
+        Standing(place(2), place(5)),
+        Standing(place(2), place(2), gap=True),
+        Standing(place(9), place(9)),
+    ],
+    ids=["copied for the first time", "merged before anybody looked", "being compared", "settled by a run that ended"],
+)
+def test_what_became_of_a_parents_rows_is_known_only_of_rows_that_were_exact(parent: Standing) -> None:
+    """It does not matter where nothing was changed above it."""
+    copies = Fixed(C=parent, G=LEVEL)
+    assert Cascaded().changes(G, CHAIN, copies) == set()
+    copies.gone = {P: [RowChange(place(4), (1,), None)]}
+    with pytest.raises(SpoolGap, match="what foreign keys changed of it after"):
+        Cascaded().changes(G, CHAIN, copies)
+
+
+def test_what_was_found_is_kept_until_merges_pass_it() -> None:
+    """The rows of the parent were read again since; a merge beyond what was looked at ends that."""
+    copies, cascaded = Fixed(C=LEVEL, G=LEVEL), Cascaded()
+    copies.gone = {P: [RowChange(place(4), (1,), None)]}
+    copies.end = 5
+    [change] = cascaded.changes(C, CHAIN, copies)
+    assert change == RowChange(place(4), (7, 1, 0), None)
+    copies.rows[C], copies.end = [], 10
+    copies.standings[C] = Standing(place(5), place(5), version=1)
+    assert cascaded.changes(G, CHAIN, copies) == {RowChange(place(4), (8, 7, 0), None)}
+    copies.standings[C], copies.end = Standing(place(5), place(11), version=2), 12
+    with pytest.raises(SpoolGap):
+        cascaded.changes(G, CHAIN, copies)
+
+
+def test_versions_that_patches_will_replace_are_followed_from_the_copy_on() -> None:
+    """A row that follows 1 to 2 waits in a patch; 2 goes after that, and what is below goes, too."""
+    copies = Fixed(C=Standing(place(6), place(3)))
+    copies.gone = {P: [RowChange(place(4), (1,), (2,)), RowChange(place(8), (2,), None)]}
+    assert RowChange(place(8), (7, 2, 0), None) in Cascaded().changes(C, CHAIN, copies)
+
+
+def test_a_table_that_refers_to_itself_is_a_parent_like_others() -> None:
+    """Its rows go with its own; in a first copy some of them may never have been seen."""
+    copies = Fixed(T=LEVEL)
+    copies.gone = {T: [RowChange(place(4), (1, None), None)]}
+    assert Cascaded().changes(T, CHAIN, copies) == {RowChange(place(4), (2, 1), None)}
+    copies.standings[T] = Standing(place(2), None)
+    with pytest.raises(SpoolGap):
+        Cascaded().changes(T, CHAIN, copies)
+
+
+def test_nothing_is_looked_for_twice() -> None:
+    """Unless the rows, or the log, are others."""
+    copies, cascaded = Fixed(C=LEVEL), Cascaded()
+    first = cascaded.changes(C, CHAIN, copies)
+    copies.gone = {P: [RowChange(place(4), (1,), None)]}
+    assert cascaded.changes(C, CHAIN, copies) is first
+    copies.standings[C] = replace(LEVEL, version=1)
+    assert len(cascaded.changes(C, CHAIN, copies)) == 1
+    cascaded.forget(C, place(4))
+    assert cascaded.changes(C, CHAIN, copies) == set()
