@@ -23,7 +23,7 @@ from lakeingest.core.cascades import (
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded, SpoolGap, StateUnreadable
-from tests.core.cascading import COLUMNS, C, Copy, G, Killed, Lake, P, Patch, Source, T, place, table
+from tests.core.cascading import COLUMNS, C, Copy, D, G, Killed, Lake, P, Patch, Source, T, place, table
 
 WALKS = int(os.environ.get("LAKEINGEST_CASCADES", "60"))
 
@@ -252,6 +252,14 @@ def test_what_became_of_a_parents_rows_is_known_only_of_rows_that_were_exact(par
         Cascaded().changes(G, CHAIN, copies)
 
 
+def test_a_change_several_tables_above_counts() -> None:
+    """The parent alone was copied for the first time; its own parent was changed by foreign keys."""
+    copies = Fixed(C=LEVEL, G=Standing(place(2), None), D=LEVEL)
+    copies.gone = {P: [RowChange(place(4), (1,), None)]}
+    with pytest.raises(SpoolGap):
+        Cascaded().changes(D, CHAIN | {D: (following(D, "d", G),)}, copies)
+
+
 def test_what_was_found_is_kept_until_merges_pass_it() -> None:
     """The rows of the parent were read again since; a merge beyond what was looked at ends that."""
     copies, cascaded = Fixed(C=LEVEL, G=LEVEL), Cascaded()
@@ -277,8 +285,9 @@ def test_versions_that_patches_will_replace_are_followed_from_the_copy_on() -> N
 def test_a_table_that_refers_to_itself_is_a_parent_like_others() -> None:
     """Its rows go with its own; in a first copy some of them may never have been seen."""
     copies = Fixed(T=LEVEL)
+    copies.rows[T] += [(3, 2), (5, 4)]
     copies.gone = {T: [RowChange(place(4), (1, None), None)]}
-    assert Cascaded().changes(T, CHAIN, copies) == {RowChange(place(4), (2, 1), None)}
+    assert Cascaded().changes(T, CHAIN, copies) == {RowChange(place(4), row, None) for row in ((2, 1), (3, 2))}
     copies.standings[T] = Standing(place(2), None)
     with pytest.raises(SpoolGap):
         Cascaded().changes(T, CHAIN, copies)
