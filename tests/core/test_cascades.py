@@ -25,7 +25,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded, SpoolGap, StateUnreadable
 from tests.core.cascading import COLUMNS, C, Copy, D, G, Killed, Lake, P, Patch, Source, T, place, table
 
-WALKS = int(os.environ.get("LAKEINGEST_CASCADES", "60"))
+WALKS = int(os.environ.get("LAKEINGEST_CASCADES", "150"))
 
 
 class Walk:
