@@ -120,7 +120,7 @@ class LeaseLost(Retryable):
 
 
 class SplitUnstable(Retryable):
-    """The table's definition or the server changed while a chunk was read: the chunk must be read again."""
+    """The table's definition, the server, or rows by foreign keys changed while rows were read: read them again."""
 
     of_table = True
 

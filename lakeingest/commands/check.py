@@ -32,8 +32,8 @@ from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.connection import connect, file_sizes
 from lakeingest.mysql.key_space import estimated_bytes
+from lakeingest.mysql.preflight.foreign_keys import missing_cascades
 from lakeingest.mysql.preflight.server import retention, row_metadata, service
-from lakeingest.mysql.preflight.tables import missing_cascades
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.executors import tasks_at_once
@@ -115,7 +115,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         Checked("connection", None),
         _included(config, existing, list_views(connection)),
         *checked,
-        missing_cascades(preflight.server),
+        missing_cascades(preflight.server, config.tables),
         service(preflight.server),
         row_metadata(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),

@@ -2,7 +2,7 @@
 
 import re
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,11 +12,12 @@ import yaml
 from pydantic import SecretStr
 
 from lakeingest.config import Source
+from lakeingest.config.tables import Tables
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded, UsageError
 from lakeingest.mysql.connection import connect
+from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, hindrance, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.preflight.tables import CASCADES_FIX, cascading
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 
 PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the variable's name; the password itself is never written
@@ -101,14 +102,26 @@ def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[T
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
         readable = [table for table in found if table not in refused]
-        for table in cascading(Server.of(connection, readable)):
-            refused[table] = f"foreign keys change its rows outside the binlog; {CASCADES_FIX}"
+        refused |= _cascading(Server.of(connection, readable), readable)
     if not found:
         raise OperatorNeeded(
             f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"
             f"that user {source.user} may see"
         )
     return [table for table in found if table not in refused], refused
+
+
+def _cascading(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:
+    """The tables whose changes by foreign keys cannot be read again; their children cannot be copied without them."""
+    refused: dict[TableId, str] = {}
+    keys, before = unlogged_keys(server, readable), -1
+    while len(refused) > before:
+        before = len(refused)
+        names = tuple(f"re:{re.escape(str(table))}" for table in readable if table not in refused)
+        for table in keys.keys() & set(readable) - refused.keys():
+            if names and (reason := hindrance(server, Tables(include=names), table, keys)):
+                refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
+    return refused
 
 
 def _text(source: Source, called: str, databases: Iterable[str], refused: Mapping[TableId, str]) -> str:

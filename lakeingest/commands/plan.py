@@ -19,9 +19,9 @@ from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, named_errors
+from lakeingest.mysql.preflight.foreign_keys import cascades, cascading
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.preflight.tables import CASCADES_FIX, cascading
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.opening import assert_unchanged
@@ -113,8 +113,8 @@ def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
         target = open_target(config)
         held = copies(target, chosen)
         server, generated = Server.of(connection, chosen), GeneratedColumns(config.source, connection)
-        cascades = cascading(server)
-        return Plans(_plan(config, server, target, table, held, cascades.get(table, 0), generated) for table in chosen)
+        unlogged = cascading(server)
+        return Plans(_plan(config, server, target, table, held, unlogged.get(table, 0), generated) for table in chosen)
 
 
 def _plan(
@@ -123,7 +123,7 @@ def _plan(
     target: Target,
     table: TableId,
     held: Copies,
-    cascades: int,
+    unlogged: int,
     generated: GeneratedColumns,
 ) -> TablePlan:
     connection, retention = server.connection, server.retention_seconds
@@ -132,9 +132,10 @@ def _plan(
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
-    lacks = [f"changes by {cascades} foreign keys: the source does not log them"] if cascades else []
-    if cascades and config.tables.of(table).cascades == "refuse":
-        reasons.append(f"foreign keys change its rows outside the binlog; {CASCADES_FIX}")
+    is_missing = unlogged and config.tables.of(table).cascades == "missing"
+    lacks = [f"changes by {unlogged} foreign keys: the source does not log them"] if is_missing else []
+    if unlogged and (finding := cascades(server.with_tables([table]), config.tables).finding):
+        reasons.append(finding)
     try:
         with named_errors(config.source):
             schema = read_schema(connection, table, config.tables.of(table).choices)

@@ -16,8 +16,8 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql.connection import connect, file_sizes, written_position
+from lakeingest.mysql.preflight.foreign_keys import cascading
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.preflight.tables import cascading
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.publish import GATE
 from lakeingest.pipeline.quiet_tables import open_target

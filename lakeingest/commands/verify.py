@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config, Source
+from lakeingest.core.cascades import family
 from lakeingest.core.checksum import Checksum, Difference
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId, TableSchema
@@ -20,6 +21,8 @@ from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.connection import connect, free_server_id, written_position
 from lakeingest.mysql.continuity import still_there
+from lakeingest.mysql.preflight.foreign_keys import unlogged_keys
+from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from lakeingest.pipeline.comparison import Sides, compare
 from lakeingest.pipeline.live_rows import live
@@ -93,11 +96,26 @@ def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | No
         chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
         schemas = {table: read_schema(connection, table, config.tables.of(table).choices) for table in chosen}
         staged = {table: _published(config, target, schemas[table]) for table in chosen}
+        above = _parents(config, connection, chosen)
         session = spark or open_session(config)
         with target.storage_errors():  # Spark's reads are lazy
             return Verifications(
-                _verify_table(config, connection, target, session, schemas[table], staged[table]) for table in chosen
+                _verify_table(config, connection, target, session, schemas[table], staged[table], above.get(table, ()))
+                for table in chosen
             )
+
+
+def _parents(
+    config: Config, connection: "pymysql.Connection", tables: Sequence[TableId]
+) -> dict[TableId, list[TableSchema]]:
+    """Of each table the parents whose changes are changes of it, too, which the source does not log."""
+    read = [table for table in tables if config.tables.of(table).cascades == "read"]
+    keys = unlogged_keys(Server.of(connection), read)
+    parents = {table: {key.parent for key in family(table, keys)} - {table} for table in read}
+    schemas = {
+        one: read_schema(connection, one, config.tables.of(one).choices) for one in set().union(*parents.values())
+    }
+    return {table: [schemas[one] for one in sorted(found)] for table, found in parents.items()}
 
 
 def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
@@ -119,27 +137,29 @@ def _verify_table(
     spark: "SparkSession",
     schema: TableSchema,
     staged: Staged,
+    parents: Sequence[TableSchema],
 ) -> TableVerification:
     began = time.monotonic()
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
-    _assert_quiet(config.source, position, schema)
+    _assert_quiet(config.source, position, schema, parents)
     rows = live(target.read(schema.table, staged.version, spark), schema)
     found = compare(Sides(config, connection, spark, schema, rows))
-    _assert_quiet(config.source, position, schema)
+    _assert_quiet(config.source, position, schema, parents)
     seconds = time.monotonic() - began
     return TableVerification(schema.table, found.source, found.target, found.chunks, found.differences, seconds)
 
 
-def _assert_quiet(source: Source, position: Position, schema: TableSchema) -> None:
-    """SourceMoved when the binlog after the position has a change of the table, BinlogGone if it is another."""
+def _assert_quiet(source: Source, position: Position, schema: TableSchema, parents: Sequence[TableSchema]) -> None:
+    """SourceMoved when the binlog after the position has a change of these tables, BinlogGone if it is another."""
+    watched = {one.table: one for one in (schema, *parents)}
     with connect(source) as connection:
         still_there(source, connection, position)
         stop = written_position(connection)
         server_id = free_server_id(connection, source)
-        for table, batch in read_segment(connection, Segment.after(position, stop), {schema.table: schema}, server_id):
+        for table, batch in read_segment(connection, Segment.after(position, stop), watched, server_id):
             if table is not None and batch.num_rows:
                 raise SourceMoved(
-                    f"{schema.table} was changed after {position.at}, where it is published: run `lakeingest run`, and "
-                    "verify while nobody writes to it"
+                    f"{table} was changed after {position.at}, where {schema.table} is published: run `lakeingest run`,"
+                    " and verify while nobody writes to it"
                 )

@@ -49,7 +49,7 @@ class TableOptions(BaseModel):
     chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     key: tuple[str, ...] = ()  # columns that are unique, where no index says so
     types: Types = Types()
-    cascades: Literal["refuse", "missing"] = "refuse"  # changes by foreign keys that the source does not log
+    cascades: Literal["read", "missing", "refuse"] = "read"  # changes by foreign keys that the source does not log
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
     metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # columns beside the source's
     properties: Properties = {}  # of the copy, beside those of target.properties

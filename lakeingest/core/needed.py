@@ -11,6 +11,9 @@ def needed_by(staged: Progress, visible: Progress | None, reads: Iterable[Place]
 
     `visible` is the progress that readers see: staging may be branched from it again, and merged from its position.
     `reads` are the places where the spool ended before each read that still runs, or is not committed yet, took its
-    first low.
+    first low. The parents' changes, which are in the same segments, are needed from where the copy has those by foreign
+    keys.
     """
-    return min([staged.needed_from, *([] if visible is None else [visible.needed_from]), *reads])
+    known = [staged] if visible is None else [staged, visible]
+    settled = [one.cascades.to for one in known if one.cascades is not None]
+    return min([*(one.needed_from for one in known), *settled, *reads])

@@ -4,18 +4,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from lakeingest.core.cascades import Settled
 from lakeingest.core.keys import Key
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import Place, Position
+from lakeingest.core.progress_form import document_of, parts_of
 from lakeingest.core.rereads import Patch, Reread, united
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan
 from lakeingest.errors import SpoolGap, StateUnreadable
-
-FORMAT = 1  # of the JSON form; a reader refuses a newer one
-REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only the first would lose its parts
-GAP_FORMAT = 3  # while there is a gap: earlier versions would publish it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,8 @@ class Progress:
     what the target had lost or doubled; the gates count anew. `leftover`: the copy was started over, and the keys that
     are in no finished split still have their old rows, which the wave that reads them takes out. `gap`: the rows lack
     changes from before `position`, and nobody knows which; a re-snapshot of all rows closes it, and until then readers
-    see nothing of it. `restarts` counts how often the copy was started over, or went on over a gap.
+    see nothing of it. `restarts` counts how often the copy was started over, or went on over a gap. `cascades` says up
+    to where the rows have changes by foreign keys that the source does not log; None where nobody looks after them.
     """
 
     table: TableId
@@ -56,6 +55,7 @@ class Progress:
     leftover: bool = False
     gap: bool = False
     restarts: int = 0
+    cascades: Settled | None = None
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
@@ -143,9 +143,7 @@ class Progress:
         return self._reread(
             Step.RANGE,
             since,
-            Reread(tuple(signals), wave[-1].range.upper),
-            last=last,
-            settled=settled,
+            **self._answers(Reread(tuple(signals), wave[-1].range.upper), last=last, settled=settled),
             splits=splits,
             rows=self.rows + added - removed,
             nulled=self.nulled + nulled,
@@ -170,36 +168,47 @@ class Progress:
         level, has all those rows. The parameters are those of `range_replaced`; `up_to` is the key before which all
         that was asked for is read.
         """
+        answers = self._answers(Reread(tuple(signals), up_to), last=last, settled=settled)
+        if not patches:
+            return self._after(Step.SAME, **answers)
+        return self._patched(patches, since, nulled, read_to, **answers)
+
+    def cascades_read(
+        self, patches: Collection[Patch], since: Place, settled: Settled, *, nulled: int, read_to: Position
+    ) -> Self:
+        """The rows that foreign keys may have changed were read again: from now on `cascades` is `settled`.
+
+        The rows are those of a view that has every transaction up to there. A re-snapshot that runs goes on.
+        """
+        return self._patched(patches, since, nulled, read_to, cascades=settled)
+
+    def _patched(
+        self, patches: Collection[Patch], since: Place, nulled: int, read_to: Position | None, **changes: Any
+    ) -> Self:
         names = [patch.name for patch in (*self.patches, *patches)]
         if len(set(names)) < len(names):
             raise ValueError(f"{self.table}: two patches with one name of {names}")
-        reread = Reread(tuple(signals), up_to)
-        if not patches:
-            return self._after(Step.SAME, **self._answers(reread, last=last, settled=settled))
         return self._reread(
             Step.PATCH,
             since,
-            reread,
-            last=last,
-            settled=settled,
             patches=(*self.patches, *patches),
             nulled=self.nulled + nulled,
             read_to=_later(self.read_to, read_to),
+            **changes,
         )
 
-    def _reread(
-        self, step: Step, since: Place, reread: Reread, *, last: bool, settled: Collection[int], **changes: Any
-    ) -> Self:
+    def _reread(self, step: Step, since: Place, **changes: Any) -> Self:
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, what was read again needs it from {since}")
         # until the first merge of all splits every change is needed that was spooled
         before = self.stop or self.reread_since
+        # the views may lack later changes by foreign keys, and undo them
+        known = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
         return self._after(
             step,
             reread_since=None if before is None else min(before, since),
             uncounted=True,
-            **self._answers(reread, last=last, settled=settled),
-            **changes,
+            **{"cascades": known} | changes,
         )
 
     def _answers(self, reread: Reread, *, last: bool, settled: Collection[int]) -> dict[str, Any]:
@@ -230,7 +239,13 @@ class Progress:
         )
 
     def over_gap(
-        self, position: Position, fingerprint: str, covered_from: Place, *, signals: Collection[int] = ()
+        self,
+        position: Position,
+        fingerprint: str,
+        covered_from: Place,
+        *,
+        signals: Collection[int] = (),
+        cascades: Settled | None = None,
     ) -> Self:
         """Give the rows a later `position`, although the changes in between are not known.
 
@@ -253,6 +268,7 @@ class Progress:
             uncounted=True,
             gap=True,
             restarts=self.restarts + 1,
+            cascades=cascades,
         )
 
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
@@ -275,12 +291,13 @@ class Progress:
         )
 
     def unchanged(self, position: Position) -> Self:
-        """The table had no change up to this later position, so its rows are the source's there, too.
+        """The table had no change up to this later position, by foreign keys neither: its rows are the source's there.
 
         No commit has this progress before the next one. ValueError for a position that is not later, or of another
         server.
         """
-        return self._later(Step.QUIET, position, self.fingerprint)
+        later = self._later(Step.QUIET, position, self.fingerprint)
+        return replace(later, cascades=self.cascades and replace(self.cascades, to=position.place))
 
     def lifted(self, position: Position, fingerprint: str) -> Self:
         """The rows have the table's next definition, and `position` is the end of the DDL that made it.
@@ -299,6 +316,7 @@ class Progress:
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
         reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
+        is_settled = self.cascades is not None and self.cascades.to == self.position.place
         return self._after(
             Step.MOVE,
             server_uuid=position.server_uuid,
@@ -311,6 +329,7 @@ class Progress:
             reread_since=None,
             reread=reread,
             answered=answered,
+            cascades=replace(self.cascades, to=position.place) if self.cascades and is_settled else None,
         )
 
     def _later(self, step: Step, position: Position, fingerprint: str) -> Self:
@@ -334,62 +353,13 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
-        format_ = REREAD_FORMAT if self.patches or self.uncounted or self.leftover else FORMAT
-        doc = {
-            "format": GAP_FORMAT if self.gap else format_,
-            "table": str(self.table),
-            "fingerprint": self.fingerprint,
-            "server_uuid": self.server_uuid,
-            "epoch": self.epoch,
-            "covered_from": str(self.covered_from),
-            "phase": self.phase.value,
-            "wave": self.wave,
-            "rows": self.rows,
-            "nulled": self.nulled,
-            "splits": self.splits.to_json(),
-            "position": None if self.position is None else self.position.to_json(),
-        }
-        parts = {
-            "read_to": self.read_to and self.read_to.to_json(),
-            "patches": [patch.to_json() for patch in self.patches],
-            "reread_since": self.reread_since and str(self.reread_since),
-            "reread": self.reread and self.reread.to_json(),
-            "answered": list(self.answered),
-            "uncounted": self.uncounted,
-            "leftover": self.leftover,
-            "gap": self.gap,
-            "restarts": self.restarts,
-        }
-        return doc | {name: part for name, part in parts.items() if part}
+        return document_of(self)
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
         try:
-            if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT}:
-                raise StateUnreadable(f"progress of format {doc['format']}, this version reads {GAP_FORMAT}")
-            return cls(
-                table=TableId.parse(doc["table"]),
-                fingerprint=str(doc["fingerprint"]),
-                server_uuid=str(doc["server_uuid"]),
-                epoch=int(doc["epoch"]),
-                covered_from=Place.parse(doc["covered_from"]),
-                phase=Phase(doc["phase"]),
-                wave=int(doc["wave"]),
-                rows=int(doc["rows"]),
-                splits=Splits.from_json(doc["splits"]),
-                position=None if doc["position"] is None else Position.from_json(doc["position"]),
-                nulled=int(doc.get("nulled", 0)),
-                read_to=None if doc.get("read_to") is None else Position.from_json(doc["read_to"]),
-                patches=tuple(Patch.from_json(patch) for patch in doc.get("patches", ())),
-                reread_since=None if doc.get("reread_since") is None else Place.parse(doc["reread_since"]),
-                reread=None if doc.get("reread") is None else Reread.from_json(doc["reread"]),
-                answered=tuple(int(number) for number in doc.get("answered", ())),
-                uncounted=doc.get("uncounted", False) is True,
-                leftover=doc.get("leftover", False) is True,
-                gap=doc.get("gap", False) is True,
-                restarts=int(doc.get("restarts", 0)),
-            )
+            return cls(**parts_of(doc))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's progress: {error}") from error
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakeingest.config import Source
+from lakeingest.core.cascaded import Cascaded
+from lakeingest.core.cascades import ForeignKeys
 from lakeingest.core.position import FilePosition, is_before
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.continuity import file_began
@@ -21,6 +23,8 @@ class BinlogRun:
 
     spool: Spool
     tables: Mapping[TableId, TableRun]
+    foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # whose changes the source does not log
+    cascaded: Cascaded = field(default_factory=Cascaded, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)
 

@@ -1,9 +1,16 @@
 """Catching up: the binlog up to the written position is spooled, then every table is merged and published as of it."""
 
+from collections.abc import Mapping
+
+from lakeingest.core.cascades import ForeignKeys
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.cascades import remove_read, settle
 from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.foreign_keys import parents_first
 from lakeingest.pipeline.lifting import merge_over_halts, reload
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.publish import publish
@@ -19,7 +26,7 @@ def catch_up(run: OpenRun) -> None:
     """Spool to the written position, publish every table that has not stopped as of it, trim the spool."""
     spool_to_now(run.edges, run.binlog)
     look_for_unseen_ddl(run.edges, run.binlog, run.going_on)
-    for table in run.going_on:
+    for table in parents_first(run.binlog, run.going_on):
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
             resume(run.edges, table)
@@ -29,13 +36,17 @@ def catch_up(run: OpenRun) -> None:
 def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Merge and publish, over DDL on the way; when someone compacts the table in between, do both again on top of that.
 
+    Before that rows are read again that foreign keys may have changed where the source does not log it.
     MainMoved when that happens every time, or when the spool does not reach back to what readers see: the next run
     opens a spool that does.
     """
     for tries_left in reversed(range(PUBLISH_TRIES)):
+        has_read = settle(edges, binlog, table)
         merge_over_halts(edges, binlog, table)
         try:
             publish(edges, table)
+            if has_read:
+                remove_read(edges, table)
             return
         except MainMoved:
             edges.lease.assert_held()
@@ -58,5 +69,12 @@ def trim_spool(run: OpenRun) -> None:
         spool, keep = run.binlog.spool, run.edges.config.changelog.keep
         run.edges.lease.assert_held()
         spool.forget(min(needed.values()), keep)
-        if any(table.stop is not None or table.paused for table in watched):
-            thin(spool, needed, keep)  # a table may stand still for weeks
+        if any(table.stop is not None or table.paused for table in watched):  # maybe for weeks
+            thin(spool, needed | _needed_of_parents(run.binlog.foreign_keys, needed), keep)
+
+
+def _needed_of_parents(keys: ForeignKeys, needed: Mapping[TableId, Place]) -> dict[TableId, Place]:
+    """From where on parents' changes are needed because foreign keys change their children with them."""
+    least = [needed[table] for table in keys if table in needed]
+    parents = {key.parent for some in keys.values() for key in some}
+    return {table: min(needed[table], *least) for table in parents if least and table in needed}

@@ -28,6 +28,7 @@ from lakeingest.pipeline.discovery import Discovery
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import SourceLost
+from lakeingest.pipeline.foreign_keys import is_changed_above, parents_first
 from lakeingest.pipeline.lifting import reload
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.signals import drop, look, serve
@@ -178,7 +179,7 @@ def _spool_and_publish(
     retried = [
         table for table in _worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS
     ]  # a new table may have stopped before it was due
-    for table in (*due, *retried):
+    for table in parents_first(binlog, [*due, *retried]):
         with working_on(edges, table):
             if table.stop is None or _begin_again(edges, table):
                 merge_and_publish(edges, binlog, table)
@@ -213,11 +214,16 @@ def _due(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
     """
     spool, late = run.binlog.spool, time.monotonic() - QUIET_SECONDS
     copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
-    unseen = [table for table in copied if table.staged.published is None or table.progress.phase is Phase.COPIED]
+    new = [table for table in copied if table.staged.published is None and not table.progress.gap]
+    unseen = [table for table in copied if table in new or table.progress.phase is Phase.COPIED]
     behind = [table for table in copied if table not in unseen and table.progress.needed_from < spool.position.place]
     waiting_for_lift = [table for table in behind if table.watch is Watch.WAITING]
     busy = [
-        table for table in behind if table in waiting_for_lift or spool.backlog(table.id, table.progress.needed_from)
+        table
+        for table in behind
+        if table in waiting_for_lift
+        or spool.backlog(table.id, table.progress.needed_from)
+        or is_changed_above(run.binlog, table)
     ]
     waiting = {table.id: worked_at.get(table.id, 0.0) for table in behind if table not in busy}
     quiet = [table for table in behind if waiting.get(table.id, late) < late]

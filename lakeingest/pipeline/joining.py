@@ -1,11 +1,13 @@
 """Joining: new tables are created in the lake, and the spool watches them from then on."""
 
+from lakeingest.core.cascades import Settled
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.files.file import state_of
 from lakeingest.mysql.schema_reader import read_settled_schema
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
+from lakeingest.pipeline.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import watched_from
 from lakeingest.pipeline.over_gap import go_on_over_gap, lift_over_gap
@@ -37,11 +39,14 @@ def join(run: OpenRun) -> None:
             table.definition = read_settled_schema(edges.connection, table.id, table.schema.choices)
         if table.stop is not None:
             table.watch = Watch.UNWATCHED
+    if _joining(run):
+        know_foreign_keys(edges, binlog)
     start = _watch(run)
     for table in _joining(run):
         with working_on(edges, table):
             at = binlog.spool.position
-            new = Progress(table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start)
+            cascades = Settled(table.foreign_keys, start) if table.foreign_keys else None
+            new = Progress(table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, cascades=cascades)
             edges.lease.assert_held()
             if table.copy is None:
                 table.advance(edges.target.create(table.schema, new.created()), sound=True)

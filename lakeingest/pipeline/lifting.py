@@ -53,7 +53,8 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.watch = Watch.WAITING
         halt = ahead[0]
-        late = [split.floor for split in table.progress.splits.all if split.floor > halt.before.place]
+        floors = [split.floor for split in table.progress.splits.all] + [one.high for one in table.progress.patches]
+        late = [floor for floor in floors if floor > halt.before.place]
         if late:
             _await_approval(edges, table, ahead)
             raise _barrier(f"{table.id}: its rows were read after DDL at {halt.before.at}")

@@ -8,11 +8,12 @@ patches also for readers of the changelog.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from lakeingest.core.cascades import Settled
 from lakeingest.core.change import DELETED
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
@@ -132,12 +133,15 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     patches = PatchFolder.of(state_of(edges.config), table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
-    if not files and staged.visible and not edges.quiet.needs_commit(table.id, staged, edges.connection):
+    cascades = _cascades(table, stop.place)
+    may_be_quiet = staged.visible and cascades == (progress.cascades and replace(progress.cascades, to=stop.place))
+    if not files and may_be_quiet and not edges.quiet.needs_commit(table.id, staged, edges.connection):
         table.advance(edges.quiet.state_unchanged(table.id, staged, stop))
         return
     if not files:
         edges.lease.assert_held()
-        table.advance(edges.target.mark(staged, progress.merged(plan, stop, 0, 0)), sound=True)
+        after_nothing = replace(progress.merged(plan, stop, 0, 0), cascades=cascades)
+        table.advance(edges.target.mark(staged, after_nothing), sound=True)
         return
     since = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, since, plan.stop)
@@ -150,7 +154,8 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
 
     def after(effects: Effects) -> Progress:
         edges.lease.assert_held()
-        return progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
+        merged = progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
+        return replace(merged, cascades=cascades)
 
     parts = [*(slice_.written for slice_ in replaced), *(part.files for part in written)]
     with edges.profile.stage("merges: commit"):
@@ -162,6 +167,15 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     edges.observe(
         Merged(table.id, *counts, effects.inserted, effects.updated, effects.deleted, time.monotonic() - began)
     )
+
+
+def _cascades(table: TableRun, stop: Place) -> Settled | None:
+    """Up to where the rows have changes by foreign keys after a merge to `stop`; None where nobody looks after them."""
+    if table.options.cascades != "read":
+        return None
+    if table.foreign_keys and table.settled == stop:
+        return Settled(table.foreign_keys, stop)
+    return table.progress.cascades
 
 
 def _replace_rows(

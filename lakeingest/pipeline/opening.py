@@ -39,6 +39,7 @@ from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Observer, Opened, WentBack
 from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.failing_over import go_on
+from lakeingest.pipeline.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.publish import DEFINITION
@@ -97,6 +98,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 runs[name].altered_unseen = True
             signals = SignalRun(SignalFolder(state_of(config)))
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
+            know_foreign_keys(edges, run.binlog)
             go_on(edges, runs, moved)
             for table, error in (refused | failed).items():
                 if table in requested:

@@ -47,7 +47,8 @@ def go_on_over_gap(
     edges: Edges, binlog: BinlogRun, table: TableRun, lift: Lift, new: Progress, signals: Collection[int]
 ) -> None:
     """Give the copy the position of the spool's end. `new` is the progress that an empty copy would have there."""
-    progress = table.progress.over_gap(binlog.spool.position, new.fingerprint, new.covered_from, signals=signals)
+    position, fingerprint, since = binlog.spool.position, new.fingerprint, new.covered_from
+    progress = table.progress.over_gap(position, fingerprint, since, signals=signals, cascades=new.cascades)
     if lift.before.fingerprint != lift.after.fingerprint:
         commit_lift(edges, table, lift, progress)
         return

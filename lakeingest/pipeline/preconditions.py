@@ -14,6 +14,7 @@ from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import unwritable as unwritable_store
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Target
+from lakeingest.mysql.preflight import foreign_keys
 from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
@@ -30,6 +31,7 @@ LEAST_FREE = 1 << 30  # for Spark's own files and a few waves
 # These conditions concern each table alone: where a table does not meet one of them, the others can be copied.
 OF_ONE_TABLE = {
     *table_conditions.CONDITIONS,
+    foreign_keys.NAME,
     "keys and types",
     "generated columns",
     "columns in quality suites",
@@ -139,8 +141,7 @@ class Preflight:
     @classmethod
     def of(cls, config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> Self:
         """The preflight of these tables."""
-        missing = [table for table in tables if config.tables.of(table).cascades == "missing"]
-        server, target = conditions.Server.of(connection, tables, missing), open_target(config)
+        server, target = conditions.Server.of(connection, tables), open_target(config)
         generated = GeneratedColumns(config.source, connection)
         return cls(config, server, replica_conditions(config.source, server), target, generated, copies(target, tables))
 
@@ -160,6 +161,7 @@ class Preflight:
         return [
             *conditions.ask(self.server, conditions.CONDITIONS | table_conditions.CONDITIONS),
             *self.replica,
+            foreign_keys.cascades(self.server, self.config.tables),
             usable,
             self.generated.checked(schemas.values()),
             _typed(self.target, schemas.values()),

@@ -24,11 +24,11 @@ def publish(edges: Edges, table: TableRun) -> None:
     """Run the gate on the table's staging commit, whose splits all have the same position, then move main to it.
 
     On GateFailed main does not move. MainMoved when someone's compaction has moved main. Nothing is done when readers
-    see this commit already, nor before a gap is closed.
+    see this commit already, nor before a gap is closed, nor where changes by foreign keys are missing (`cascades`).
     """
     began = time.monotonic()
     staged = table.staged
-    if staged.visible or staged.progress.gap:
+    if staged.visible or staged.progress.gap or not table.is_settled:
         return
     expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
     suites = user_suites(edges.config.quality.folder, table.id)

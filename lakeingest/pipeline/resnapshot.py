@@ -10,13 +10,11 @@ see no hole, no row twice, and no step back in time. (DBLog, section 4.3, dumps 
 
 import enum
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
@@ -25,32 +23,35 @@ from lakeingest.core.rereads import Patch
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Request
 from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, StateUnreadable
-from lakeingest.files.file import File, state_of
+from lakeingest.files.file import File
 from lakeingest.lake.target import Bounds, RowReader
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.key_values import key_table, values_of
-from lakeingest.mysql.keyed_rows import conditions_of
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.bootstrap import read_up_to
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import RowsReread
+from lakeingest.pipeline.key_rereads import (
+    KEYS_AT_ONCE,
+    compared_columns,
+    cover_lows,
+    listed_chunk,
+    patch_folder,
+    patches_of,
+    read_keys,
+)
 from lakeingest.pipeline.merge import merge
-from lakeingest.pipeline.opening import has_low_at_file_start
 from lakeingest.pipeline.planner import Planner
-from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, FindPresent, Patched, ReadAgain
+from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, Patched, ReadAgain
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
-from lakeingest.rows import source_names, table_schema
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
-from lakeingest.spool.patch_files import PatchFolder, absent
-from lakeingest.spool.spool import Spool
 
 FEW_ROWS = 20_000  # of a wave differ: then the next wave may be longer, because its merge is short
-KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
 
 
 class Step(enum.Enum):
@@ -94,9 +95,8 @@ def step(
         cancel(table)
         reading = None
     if reading is None:
-        spool_to_now(edges, binlog)
-        look_for_unseen_ddl(edges, binlog, [table])
-        merge_and_publish(edges, binlog, table)  # the copy has every change from before the request
+        if _catch_up(edges, binlog, table):  # the copy has every change from before the request
+            return Step.MERGED
         reading = table.reading = begin(None, request.up_to)
     if not wait and not reading.job.is_done:
         return Step.READING
@@ -112,17 +112,27 @@ def step(
         table.reading = begin(reading.planner, reading.keys.upper, few=few)
     try:
         _commit(edges, binlog, table, reading, patched, settled)
-        spool_to_now(edges, binlog)
-        look_for_unseen_ddl(edges, binlog, [table])
-        merge_and_publish(edges, binlog, table)
+        is_void = _catch_up(edges, binlog, table)
     except BaseException:
         cancel(table)
         raise
-    if not reading.is_last:
+    if is_void or not reading.is_last:
         return Step.MERGED
     for signal in {request.number, *request.signals}:
-        _patches(edges, table).remove(signal)
+        patch_folder(edges, table).remove(signal)
     return Step.DONE
+
+
+def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
+    """Bring the table up to now; whether all its rows are to be compared since: what is read for a request is void."""
+    restarts = table.progress.restarts
+    spool_to_now(edges, binlog)
+    look_for_unseen_ddl(edges, binlog, [table])
+    merge_and_publish(edges, binlog, table)
+    if table.progress.restarts == restarts:
+        return False
+    cancel(table)
+    return True
 
 
 def _result(table: TableRun, reading: Reading) -> list[Patched] | None:
@@ -147,10 +157,6 @@ def cancel(table: TableRun) -> None:
         table.reading = None
 
 
-def _patches(edges: Edges, table: TableRun) -> PatchFolder:
-    return PatchFolder.of(state_of(edges.config), table.schema)
-
-
 def _begin(
     edges: Edges,
     binlog: BinlogRun,
@@ -166,7 +172,7 @@ def _begin(
 
     `few`: the wave before had few rows that differ from the copy.
     """
-    schema, scope, since = table.schema, request.scope, _cover_lows(edges, binlog, table)
+    schema, scope, since = table.schema, request.scope, cover_lows(edges, binlog, table)
     executors = edges.executors
     at_once = executors.at_once_beside if beside else executors.at_once_in_turn
     if scope.keys is None:
@@ -181,10 +187,10 @@ def _begin(
         is_last = planned[-1].upper == keys.upper
     else:
         groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
-        chunks = [_listed(schema, [values_of(schema, key) for key in group]) for group in groups]
+        chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
         wave, is_last = EVERY_KEY, True
     cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
-    position, patches = binlog.spool.position, _patches(edges, table)
+    position, patches = binlog.spool.position, patch_folder(edges, table)
     source, signal = edges.config.source, request.number
     compares = schema.ordered and scope.range is not None
     copies = _copies(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
@@ -203,41 +209,14 @@ def _begin(
 
 def _copies(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
     """For each range, readers of the copy's rows with keys in it, and maybe of others."""
-    names, bounds = _columns(table.schema), list(map(_bounds, ranges))
+    names, bounds = compared_columns(table.schema), list(map(_bounds, ranges))
     return list(map(tuple, edges.target.readers(table.staged, edges.executors.open, names, bounds)))
-
-
-def _columns(schema: TableSchema) -> list[str]:
-    """The columns of the copy that `source_rows` needs, the key's first: bounds apply to the first column."""
-    return [*schema.key, *(name for name in source_names(schema) if name not in schema.key)]
-
-
-def _cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """The place from which on the spool has every change of the table that low watermarks after now may lack.
-
-    Without GTIDs a low watermark is the start of the source's current file. The spool is opened again at that
-    start, for all tables, if it begins later, or if the table is not watched from that start on.
-    """
-    position = binlog.spool.position
-    if not has_low_at_file_start(edges.connection, position):
-        return position.place
-    start = position.start_of_file
-    if start.place <= binlog.spool.start and start.place < binlog.spool.watched_from(table.id):
-        edges.lease.assert_held()
-        binlog.spool = Spool.open(binlog.spool.folder, start)
-        spool_to_now(edges, binlog)
-    return start.place
 
 
 def _chunk(schema: TableSchema, part: KeyRange, also: Sequence[str]) -> Chunk:
     """The rows of a planned chunk."""
     condition = " AND ".join([part.predicate(schema.key), *also])
     return Chunk((condition,), part if schema.ordered else EVERY_KEY)
-
-
-def _listed(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> Chunk:
-    """The rows of listed keys."""
-    return Chunk(tuple(conditions_of(schema, keys)), EVERY_KEY, tuple(keys))
 
 
 def _commit(
@@ -253,11 +232,7 @@ def _commit(
         spool_to_now(edges, binlog)
         merge(edges, binlog.spool, table)
     epoch, signal = binlog.spool.position.epoch, reading.request.number
-    patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
-    for part in patched:
-        patches += _absent_of_list(edges, table, signal, part, epoch)
-        if part.gone is not None:
-            patches += _patch_of_absent(edges, table, signal, part.gone, part, epoch)
+    patches = patches_of(edges, table, signal, patched, epoch)
     if reading.request.scope.range is not None and not table.schema.ordered and reading.is_last:
         patches += _absent(edges, table, reading.request, epoch)
     progress = table.progress.reread_rows(
@@ -284,43 +259,9 @@ def _absent(edges: Edges, table: TableRun, request: Request, epoch: int) -> list
     last chunk.
     """
     schema, signal, scope = table.schema, request.number, request.scope.range or EVERY_KEY
-    found = _keys_without_row(edges, table, _patches(edges, table).of_signal(signal)).to_pylist()
+    found = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
     listed = found if scope == EVERY_KEY else keys_within(edges.connection, schema, found, scope)
-    patches: list[Patch] = []
-    for part in _read_keys(edges, table, signal, listed, epoch):
-        patches += [Patch(name, EVERY_KEY, part.low, part.high.place(epoch)) for name in part.names]
-        patches += _absent_of_list(edges, table, signal, part, epoch)
-    return patches
-
-
-def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
-    """A patch of the copy's rows with keys that were asked for, and that the source has no row of."""
-    if not part.to_mark:
-        return []
-    files = map(_patches(edges, table).file, part.names)
-    keys = absent(key_table(table.schema, part.to_mark), table.schema.key, files)
-    return _patch_of_absent(edges, table, signal, keys, part, epoch)
-
-
-def _patch_of_absent(
-    edges: Edges, table: TableRun, signal: int, keys: pa.Table, part: Patched, epoch: int
-) -> list[Patch]:
-    """A patch of keys that the source has no row of; of those that the copy has, if deleted rows stay in it."""
-    rows = _rows_to_mark(edges, table, keys) if table.schema.keeps_deleted and keys.num_rows else keys
-    if not rows.num_rows:
-        return []
-    return [Patch(_patches(edges, table).write_absent(signal, rows), part.within, part.low, part.high.place(epoch))]
-
-
-def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
-    """The rows that the copy has of these keys, and that are not marked as deleted."""
-    schema, executors = table.schema, edges.executors
-    ends = pc.min_max(keys[schema.key[0]]).as_py()
-    bounds = (ends["min"], ends["max"]) if schema.ordered else None
-    [readers] = edges.target.readers(table.staged, executors.open, _columns(schema), [bounds])
-    tasks = [FindPresent(reader, keys, schema) for reader in readers]
-    found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
-    return pa.concat_tables([table_schema(schema).empty_table(), *found])
+    return patches_of(edges, table, signal, read_keys(edges, table, signal, listed, epoch), epoch)
 
 
 def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> pa.Table:
@@ -330,20 +271,6 @@ def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> p
     tasks = [FindAbsent(reader, tuple(files), key, types) for reader in readers]
     found = scatter(executors.for_key_tasks(len(tasks)), FindAbsent.run, tasks, executors.at_once)
     return pa.concat_tables([types.empty_table(), *found])
-
-
-def _read_keys(
-    edges: Edges, table: TableRun, signal: int, keys: Sequence[Mapping[str, Any]], epoch: int
-) -> list[Patched]:
-    """Read the rows of these keys, and wait for it."""
-    source, server, patches = edges.config.source, table.progress.server_uuid, _patches(edges, table)
-    groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
-    tasks = [
-        ReadAgain(source, table.schema, _listed(table.schema, group), signal, server, epoch, Cap(), patches)
-        for group in groups
-    ]
-    executors = edges.executors
-    return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
 
 
 def _bounds(keys: KeyRange) -> Bounds | None:

@@ -24,6 +24,7 @@ from lakeingest.files.file import state_of
 from lakeingest.pipeline import resnapshot
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import SignalMoved
+from lakeingest.pipeline.foreign_keys import parents_first
 from lakeingest.pipeline.lifting import reload
 from lakeingest.pipeline.maintenance import LEFTOVER_AGE, Upkeep, maintain
 from lakeingest.pipeline.open_run import OpenRun
@@ -96,6 +97,7 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
         found = look(run)
     tables = {name: run.tables[name] for name in found.next if name in run.tables}
     going_on = [table for table in tables.values() if table.requested and table.stop is None]
+    going_on = parents_first(run.binlog, going_on)
     for table in going_on:
         if not any(other.reading is not None for other in going_on if other is not table):
             worked |= _resnapshot(run, table, found.next[table.id], wait=wait)

@@ -68,6 +68,9 @@ class TableRun:
     copy: Staged | None = field(default=None, init=False)
     reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
     sound: bool = field(default=False, init=False)
+    foreign_keys: str = field(default="", init=False)  # the signature of those whose changes are read again
+    compared: int = field(default=0, init=False)  # how often all rows were, because of them, since readers saw it
+    settled: Place | None = field(default=None, init=False)  # a merge to here has all their changes
     _shown: Progress | None = field(default=None, init=False)  # what readers see; None: not known
 
     @property
@@ -93,6 +96,16 @@ class TableRun:
     def has_missing_chunks(self) -> bool:
         """Whether chunks of the table are still to be read."""
         return not self.progress.splits.complete
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the staged rows have all changes by foreign keys up to their position, where that is asked for."""
+        known, position = self.progress.cascades, self.progress.position
+        if self.options.cascades != "read" or (known is None and not self.foreign_keys):
+            return True
+        if known is None or position is None:
+            return False
+        return (known.keys, known.to) == (self.foreign_keys, position.place)
 
     @property
     def needed_from(self) -> Place | None:
@@ -138,6 +151,9 @@ class TableRun:
         """
         unchanged = self.copy is not None and self.copy.version == staged.version
         self.sound = staged.visible or ((sound or unchanged) and (self.copy is None or self.sound))
+        cascades = staged.progress.cascades
+        if cascades is not None and self.settled is not None and cascades.to < self.settled:
+            self.settled = None  # older rows were read again
         if staged.visible:
-            self._shown, self.begun_again = staged.progress, 0
+            self._shown, self.begun_again, self.compared = staged.progress, 0, 0
         self.copy = staged

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakeingest.core.cascades import Settled
 from lakeingest.core.history import History
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.needed import needed_by
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
-from lakeingest.core.progress import FORMAT, GAP_FORMAT, REREAD_FORMAT, Progress
+from lakeingest.core.progress import Progress
+from lakeingest.core.progress_form import FORMAT, GAP_FORMAT, REREAD_FORMAT
 from lakeingest.core.rereads import Patch, Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
@@ -450,3 +452,40 @@ def test_a_quiet_table_does_not_go_back_and_stays_on_its_server() -> None:
     for wrong, reason in ((position(1), "does not come after"), (replace(position(99), epoch=1), "two servers")):
         with pytest.raises(ValueError, match=reason):
             shown.unchanged(wrong)
+
+
+def test_what_is_known_of_foreign_keys_goes_with_the_rows() -> None:
+    """A merge leaves it where it was; so do rows that are read again, but for what their views may lack."""
+    settled = Settled("f00d", Place(0, 1, 7))
+    progress = replace(at(Phase.LEVEL), cascades=settled)
+    assert merged(progress).cascades == settled
+    patch = replace(PATCH, high=Place(0, 1, 9))
+    for since, to in ((5, 5), (8, 7)):
+        assert progress.reread_rows([patch], Place(0, 1, since)).cascades == replace(settled, to=Place(0, 1, to))
+    later = Settled("f00d", Place(0, 1, 8))
+    running = progress.reread_rows([patch], Place(0, 1, 8), signals=(3,), up_to=(4,))
+    again = running.cascades_read([replace(patch, name="q")], Place(0, 1, 8), later, nulled=1, read_to=position(9))
+    assert (again.cascades, again.reread, again.nulled) == (later, Reread((3,), (4,)), running.nulled + 1)
+    assert again.patches == (patch, replace(patch, name="q"))
+    assert Progress.from_json(json.loads(json.dumps(again.to_json()))) == again
+    assert progress.unchanged(position(20)).cascades == replace(settled, to=Place(0, 1, 20))
+    assert progress.over_gap(position(7), "f00d", COVERED).cascades is None
+    assert progress.over_gap(position(7), "f00d", COVERED, cascades=later).cascades == later
+
+
+def test_another_server_has_what_was_settled_at_the_position() -> None:
+    """And of anything else nobody knows where it is there."""
+    progress = at(Phase.LEVEL)
+    assert progress.position is not None
+    here = Settled("f00d", progress.position.place)
+    assert replace(progress, cascades=here).moved(HERE).cascades == Settled("f00d", HERE.place)
+    assert replace(progress, cascades=replace(here, to=COVERED)).moved(HERE).cascades is None
+    assert progress.moved(HERE).cascades is None
+
+
+def test_the_spool_keeps_what_changes_of_parents_need() -> None:
+    """From where the copy has changes by foreign keys, also that which readers see."""
+    progress = at(Phase.LEVEL)
+    early = replace(progress, cascades=Settled("f00d", Place(0, 1, 2)))
+    assert needed_by(progress, None) == Place(0, 1, 7)
+    assert needed_by(early, None) == needed_by(progress, early) == Place(0, 1, 2)

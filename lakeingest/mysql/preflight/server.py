@@ -18,27 +18,18 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The input of the conditions: the server's variables by lower-case name, and the tables to be copied.
-
-    The user chose that the copies of the tables in `cascades_missing` may lack changes by foreign keys.
-    """
+    """The input of the conditions: the server's variables by lower-case name, and the tables to be copied."""
 
     connection: pymysql.Connection
     variables: Mapping[str, str]
     tables: tuple[TableId, ...]
-    cascades_missing: frozenset[TableId] = frozenset()
 
     @classmethod
-    def of(
-        cls,
-        connection: pymysql.Connection,
-        tables: Iterable[TableId] = (),
-        cascades_missing: Iterable[TableId] = (),
-    ) -> Self:
+    def of(cls, connection: pymysql.Connection, tables: Iterable[TableId] = ()) -> Self:
         """The server of a connection, with its current variables."""
         rows = query(connection, "SHOW GLOBAL VARIABLES")
         variables = {str(name).lower(): str(value) for name, value in rows}
-        return cls(connection, variables, tuple(tables), frozenset(cascades_missing))
+        return cls(connection, variables, tuple(tables))
 
     def with_tables(self, tables: Iterable[TableId]) -> Self:
         """The same server, with these tables to be copied."""

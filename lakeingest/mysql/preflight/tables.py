@@ -14,11 +14,6 @@ from lakeingest.mysql.preflight.server import Condition, Finding, Server
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.wire.codes import has_one_code_each
 
-CASCADES_FIX = (
-    "exclude these tables, or set `cascades: missing` for them in tables.options: they are copied then, and changes by"
-    " foreign keys are missing"
-)
-
 
 def grants(server: Server) -> Finding:
     """The user may read all columns of every table, and the binlog. It is tried out, since roles also grant rights."""
@@ -42,41 +37,6 @@ def engines(server: Server) -> Finding:
     )
     named = ", ".join(f"{database}.{name} ({engine})" for database, name, engine in rows)
     return f"not InnoDB: {named}; convert or exclude them" if named else None
-
-
-def cascades(server: Server) -> Finding:
-    """Changes by foreign keys are in the binlog, or the user chose that they may be missing."""
-    tables = sorted(cascading(server).keys() - server.cascades_missing)
-    named = ", ".join(map(str, tables))
-    return f"foreign keys change rows of {named} outside the binlog; {CASCADES_FIX}" if named else None
-
-
-def missing_cascades(server: Server) -> Checked:
-    """A warning that names the tables whose copies lack changes by foreign keys, as the user chose."""
-    found = cascading(server)
-    named = ", ".join(f"{table} ({found[table]} keys)" for table in sorted(found.keys() & server.cascades_missing))
-    finding = (
-        f"foreign keys change rows of {named} outside the binlog, and tables.options → cascades is `missing`: the"
-        " copies lack these changes; `lakeingest verify` finds them, a new copy has them"
-    )
-    return Checked("changes by foreign keys", finding if named else None, fatal=False)
-
-
-def cascading(server: Server) -> dict[TableId, int]:
-    """The tables whose rows foreign keys change outside the binlog, and how many keys do.
-
-    MySQL logs such changes from 9.6 on, but not with innodb_native_foreign_keys=ON; MariaDB never does.
-    """
-    since = server.dialect.logs_cascades
-    if since is not None and server.version >= since and not server.is_on("innodb_native_foreign_keys"):
-        return {}
-    rows = query(
-        server.connection,
-        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, COUNT(*) FROM information_schema.REFERENTIAL_CONSTRAINTS"
-        f" WHERE (CONSTRAINT_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})"
-        " AND (UPDATE_RULE IN ('CASCADE', 'SET NULL') OR DELETE_RULE IN ('CASCADE', 'SET NULL')) GROUP BY 1, 2",
-    )
-    return {TableId(str(database), str(name)): int(count) for database, name, count in rows}
 
 
 def read_schemas(
@@ -155,4 +115,4 @@ def _pairs(tables: tuple[TableId, ...]) -> str:
     return ", ".join(pairs) or "('', '')"
 
 
-CONDITIONS: dict[str, Condition] = {"grants": grants, "InnoDB": engines, "foreign key cascades": cascades}
+CONDITIONS: dict[str, Condition] = {"grants": grants, "InnoDB": engines}

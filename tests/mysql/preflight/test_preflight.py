@@ -39,8 +39,8 @@ SWITCHES: dict[str, tuple[str, str]] = {
     "gtid_mode": ("ON_PERMISSIVE", "gtid_mode is ON_PERMISSIVE; finish the change"),
 }
 OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-# a server of our own, that may be spoilt: it leaves a database out of its binlog, and the rows of cascades
-SPOILT = {"binlog_ignore_db": "left_out", "loose_innodb_native_foreign_keys": "ON"}
+# a server of our own, that may be spoilt: it leaves a database out of its binlog
+SPOILT = {"binlog_ignore_db": "left_out"}
 
 
 @pytest.fixture
@@ -146,55 +146,15 @@ def test_a_table_that_is_not_innodb_is_refused_by_name(db: Db) -> None:
     assert findings(db.connection, TableId(db.name, "inno")) == ""
 
 
-@pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON UPDATE CASCADE", "ON DELETE SET NULL", "ON UPDATE SET NULL"])
-def test_cascades_that_are_not_logged_are_refused(db: Db, spoilt_db: Db, rule: str) -> None:
-    """The message names the child table. A server that logs cascades (9.6 and later) passes."""
-    for one in (db, spoilt_db):
-        one.run(
-            "CREATE TABLE parent (id INT PRIMARY KEY)",
-            f"CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) {rule})",
-            "CREATE TABLE other (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id))",
-        )
-    tables = [TableId(spoilt_db.name, name) for name in ("parent", "child", "other")]
-    assert f"foreign keys change rows of {spoilt_db.name}.child outside" in findings(spoilt_db.connection, *tables)
-    assert "foreign keys" not in findings(spoilt_db.connection, tables[0], tables[2])
-    if query(db.connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"):
-        assert findings(db.connection, *(TableId(db.name, table.name) for table in tables)) == ""
-
-
-def test_cascades_may_be_missing_if_the_user_says_so(spoilt_db: Db) -> None:
-    """Only for the chosen table; the warning has the number of its keys. The check needs no more rights than a run."""
-    spoilt_db.run(
-        "CREATE TABLE parent (id INT PRIMARY KEY)",
-        "CREATE TABLE child (id INT PRIMARY KEY, p INT, q INT,"
-        " FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE,"
-        " FOREIGN KEY (q) REFERENCES parent (id) ON UPDATE SET NULL)",
-        "CREATE TABLE other (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
-    )
-    parent, child, other = (TableId(spoilt_db.name, name) for name in ("parent", "child", "other"))
-    with user_on(spoilt_db, "SELECT, REPLICATION SLAVE, REPLICATION CLIENT") as user, connect(user) as connection:
-        refusing = Server.of(connection, (parent, child, other))
-        assert table_preflight.cascading(refusing) == {child: 2, other: 1}
-        assert table_preflight.missing_cascades(refusing).finding is None
-        assert f"rows of {child}, {other} outside" in str(table_preflight.cascades(refusing))
-        chosen = Server.of(connection, (parent, child, other), [child])
-        assert f"rows of {other} outside" in str(table_preflight.cascades(chosen))
-        warning = table_preflight.missing_cascades(chosen)
-        assert not warning.fatal
-        assert f"rows of {child} (2 keys) outside" in str(warning.finding)
-        assert table_preflight.cascades(Server.of(connection, (parent, child), [child])) is None
-
-
 def test_all_findings_are_reported_together(spoilt_db: Db) -> None:
     """So the operator can correct them all at once."""
     spoilt_db.run(
         "CREATE TABLE my (id INT PRIMARY KEY) ENGINE = MyISAM",
-        "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES child (id) ON DELETE CASCADE)",
     )
     switches = {"binlog_order_commits": "OFF", "binlog_row_image": "MINIMAL"}
     with globally(spoilt_db.connection, **switches):
-        found = findings(spoilt_db.connection, *(TableId(spoilt_db.name, name) for name in ("my", "child")))
-    for part in ("binlog_ignore_db", *switches, "not InnoDB", "foreign keys"):
+        found = findings(spoilt_db.connection, TableId(spoilt_db.name, "my"))
+    for part in ("binlog_ignore_db", *switches, "not InnoDB"):
         assert part in found
     assert "\n" not in found
 

@@ -1,0 +1,80 @@
+"""The JSON form of a table's progress."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakeingest.core.cascades import Settled
+from lakeingest.core.phases import Phase
+from lakeingest.core.position import Place, Position
+from lakeingest.core.rereads import Patch, Reread
+from lakeingest.core.schema import TableId
+from lakeingest.core.splits import Splits
+from lakeingest.errors import StateUnreadable
+
+if TYPE_CHECKING:
+    from lakeingest.core.progress import Progress
+
+FORMAT = 1  # of the JSON form; a reader refuses a newer one
+REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only the first would lose its parts
+GAP_FORMAT = 3  # while there is a gap: earlier versions would publish it
+
+
+def document_of(progress: "Progress") -> dict[str, Any]:
+    """A JSON document that `parts_of` reads back."""
+    format_ = REREAD_FORMAT if progress.patches or progress.uncounted or progress.leftover else FORMAT
+    doc = {
+        "format": GAP_FORMAT if progress.gap else format_,
+        "table": str(progress.table),
+        "fingerprint": progress.fingerprint,
+        "server_uuid": progress.server_uuid,
+        "epoch": progress.epoch,
+        "covered_from": str(progress.covered_from),
+        "phase": progress.phase.value,
+        "wave": progress.wave,
+        "rows": progress.rows,
+        "nulled": progress.nulled,
+        "splits": progress.splits.to_json(),
+        "position": None if progress.position is None else progress.position.to_json(),
+    }
+    parts = {
+        "read_to": progress.read_to and progress.read_to.to_json(),
+        "patches": [patch.to_json() for patch in progress.patches],
+        "reread_since": progress.reread_since and str(progress.reread_since),
+        "reread": progress.reread and progress.reread.to_json(),
+        "answered": list(progress.answered),
+        "uncounted": progress.uncounted,
+        "leftover": progress.leftover,
+        "gap": progress.gap,
+        "restarts": progress.restarts,
+        "cascades": progress.cascades and progress.cascades.to_json(),
+    }
+    return doc | {name: part for name, part in parts.items() if part}
+
+
+def parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the progress. StateUnreadable, KeyError, TypeError, ValueError or AttributeError if it is none."""
+    if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT}:
+        raise StateUnreadable(f"progress of format {doc['format']}, this version reads {GAP_FORMAT}")
+    return {
+        "table": TableId.parse(doc["table"]),
+        "fingerprint": str(doc["fingerprint"]),
+        "server_uuid": str(doc["server_uuid"]),
+        "epoch": int(doc["epoch"]),
+        "covered_from": Place.parse(doc["covered_from"]),
+        "phase": Phase(doc["phase"]),
+        "wave": int(doc["wave"]),
+        "rows": int(doc["rows"]),
+        "splits": Splits.from_json(doc["splits"]),
+        "position": None if doc["position"] is None else Position.from_json(doc["position"]),
+        "nulled": int(doc.get("nulled", 0)),
+        "read_to": None if doc.get("read_to") is None else Position.from_json(doc["read_to"]),
+        "patches": tuple(Patch.from_json(patch) for patch in doc.get("patches", ())),
+        "reread_since": None if doc.get("reread_since") is None else Place.parse(doc["reread_since"]),
+        "reread": None if doc.get("reread") is None else Reread.from_json(doc["reread"]),
+        "answered": tuple(int(number) for number in doc.get("answered", ())),
+        "uncounted": doc.get("uncounted", False) is True,
+        "leftover": doc.get("leftover", False) is True,
+        "gap": doc.get("gap", False) is True,
+        "restarts": int(doc.get("restarts", 0)),
+        "cascades": None if doc.get("cascades") is None else Settled.from_json(doc["cascades"]),
+    }

@@ -1,0 +1,224 @@
+"""Changes by foreign keys that the source does not log: rows that they may have touched are read again by their keys.
+
+    the spool's end S -> rows that may be touched up to S -> read in a view that has S, as patches -> the spool's end
+    ... until no row may be touched since the last view; then the table is merged and published as of that end.
+
+Why that is exact: take a row that is wrong in a copy which is merged to S. Its last change before S that the copy lacks
+is by a foreign key. Let l be its last version that the copy has: in a logged change, in a patch or in the copy of
+before. The first change by a foreign key after l touched it as it was in l. So it has, in l, the referenced values of
+a row of the parent that was changed after l, and `core.cascades` finds it. Rows whose key is changed by ON UPDATE
+CASCADE are found with both keys, and by the values that they got: a chunked copy may have seen them under none. A view
+may have more than S: what it lacks up to the next S is looked for again.
+
+What a child needs of a parent that is itself changed by foreign keys is in `core.cascaded`. Where that is lost - a run
+was killed in between, both are copied for the first time, a row refers to its own table - and something was changed
+meanwhile, all rows of the child are compared with the source (`core.progress`, `gap`).
+"""
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from lakeingest.core.cascaded import Standing
+from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Settled, values_of
+from lakeingest.core.keys import EVERY_KEY, quote
+from lakeingest.core.position import Low, Place, Position, latest
+from lakeingest.core.schema import TableId
+from lakeingest.errors import SplitUnstable, SpoolGap
+from lakeingest.files.file import state_of
+from lakeingest.pipeline.binlog_ingest import spool_to_now
+from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.bootstrap import read_up_to
+from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.events import RowsReread, StartedOver
+from lakeingest.pipeline.key_rereads import cover_lows, patch_folder, patches_of, read_chunks, read_keys
+from lakeingest.pipeline.lifting import merge_over_halts
+from lakeingest.pipeline.merge import merge
+from lakeingest.pipeline.reread_tasks import Chunk
+from lakeingest.pipeline.row_versions import rows_with
+from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.spool.halts import halts
+from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
+from lakeingest.spool.row_versions import removed_rows
+from lakeingest.state.definition import begin_again
+
+TRIES = 20  # reads, each of what was touched since the last one
+VALUES_AT_ONCE = 1_000  # of a SELECT
+COMPARED_MAX = 5  # comparisons of all rows, one after the other
+
+
+def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
+    """Let a merge to the spool's end have all changes by foreign keys; whether rows were read again for that.
+
+    The table is complete. SplitUnstable where its parents are not read, or change all the time.
+    """
+    if table.options.cascades != "read" or not (table.foreign_keys or table.progress.cascades):
+        return False
+    known = table.progress.cascades
+    if known is None or known.keys != table.foreign_keys:  # nobody looked after them, or they are others now
+        _compare(edges, binlog, table)
+        return False
+    for tried in range(TRIES):
+        if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.WAITING:
+            merge_over_halts(edges, binlog, table)
+        try:
+            changes = binlog.cascaded.changes(table.id, binlog.foreign_keys, _Copies(edges, binlog, table))
+        except SpoolGap:
+            if not table.progress.gap:  # else it is looked at again once all rows are compared
+                _compare(edges, binlog, table)
+            return bool(tried)
+        assert table.progress.cascades is not None  # noqa: S101 - whoever merges keeps it
+        touched = {change for change in changes if change.place > table.progress.cascades.to}
+        moved = [
+            move
+            for move in binlog.cascaded.moves(table.id)
+            if move.place > table.progress.cascades.to and set(move.key.columns) & set(table.schema.key)
+        ]
+        _forget(binlog, table)
+        if not touched and not moved:
+            table.settled = binlog.spool.position.place
+            return bool(tried)
+        _read_again(edges, binlog, table, touched, moved)
+        spool_to_now(edges, binlog)
+    raise SplitUnstable(f"{table.id}: its parents change all the time; run the same command again")
+
+
+def remove_read(edges: Edges, table: TableRun) -> None:
+    """Remove the files of rows that were read again, once they are merged."""
+    if not table.progress.patches:
+        patch_folder(edges, table).remove(BY_FOREIGN_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """The copies of a run, as `core.cascaded` asks for them. `asker` is the table for which that is done."""
+
+    edges: Edges
+    binlog: BinlogRun
+    asker: TableRun
+
+    @property
+    def stop(self) -> Place:
+        """The end of the spool."""
+        return self.binlog.spool.position.place
+
+    def columns(self, table: TableId) -> tuple[str, ...]:
+        """The columns that the table's key, its foreign keys and those of the tables below it need."""
+        keys, key = self.binlog.foreign_keys, self._read(table).schema.key
+        own = (name for one in keys.get(table, ()) for name in one.columns)
+        below = (name for some in keys.values() for one in some if one.parent == table for name in one.referenced)
+        return tuple(dict.fromkeys([*key, *own, *below]))
+
+    def standing(self, table: TableId) -> Standing:
+        """How far the copy goes; SplitUnstable where it is not complete, or nobody looked after these changes."""
+        run = self._read(table)
+        known = None if run.copy is None or run.has_missing_chunks else run.progress.cascades
+        if known is None or known.keys != run.foreign_keys:
+            raise SplitUnstable(f"{self.asker.id} waits until {table} is copied, on which it depends by foreign keys")
+        return Standing(known.to, run.progress.splits.stop, run.progress.gap, run.staged.version)
+
+    def logged(self, table: TableId, after: Place) -> Iterable[RowChange]:
+        """The rows that the spool's changes take away, or make others."""
+        self._read(table)
+        return removed_rows(self.binlog.spool.files(table, after, self.stop), self.columns(table), after, self.stop)
+
+    def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:
+        """The rows with these values, in the copy, in its patches and in the spool."""
+        return rows_with(self.edges, self.binlog, self._read(table), self.columns(table), sought)
+
+    def _read(self, table: TableId) -> TableRun:
+        """The table, if the spool gets its changes; SplitUnstable otherwise."""
+        run = self.binlog.tables.get(table)
+        if run is None or run.watch is not Watch.WATCHED or run.definition is None:
+            raise SplitUnstable(
+                f"{self.asker.id}: foreign keys change its rows with those of {table}, whose changes are not read now;"
+                " it goes on when that table does"
+            )
+        return run
+
+
+def _forget(binlog: BinlogRun, table: TableRun) -> None:
+    """Forget what neither the table nor one below it needs any more."""
+    below = [one.table for keys in binlog.foreign_keys.values() for one in keys if one.parent == table.id]
+    starts = []
+    for run in (binlog.tables.get(one) for one in {table.id, *below}):
+        if run is not None and run.copy is not None and run.progress.cascades is not None:
+            starts += [run.progress.cascades.to, run.progress.needed_from]
+    binlog.cascaded.forget(table.id, min(starts))
+
+
+def _read_again(
+    edges: Edges, binlog: BinlogRun, table: TableRun, touched: Iterable[RowChange], moved: Iterable[Move]
+) -> None:
+    """Read these rows in views that have all of the spool, and let a commit on staging name the patches."""
+    if table.schema.keeps_deleted:  # deleted rows keep the values that the copy has of them
+        merge(edges, binlog.spool, table)
+    began, stop, since = time.monotonic(), binlog.spool.position, cover_lows(edges, binlog, table)
+    columns = _Copies(edges, binlog, table).columns(table.id)
+    rows = {row for change in touched for row in (change.before, change.after) if row is not None}
+    keys = {values_of(table.schema.key, columns, row) for row in rows}
+    listed = [dict(zip(table.schema.key, key, strict=True)) for key in keys]
+    patched = read_keys(edges, table, BY_FOREIGN_KEYS, listed, stop.epoch)
+    patched += read_chunks(edges, table, BY_FOREIGN_KEYS, _chunks(moved), stop.epoch)
+    for part in patched:
+        _assert_contains(part.low, stop)
+    patches = patches_of(edges, table, BY_FOREIGN_KEYS, patched, stop.epoch)
+    progress = table.progress.cascades_read(
+        patches,
+        since,
+        Settled(table.foreign_keys, stop.place),
+        nulled=sum(part.nulled for part in patched),
+        read_to=read_up_to(edges.config.source, binlog, latest(part.high for part in patched)),
+    )
+    binlog.add_boundaries(part.high for part in patched)
+    edges.lease.assert_held()
+    table.advance(edges.target.mark(table.staged, progress), sound=True)
+    found, seconds = sum(part.cost.rows for part in patched), time.monotonic() - began
+    edges.observe(RowsReread(table.id, len(patched), found, seconds, is_last=True))
+
+
+def _chunks(moved: Iterable[Move]) -> list[Chunk]:
+    """The rows that have these values now. They are integers."""
+    given: dict[ForeignKey, set[Row]] = {}
+    for move in moved:
+        given.setdefault(move.key, set()).add(move.values)
+    chunks = []
+    for key, values in given.items():
+        names = ", ".join(map(quote, key.columns))
+        listed = [f"({', '.join(str(int(part)) for part in row)})" for row in sorted(values)]
+        groups = [listed[first : first + VALUES_AT_ONCE] for first in range(0, len(listed), VALUES_AT_ONCE)]
+        chunks += [Chunk((f"({names}) IN ({', '.join(group)})",), EVERY_KEY) for group in groups]
+    return chunks
+
+
+def _assert_contains(low: Low, stop: Position) -> None:
+    """SplitUnstable unless a view with this low watermark has every transaction up to the position."""
+    has_all = stop.place <= low if isinstance(low, Place) else stop.gtids is not None and stop.gtids <= low
+    if not has_all:
+        raise SplitUnstable(f"rows were read as of {low}, which is before {stop.at}; run the same command again")
+
+
+def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
+    """Have all rows compared with the source, because nobody can tell which of them foreign keys have changed."""
+    table.compared += 1
+    if table.compared > COMPARED_MAX:
+        table.compared = 0  # a run that follows tries again later
+        raise SplitUnstable(
+            f"{table.id}: its rows were compared {COMPARED_MAX} times, and foreign keys have changed some each time;"
+            " run the same command when its parents change less"
+        )
+    merge_over_halts(edges, binlog, table)
+    progress, position = table.progress, table.progress.position
+    assert position is not None  # noqa: S101 - it was merged right now
+    if table.reading is not None:
+        table.reading.job.cancel()
+        table.reading = None
+    if table.staged.published is not None:
+        begin_again(state_of(edges.config), table.schema, table.staged.published)
+    signals = () if progress.reread is None else progress.reread.signals
+    cascades = Settled(table.foreign_keys, position.place) if table.foreign_keys else None
+    begun = progress.over_gap(position, progress.fingerprint, progress.covered_from, signals=signals, cascades=cascades)
+    edges.lease.assert_held()
+    table.advance(edges.target.mark(table.staged, begun), sound=True)
+    table.settled = position.place
+    edges.observe(StartedOver(table.id, compared=True))

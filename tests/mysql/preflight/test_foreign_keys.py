@@ -1,0 +1,140 @@
+"""Preflight of foreign keys on real servers: which changes are logged, can be read again, or are refused."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.core.cascades import ForeignKey, Rule
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
+from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.preflight.foreign_keys import cascades, cascading, missing_cascades, unlogged_keys
+from lakeingest.mysql.preflight.server import Server
+from tests.mysql.database import Db, database_on
+
+pytestmark = pytest.mark.mysql
+
+ALL = Tables(include=("*.*",))
+SILENT = {"loose_innodb_native_foreign_keys": "ON"}
+
+
+@pytest.fixture
+def db(mysql_server: LocalServer) -> Iterator[Db]:
+    """A database on the shared server, which logs these changes."""
+    with database_on(mysql_server) as database:
+        yield database
+
+
+@pytest.fixture
+def silent_db(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Db]:
+    """A database on a server that does not log them."""
+    with database_on(mysql_server_with(**SILENT)) as database:
+        yield database
+
+
+def options(**modes: str) -> Tables:
+    """How changes by foreign keys of tables are handled."""
+    chosen = {f"*.{table}": TableOptions.model_validate({"cascades": mode}) for table, mode in modes.items()}
+    return Tables(include=("*.*",), options=chosen)
+
+
+def server_of(db: Db, *names: str) -> Server:
+    """The server, with tables of the database to be copied."""
+    return Server.of(db.connection, [TableId(db.name, name) for name in names])
+
+
+def finding(db: Db, tables: Tables, *names: str) -> str:
+    """What is refused; '' for nothing."""
+    return cascades(server_of(db, *names), tables).finding or ""
+
+
+@pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON UPDATE CASCADE", "ON DELETE SET NULL", "ON UPDATE SET NULL"])
+def test_keys_that_change_rows_outside_the_binlog_are_found(db: Db, silent_db: Db, rule: str) -> None:
+    """With the keys of parents, in their order. A server that logs such changes (9.6 and later) has none."""
+    for one in (db, silent_db):
+        one.run(
+            "CREATE TABLE parent (a INT, b INT, PRIMARY KEY (a, b))",
+            "CREATE TABLE child (id INT PRIMARY KEY, y INT, x INT,"
+            f" FOREIGN KEY (x, y) REFERENCES parent (a, b) {rule})",
+            "CREATE TABLE grand (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES child (id) ON DELETE CASCADE)",
+            "CREATE TABLE other (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES child (id))",
+        )
+    parent, child, grand = (TableId(silent_db.name, name) for name in ("parent", "child", "grand"))
+    on_delete, on_update = (
+        Rule(rule.removeprefix(f"ON {event} ")) if event in rule else Rule.NONE for event in ("DELETE", "UPDATE")
+    )
+    found = unlogged_keys(server_of(silent_db), [grand, TableId(silent_db.name, "other")])
+    assert found == {
+        child: (ForeignKey(child, ("x", "y"), parent, ("a", "b"), on_delete, on_update),),
+        grand: (ForeignKey(grand, ("c",), child, ("id",), Rule.CASCADE, Rule.NONE),),
+    }
+    names = ("parent", "child", "grand", "other")
+    assert cascading(server_of(silent_db, *names)) == {child: 1, grand: 1}
+    assert finding(silent_db, ALL, *names) == ""
+    if query(db.connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"):
+        assert cascading(server_of(db, *names)) == {}
+
+
+def test_what_cannot_be_read_again_exactly_is_refused_with_the_reason(silent_db: Db) -> None:
+    """Unless the user says that it may be missing; then the warning counts the keys."""
+    silent_db.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY, word VARCHAR(9) UNIQUE, more INT AS (id + 1) STORED UNIQUE)",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, q INT,"
+        " FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE,"
+        " FOREIGN KEY (q) REFERENCES parent (id) ON UPDATE SET NULL)",
+        "CREATE TABLE wordy (id INT PRIMARY KEY, w VARCHAR(9),"
+        " FOREIGN KEY (w) REFERENCES parent (word) ON UPDATE CASCADE)",
+        "CREATE TABLE grand (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES child (id) ON DELETE CASCADE)",
+        "CREATE TABLE made (id INT PRIMARY KEY, m INT, FOREIGN KEY (m) REFERENCES parent (more) ON DELETE CASCADE)",
+        "CREATE TABLE egg (id INT PRIMARY KEY, hen INT)",
+        "CREATE TABLE hen (id INT PRIMARY KEY, egg INT, FOREIGN KEY (egg) REFERENCES egg (id) ON DELETE CASCADE)",
+        "ALTER TABLE egg ADD FOREIGN KEY (hen) REFERENCES hen (id) ON DELETE CASCADE",
+    )
+    name = silent_db.name
+    assert f"its keys are not only of plain integers: {name}.parent.word (varchar(9))" in finding(
+        silent_db, ALL, "wordy"
+    )
+    assert f"not only of plain integers: {name}.parent.more (int)" in finding(silent_db, ALL, "made")
+    assert f"foreign keys lead from {name}.hen, {name}.egg back to {name}.hen" in finding(silent_db, ALL, "hen")
+    left_out = Tables(include=("*.*",), exclude=("*.parent",))
+    assert f"its parent {name}.parent is not copied; include it" in finding(silent_db, left_out, "grand")
+    assert f"cascades of its parent {name}.child is not `read`" in finding(silent_db, options(child="missing"), "grand")
+    assert "tables.options → cascades is `refuse`" in finding(silent_db, options(child="refuse"), "child")
+    assert finding(silent_db, options(wordy="missing", hen="missing"), "wordy", "hen", "child") == ""
+    warning = missing_cascades(server_of(silent_db, "child", "wordy"), options(child="missing"))
+    assert not warning.fatal
+    assert f"rows of {name}.child (2 keys) outside the binlog" in str(warning.finding)
+    assert missing_cascades(server_of(silent_db, "child"), ALL).finding is None
+
+
+def test_a_source_without_gtids_is_refused(mysql_server_with: Callable[..., LocalServer]) -> None:
+    """No read is known to be after a change that is spooled."""
+    settings = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF", **SILENT}
+    with database_on(mysql_server_with(**settings)) as plain:
+        plain.run(
+            "CREATE TABLE parent (id INT PRIMARY KEY)",
+            "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
+        )
+        assert "the source has no GTIDs" in finding(plain, ALL, "child", "parent")
+        assert finding(plain, options(child="missing"), "child", "parent") == ""
+
+
+def test_the_check_needs_no_more_rights_than_a_run(silent_db: Db) -> None:
+    """SELECT on the tables shows their foreign keys."""
+    silent_db.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
+        "CREATE USER reader IDENTIFIED BY 'reader'",
+        f"GRANT SELECT ON {silent_db.name}.* TO reader",
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader",
+    )
+    child = TableId(silent_db.name, "child")
+    try:
+        source = silent_db.source.model_copy(
+            update={"user": "reader", "password": type(silent_db.source.password)("reader")}
+        )
+        with connect(source) as connection:
+            assert cascading(Server.of(connection, [child])) == {child: 1}
+    finally:
+        silent_db.run("DROP USER reader")
