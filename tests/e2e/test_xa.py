@@ -164,6 +164,7 @@ def test_transactions_of_all_kinds_at_random(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("the same without GTIDs", only=("mysql without gtids",))
 def test_a_run_that_follows_has_rows_once_they_are_committed(pipe: Pipe) -> None:
     """Rounds later; never those that are rolled back, or that stay prepared. Segments are dropped meanwhile."""
 
@@ -192,6 +193,7 @@ def test_a_run_that_follows_has_rows_once_they_are_committed(pipe: Pipe) -> None
     assert (51, 0) not in pipe.rows("orders")
 
 
+@pytest.mark.long("several kinds of DDL")
 def test_ddl_of_another_table_comes_between(pipe: Pipe) -> None:
     """It waits for what is prepared of its own table; a transaction has rows of tables that are not copied, too."""
     pipe.sql("CREATE TABLE quiet (id INT PRIMARY KEY)", f"CREATE DATABASE {pipe.database}_other")
@@ -217,6 +219,7 @@ def test_ddl_of_another_table_comes_between(pipe: Pipe) -> None:
         pipe.sql(f"DROP DATABASE {pipe.database}_other")
 
 
+@pytest.mark.long("the same without GTIDs", only=("mysql without gtids",))
 def test_only_the_tables_stop_whose_rows_were_purged(pipe: Pipe) -> None:
     """The binlog was kept for less time than the transaction was prepared. A copy that is asked for leads out."""
     pipe.run()
@@ -237,6 +240,7 @@ def test_only_the_tables_stop_whose_rows_were_purged(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("the same without GTIDs", only=("mysql without gtids",))
 def test_the_changelog_has_rows_once_where_they_are_committed(pipe: Pipe) -> None:
     """After what was written between PREPARE and COMMIT, with the GTID of XA COMMIT."""
     keeping(pipe, 7 * 86_400)
