@@ -10,6 +10,7 @@ import pytest
 
 from lakeingest.demo.flavor import MARIADB_11_4, Flavor
 from lakeingest.demo.server import LocalServer
+from lakeingest.errors import SplitUnstable
 from lakeingest.pipeline.events import Event, Merged, RowsReread, StartedOver, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown
@@ -275,6 +276,19 @@ def test_a_run_that_follows_reads_children_whose_parents_alone_have_changed(
     pipe.run()
     pipe.assert_equal()
     assert compared(pipe) == 0
+
+
+@pytest.mark.any_format
+@pytest.mark.long("a variant of an end-to-end case that every run has")
+def test_a_child_waits_for_its_parent(pipe_on: Callable[..., Pipe], silent: LocalServer) -> None:
+    """Nothing is published of a table whose parent's changes nobody reads; the next run goes on with it."""
+    pipe = pipe_on(silent)
+    family(pipe)
+    with pytest.raises(SplitUnstable, match="whose changes are not read now"):
+        pipe.run("going")
+    pipe.sql("DELETE FROM parents WHERE id = 1")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
 
 
 @pytest.mark.any_format
