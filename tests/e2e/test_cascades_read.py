@@ -292,6 +292,31 @@ def test_a_child_waits_for_its_parent(pipe_on: Callable[..., Pipe], silent: Loca
 
 
 @pytest.mark.any_format
+@pytest.mark.long("a variant of an end-to-end case that every run has")
+def test_columns_of_foreign_keys_that_are_renamed(pipe_on: Callable[..., Pipe], silent: LocalServer) -> None:
+    """Between two runs, and while a run follows; the parent is altered, too."""
+    pipe = pipe_on(silent)
+    family(pipe)
+    pipe.run()
+    pipe.sql("DELETE FROM parents WHERE id = 1", "ALTER TABLE going RENAME COLUMN p TO q")
+    pipe.sql("ALTER TABLE parents RENAME COLUMN v TO w, ADD n INT", "UPDATE parents SET id = 9 WHERE id = 2")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+    def work() -> None:
+        pipe.sql(
+            "DELETE FROM parents WHERE id = 3", "ALTER TABLE going RENAME COLUMN q TO r", "DELETE FROM grands LIMIT 1"
+        )
+        shown(pipe, "grands")
+        pipe.sql("DELETE FROM parents WHERE id = 9")
+        shown(pipe, "parents")
+
+    assert follow_while(pipe, work).stopped == ()
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+@pytest.mark.any_format
 @pytest.mark.long("starts a server with other settings")
 def test_foreign_keys_that_come_and_go(pipe_on: Callable[..., Pipe], silent: LocalServer) -> None:
     """Rows are compared once where the copy was made without these changes, or the foreign keys were others."""
