@@ -54,33 +54,44 @@ def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """
     if table.options.cascades != "read" or not (table.foreign_keys or table.progress.cascades):
         return False
-    known = table.progress.cascades
-    if known is None or known.keys != table.foreign_keys:  # nobody looked after them, or they are others now
-        _compare(edges, binlog, table)
-        return False
     for tried in range(TRIES):
         if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.WAITING:
             merge_over_halts(edges, binlog, table)
-        try:
-            changes = binlog.cascaded.changes(table.id, binlog.foreign_keys, _Copies(edges, binlog, table))
-        except SpoolGap:
-            if not table.progress.gap:  # else it is looked at again once all rows are compared
+        found = _touched(edges, binlog, table)
+        if found is None:
+            if not (table.progress.gap and _has_these_keys(table)):  # else it is looked at again after the comparison
                 _compare(edges, binlog, table)
             return bool(tried)
-        assert table.progress.cascades is not None  # noqa: S101 - whoever merges keeps it
-        touched = {change for change in changes if change.place > table.progress.cascades.to}
-        moved = [
-            move
-            for move in binlog.cascaded.moves(table.id)
-            if move.place > table.progress.cascades.to and set(move.key.columns) & set(table.schema.key)
-        ]
-        _forget(binlog, table)
-        if not touched and not moved:
+        if not any(found):
             table.settled = binlog.spool.position.place
             return bool(tried)
-        _read_again(edges, binlog, table, touched, moved)
+        _read_again(edges, binlog, table, *found)
         spool_to_now(edges, binlog)
     raise SplitUnstable(f"{table.id}: its parents change all the time; run the same command again")
+
+
+def _has_these_keys(table: TableRun) -> bool:
+    """Whether somebody has looked after changes by the foreign keys that the table has now."""
+    known = table.progress.cascades
+    return known is not None and known.keys == table.foreign_keys
+
+
+def _touched(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
+    """The changes of rows, and of keys, that the copy and its patches lack; None where they are not known."""
+    known = table.progress.cascades
+    if known is None or not _has_these_keys(table):
+        return None
+    try:
+        changes = binlog.cascaded.changes(table.id, binlog.foreign_keys, _Copies(edges, binlog, table))
+    except SpoolGap:
+        return None
+    moves = [move for move in binlog.cascaded.moves(table.id) if set(move.key.columns) & set(table.schema.key)]
+    found = (
+        [change for change in changes if change.place > known.to],
+        [move for move in moves if move.place > known.to],
+    )
+    _forget(binlog, table)
+    return found
 
 
 def remove_read(edges: Edges, table: TableRun) -> None:
@@ -104,10 +115,13 @@ class _Copies:
 
     def columns(self, table: TableId) -> tuple[str, ...]:
         """The columns that the table's key, its foreign keys and those of the tables below it need."""
-        keys, key = self.binlog.foreign_keys, self._read(table).schema.key
+        keys, schema = self.binlog.foreign_keys, self._read(table).schema
         own = (name for one in keys.get(table, ()) for name in one.columns)
         below = (name for some in keys.values() for one in some if one.parent == table for name in one.referenced)
-        return tuple(dict.fromkeys([*key, *own, *below]))
+        names = tuple(dict.fromkeys([*schema.key, *own, *below]))
+        if not set(names) <= set(schema.names):
+            raise SpoolGap(f"{table}: its rows lack columns of foreign keys")
+        return names
 
     def standing(self, table: TableId) -> Standing:
         """How far the copy goes; SplitUnstable where it is not complete, or nobody looked after these changes."""

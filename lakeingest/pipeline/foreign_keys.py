@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from lakeingest.core.cascaded import Cascaded
 from lakeingest.core.cascades import depth, family, signature
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.preflight.foreign_keys import unlogged_keys
@@ -15,9 +16,11 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     """Ask the source for the foreign keys of all tables of the run.
 
     DDL that adds one is a barrier, after which the table joins again, and they are asked for anew. One that is dropped
-    meanwhile does no harm: too many rows are read again.
+    meanwhile does no harm: too many rows are read again. Where they are others now, nothing is known of before.
     """
-    binlog.foreign_keys = unlogged_keys(Server.of(edges.connection), binlog.tables)
+    found = unlogged_keys(Server.of(edges.connection), binlog.tables)
+    if found != binlog.foreign_keys:
+        binlog.foreign_keys, binlog.cascaded = found, Cascaded()
     for table in binlog.tables.values():
         try:
             table.foreign_keys = signature(family(table.id, binlog.foreign_keys))

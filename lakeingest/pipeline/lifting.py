@@ -32,6 +32,7 @@ from lakeingest.pipeline.binlog_ingest import SpoolSegment, are_small, sized, sp
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Lifted
+from lakeingest.pipeline.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.table_run import TableRun, Watch
@@ -102,6 +103,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         table.reading.job.cancel()
         table.reading = None
     commit_lift(edges, table, lift, table.progress.lifted(halt.after, lift.after.fingerprint))
+    know_foreign_keys(edges, binlog)  # their columns may have other names
     edges.observe(Lifted(table.id, str(halt.after.at)))
 
 

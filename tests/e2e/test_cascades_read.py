@@ -10,6 +10,7 @@ import pytest
 
 from lakeingest.demo.flavor import MARIADB_11_4, Flavor
 from lakeingest.demo.server import LocalServer
+from lakeingest.errors import SplitUnstable
 from lakeingest.pipeline.events import Event, Merged, RowsReread, StartedOver, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown
@@ -275,6 +276,44 @@ def test_a_run_that_follows_reads_children_whose_parents_alone_have_changed(
     pipe.run()
     pipe.assert_equal()
     assert compared(pipe) == 0
+
+
+@pytest.mark.any_format
+@pytest.mark.long("a variant of an end-to-end case that every run has")
+def test_a_child_waits_for_its_parent(pipe_on: Callable[..., Pipe], silent: LocalServer) -> None:
+    """Nothing is published of a table whose parent's changes nobody reads; the next run goes on with it."""
+    pipe = pipe_on(silent)
+    family(pipe)
+    with pytest.raises(SplitUnstable, match="whose changes are not read now"):
+        pipe.run("going")
+    pipe.sql("DELETE FROM parents WHERE id = 1")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+@pytest.mark.any_format
+@pytest.mark.long("a variant of an end-to-end case that every run has")
+def test_columns_of_foreign_keys_that_are_renamed(pipe_on: Callable[..., Pipe], silent: LocalServer) -> None:
+    """Between two runs, and while a run follows; the parent is altered, too."""
+    pipe = pipe_on(silent)
+    family(pipe)
+    pipe.run()
+    pipe.sql("DELETE FROM parents WHERE id = 1", "ALTER TABLE going RENAME COLUMN p TO q")
+    pipe.sql("ALTER TABLE parents RENAME COLUMN v TO w, ADD n INT", "UPDATE parents SET id = 9 WHERE id = 2")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+    def work() -> None:
+        pipe.sql(
+            "DELETE FROM parents WHERE id = 3", "ALTER TABLE going RENAME COLUMN q TO r", "DELETE FROM grands LIMIT 1"
+        )
+        shown(pipe, "grands")
+        pipe.sql("DELETE FROM parents WHERE id = 9")
+        shown(pipe, "parents")
+
+    assert follow_while(pipe, work).stopped == ()
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
 
 
 @pytest.mark.any_format
