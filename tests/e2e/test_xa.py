@@ -95,7 +95,7 @@ def test_rows_count_where_they_are_committed(pipe: Pipe) -> None:
     prepare(pipe, "early", "INSERT INTO orders VALUES (101, 1)", "UPDATE items SET v = 1 WHERE id = 24")
     prepare(pipe, "later", "DELETE FROM orders WHERE id = 1", "INSERT INTO items VALUES (102, 2)")
     prepare(pipe, "lost", "UPDATE orders SET v = 3 WHERE id BETWEEN 10 AND 20")
-    prepare(pipe, "never", "DELETE FROM orders WHERE id >= 30 AND id < 60", "DELETE FROM items WHERE id < 10")
+    prepare(pipe, "never", "DELETE FROM orders WHERE id >= 30 AND id < 55", "DELETE FROM items WHERE id < 10")
 
     def commit(event: Event) -> None:
         if isinstance(event, WaveCommitted) and event.wave == 1 and "early" not in done:
