@@ -30,7 +30,7 @@ class Rule(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """A change of one row, in the transaction at `place`; None after it: the row is gone."""
+    """A change of one row, in the transaction at `place`. `after` is None if the row was deleted."""
 
     place: Place
     before: Row
@@ -99,7 +99,7 @@ def _collect(table: TableId, keys: ForeignKeys, found: set[ForeignKey], path: tu
 
 
 def depth(table: TableId, keys: ForeignKeys) -> int:
-    """How many tables stand above it. A table has more of them than each of these, but for those of a ring."""
+    """How many tables are its parents, or parents of these. It is more than each parent has, except in a ring."""
     above: set[TableId] = set()
     waiting = [table]
     while waiting:

@@ -122,7 +122,7 @@ def read_settled_schema(connection: pymysql.Connection, table: TableId, choices:
         if error.args[0] != _LOCK_WAIT_TIMEOUT:
             raise
         raise SplitUnstable(f"{table}: it is locked by another session, such as DDL; run the same command") from error
-    except pymysql.err.ProgrammingError:  # the table is gone, or the user may not read it any more
+    except pymysql.err.ProgrammingError:  # the table was dropped, or the user may no longer read it
         return read_schema(connection, table, choices)
     finally:
         query(connection, "ROLLBACK")

@@ -1,4 +1,4 @@
-"""Whether a statement in the binlog changes rows of its own table alone, as the server says now.
+"""Whether a statement in the binlog changes only rows of the table that it names. The server is asked for that.
 
 A change in statement format has no rows in the binlog. If its table is not copied, copies need none, unless the server
 changes rows of other tables with it: by triggers, foreign keys, a view that the statement takes for a table, or stored
@@ -18,7 +18,6 @@ _GLOBAL = re.compile(r"GRANT (.*) ON \*\.\* TO ", re.DOTALL)
 _NEEDED = {"SELECT", "TRIGGER"}  # without them the server hides triggers, views and functions
 _NO_RIGHTS = "the user cannot see whether it fires triggers: grant SELECT and TRIGGER ON *.* to it"
 _ACTIONS = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
-
 
 Name = tuple[str, ...]  # of a table or of anything else, folded
 

@@ -455,7 +455,7 @@ def test_a_quiet_table_does_not_go_back_and_stays_on_its_server() -> None:
 
 
 def test_what_is_known_of_foreign_keys_goes_with_the_rows() -> None:
-    """A merge leaves it where it was; so do rows that are read again, but for what their views may lack."""
+    """A merge does not change it. Rows that are read again may move it back, because their views may lack changes."""
     settled = Settled("f00d", Place(0, 1, 7))
     progress = replace(at(Phase.LEVEL), cascades=settled)
     assert merged(progress).cascades == settled

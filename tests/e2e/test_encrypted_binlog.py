@@ -21,7 +21,7 @@ OWN = "--datadir=", "--tmpdir=", "--port=", "--pid_file="
 
 @pytest.fixture
 def encrypting(mysql_server: LocalServer, tmp_path: Path) -> Iterator[LocalServer]:
-    """A server like the shared one, of a program of its own: beside it stands which keyring it loads."""
+    """A server like the shared one, with its own copy of the program. A file beside the program names its keyring."""
     if mysql_server.pid is None:
         pytest.skip("the server runs in a container, which has its own files")
     command = Path(f"/proc/{mysql_server.pid}/cmdline").read_text().rstrip("\0").split("\0")

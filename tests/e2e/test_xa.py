@@ -196,7 +196,7 @@ def test_a_run_that_follows_has_rows_once_they_are_committed(pipe: Pipe) -> None
 
 @pytest.mark.long("several kinds of DDL")
 def test_ddl_of_another_table_comes_between(pipe: Pipe) -> None:
-    """It waits for what is prepared of its own table; a transaction has rows of tables that are not copied, too."""
+    """DDL waits only for prepared transactions of its table. Some have rows of tables that are not copied."""
     pipe.sql("CREATE TABLE quiet (id INT PRIMARY KEY)", f"CREATE DATABASE {pipe.database}_other")
     pipe.sql(f"CREATE TABLE {pipe.database}_other.unwatched (id INT PRIMARY KEY)")
     try:
