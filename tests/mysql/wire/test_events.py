@@ -81,7 +81,6 @@ def test_a_made_up_event_of_another_type_is_fatal(event_type: int) -> None:
         (40, "TRANSACTION_PAYLOAD"),
         (42, "GTID_TAGGED"),
         (26, "INCIDENT"),
-        (5, "INTVAR"),
         (24, "version 1"),
         (99, "unknown type 99"),
         (162, "a GTID event of MariaDB"),
