@@ -220,18 +220,23 @@ def test_a_file_whose_column_names_are_no_text_is_named(lake: Lake, raw: Raw) ->
         damaged.unlink()
 
 
-def test_a_path_of_an_unknown_scheme_in_a_manifest_is_named(lake: Lake, raw: Raw) -> None:
-    """One wrong bit can leave a list of manifests well-formed."""
+@pytest.mark.parametrize(
+    ("field", "value", "said"), [(0, "fnle:///m.avro", "fnle.*: Unrecognized filesystem"), (2, 4322, "KeyError: 4322")]
+)
+def test_an_unknown_scheme_or_partition_spec_in_a_list_of_manifests_is_named(
+    lake: Lake, raw: Raw, field: int, value: object, said: str
+) -> None:
+    """One wrong bit can leave the list well-formed."""
     staged, io = lake.copied((1, "a")), DurableFileIO()
     damaged = newest(raw, "metadata/snap-*.avro")
     whole, listed = damaged.read_bytes(), list(read_manifest_list(io.new_input(f"file:{damaged}")))
     for one in listed:
-        one[0] = one.manifest_path.replace("file:", "fnle:")
+        one[field] = value
     damaged.unlink()
     number = listed[0].sequence_number
     with write_manifest_list(2, io.new_output(f"file:{damaged}"), 1, None, number, "null") as written:
         written.add_manifests(listed)
-    named(StateUnreadable, "fnle.*: Unrecognized filesystem", lambda: lake.merge(staged, (1, "b", False)))
+    named(StateUnreadable, said, lambda: lake.merge(staged, (1, "b", False)))
     damaged.write_bytes(whole)
     assert lake.loaded() == staged
 

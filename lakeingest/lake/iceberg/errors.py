@@ -17,6 +17,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationError,
 )
+from pyiceberg.table import ManifestGroupPlanner
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakeingest.errors import LakeIngestError
@@ -63,7 +64,8 @@ def _named(where: Path | str, catalog: Path | str, error: Exception) -> LakeInge
         return answered
     if isinstance(error, OSError | MemoryError):
         return away(catalog, _message(error)) if _is_of_requests(error) else None
-    return unreadable(where, f"a manifest: {type(error).__name__}: {error}") if _is_of_avro(error) else None
+    is_of_manifest = _is_of_avro(error) or _is_of_unknown_spec(error)
+    return unreadable(where, f"a manifest: {type(error).__name__}: {error}") if is_of_manifest else None
 
 
 def _of_rest(catalog: Path | str, error: RESTError) -> LakeIngestError:
@@ -106,3 +108,9 @@ def _is_of_avro(error: Exception) -> bool:
         and isinstance(frame.f_locals["self"], AvroFile)
         for frame in frames
     )
+
+
+def _is_of_unknown_spec(error: Exception) -> bool:
+    """Whether a list of manifests names a partition spec that the table does not have."""
+    *_, (raising, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, KeyError) and isinstance(raising.f_locals.get("self"), ManifestGroupPlanner)
