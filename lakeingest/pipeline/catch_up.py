@@ -17,7 +17,7 @@ from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.stopping import resume, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
-from lakeingest.spool.thinning import thin
+from lakeingest.spool.thinning import join_neighbours, thin
 
 PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same time
 
@@ -59,8 +59,8 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 def trim_spool(run: OpenRun) -> None:
     """Remove from the spool what no watched table needs any more; stopped tables and unrequested tables count too.
 
-    Where a table stands still, the spool holds no rows of the others from there on. Before that the positions of quiet
-    tables become durable: their commits alone would need more of the spool.
+    Where a table stands still, the spool holds no rows of the others from there on, and few files. Before that the
+    positions of quiet tables become durable: their commits alone would need more of the spool.
     """
     run.edges.quiet.keep(run.edges.lease)
     watched = [table for table in run.tables.values() if table.watch in {Watch.WATCHED, Watch.WAITING}]
@@ -71,6 +71,7 @@ def trim_spool(run: OpenRun) -> None:
         spool.forget(min(needed.values()), keep)
         if any(table.stop is not None or table.paused for table in watched):  # maybe for weeks
             thin(spool, needed | _needed_of_parents(run.binlog.foreign_keys, needed), keep)
+            join_neighbours(spool, {place for table in watched for place in table.stands})
 
 
 def _needed_of_parents(keys: ForeignKeys, needed: Mapping[TableId, Place]) -> dict[TableId, Place]:

@@ -34,6 +34,7 @@ from lakeingest.spark.scatter import scatter
 from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.spool import Spool
+from lakeingest.spool.transaction_files import log_of
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
 
@@ -129,7 +130,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     if progress.position is not None and progress.stop == stop.place:
         return
     covered_from = max(progress.covered_from, spool.start)
-    plan = plan_merge(progress.splits, stop.place, spool.log(), covered_from, progress.patches)
+    plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)
     patches = PatchFolder.of(state_of(edges.config), table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]

@@ -33,6 +33,7 @@ from lakeingest.pipeline.resnapshot import Step
 from lakeingest.pipeline.starting_over import hindrance, start_over
 from lakeingest.pipeline.stopping import resume, stop
 from lakeingest.pipeline.table_run import TableRun
+from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.signals import SignalDocument
 
@@ -290,7 +291,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
 
 def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
     """Delete the files of the state folder that killed runs have left; how many files and bytes."""
-    removed, freed = run.binlog.spool.sweep(LEFTOVER_AGE)
+    removed, freed = sweep(run.binlog.spool, LEFTOVER_AGE)
     needed = {number for number, one in run.signals.documents.items() if not one.ended}
     for table in tables:
         if table.definition is not None and not (table.copy and table.progress.patches):

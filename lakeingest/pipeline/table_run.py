@@ -124,6 +124,12 @@ class TableRun:
         return needed_by(self.progress, self._shown if continues else None, reads)
 
     @property
+    def stands(self) -> set[Place]:
+        """Where the copy stands, and what readers see of it."""
+        known = [] if self.copy is None else [self.progress, self._shown]
+        return {one.position.place for one in known if one is not None and one.position is not None}
+
+    @property
     def _is_started_over(self) -> bool:
         """Whether it is known that the commit that readers see is not continued."""
         if self._shown is None:

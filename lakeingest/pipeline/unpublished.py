@@ -19,6 +19,7 @@ from lakeingest.lake.versions import Versions
 from lakeingest.rows import laid_over
 from lakeingest.spool.collapse import Slice, collapsed, take
 from lakeingest.spool.spool import Spool
+from lakeingest.spool.transaction_files import log_of
 
 
 def unpublished_rows(
@@ -28,7 +29,7 @@ def unpublished_rows(
     end, splits = spool.position.place, staged.progress.splits
     if not splits.all or not (splits.ordered or splits.complete):
         return end, iter(())
-    marks = marks_of(splits, spool.log(), max(staged.progress.covered_from, spool.start))
+    marks = marks_of(splits, log_of(spool), max(staged.progress.covered_from, spool.start))
     wanted = [
         (split.range, mark) for split, mark in zip(splits.all, marks, strict=True) if max(split.floor, mark) <= end
     ]

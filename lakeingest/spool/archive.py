@@ -10,30 +10,21 @@ A run never reads the archive back, so that opening a run takes no longer. A run
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
 from itertools import groupby
-from operator import or_
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from lakeingest.core.position import GtidSet, Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.position import Place
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import reread_files
+from lakeingest.spool.joined import JOIN, LAST_LEVEL, file_names, joined
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers
 from lakeingest.state import store
 
-JOIN = 64  # segments of one level that are put together
-LAST_LEVEL = 2  # of segments that are not put together any more: at a segment a second, 68 minutes
 LARGE_BYTES = 8 << 20  # a segment of more bytes is of the last level at once
-_GROUP_BYTES = 64 << 20  # of rows that wait to be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +56,7 @@ def listed(spool: File) -> list[Archived]:
 
 def names(spool: File) -> set[str]:
     """What the archive's manifests name, relative to the spool's folder."""
-    segments = (one.read() for one in listed(spool))
-    tables = ((segment, table) for segment in segments for table in (None, *segment.tables))
-    return {name for segment, table in tables if (name := _name(segment, table))}
+    return {name for one in listed(spool) for name in file_names(one.read())}
 
 
 def name_of(spool: File) -> str:
@@ -170,78 +159,20 @@ def _join(spool: File, epoch: int) -> None:
 
 def _put_together(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
     """One segment of the next level instead of these: its files first, then its manifest, then the others go."""
-    parts = [manifest for _, manifest in group]
-    names = _written(spool, parts) if len(group) > 1 else None
-    if names is None:
+    whole = joined(spool, [manifest for _, manifest in group]) if len(group) > 1 else None
+    if whole is None:
         for one, manifest in group:
             files.move(one.file, _file(spool / "archive", manifest, epoch, level))
         return
-    tables = {table: _rows(names.get(table), parts, table) for table in parts[0].tables}
-    nulled: dict[TableId, int] = {}
-    for part in parts:
-        nulled |= {table: nulled.get(table, 0) + count for table, count in part.nulled.items()}
-    gtids = reduce(or_, (part.gtids for part in parts), GtidSet())
-    joined = Manifest(parts[0].start, parts[-1].stop, gtids, names[None], tables, nulled, parts[-1].history)
-    large = _bytes(spool, joined) > LARGE_BYTES
-    file = _file(spool / "archive", joined, epoch, LAST_LEVEL if large else level)
+    file = _file(spool / "archive", whole, epoch, LAST_LEVEL if _bytes(spool, whole) > LARGE_BYTES else level)
     youngest = max(files.changed(one.file) for one, _ in group)
-    store.create(file, joined.to_json())
+    store.create(file, whole.to_json())
     files.set_changed(file, youngest)
     _remove(spool, [one for one, _ in group])
 
 
-def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
-    """The rows of segments in files of their own, by table; None where a table's files differ in their columns."""
-    attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
-    tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
-    for number, table in enumerate([None, *tables]):
-        name = f"data/{attempt}-{number}.parquet"
-        with ExitStack() as opened:
-            found = [
-                opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _name(part, table))
-            ]
-            schema = found[0].schema_arrow
-            if any(not file.schema_arrow.equals(schema) for file in found):
-                return None
-            with files.written(spool / name) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for rows in _grouped(found):
-                    writer.write_table(rows)
-        names[table] = name
-    files.sync(spool / "data")
-    return names
-
-
-def _grouped(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
-    """The rows of files, in order, in parts that fit into memory."""
-    waiting: list[pa.RecordBatch] = []
-    for file in opened:
-        for batch in file.iter_batches():
-            waiting.append(batch)
-            if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
-                yield pa.Table.from_batches(waiting)
-                waiting.clear()
-    if waiting:
-        yield pa.Table.from_batches(waiting)
-
-
-def _rows(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple[str, int] | None:
-    return None if name is None else (name, sum(entry[1] for part in parts if (entry := part.tables[table])))
-
-
-def _name(segment: Manifest, table: TableId | None) -> str | None:
-    """The file of a table in a segment, with None that of its transactions."""
-    if table is None:
-        return segment.transactions
-    entry = segment.tables[table]
-    return entry and entry[0]
-
-
-def _files(spool: File, segment: Manifest) -> list[File]:
-    return [spool / name for table in (None, *segment.tables) if (name := _name(segment, table))]
-
-
 def _bytes(spool: File, segment: Manifest) -> int:
-    return files.total(_files(spool, segment))
+    return files.total(spool / name for name in file_names(segment))
 
 
 def _file(folder: File, segment: Manifest, epoch: int, level: int) -> File:
@@ -261,8 +192,8 @@ def _remove(spool: File, archived: Sequence[Archived]) -> None:
 
 
 def _unlink(spool: File, segment: Manifest) -> None:
-    for file in _files(spool, segment):
-        files.delete(file)
+    for name in file_names(segment):
+        files.delete(spool / name)
 
 
 def _parts(place: Place) -> tuple[int, int, int]:

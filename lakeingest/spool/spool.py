@@ -11,25 +11,23 @@ spool/rereads/…              rows that were read again, which only readers nee
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial, reduce
-from itertools import chain
+from functools import reduce
 from typing import Self
 
 import pyarrow as pa
 
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
+from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.prepared import Pending
 from lakeingest.core.schema import TableId
-from lakeingest.core.transactions import LoggedSegment, TransactionLog
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File, Head
 from lakeingest.spool import archive, reread_files
+from lakeingest.spool.joined import file_names
 from lakeingest.spool.manifest import Manifest
 from lakeingest.state import store
 
 NO_TIME = timedelta(0)
-BATCH_ROWS = 4_096  # transactions that are Python objects at the same time
 
 
 class Spool:
@@ -82,14 +80,17 @@ class Spool:
         left = {
             number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
         }
+        skipped = {number: segment for number, segment in segments.items() if number not in left}
         stop = opened.at
-        for number, segment in left.items():
+        for number, segment in list(left.items()):
+            if segment.stop.place(opened.epoch) <= stop.place(opened.epoch):
+                del left[number]  # one before it was joined with it
+                continue
             if segment.start != stop:
                 raise StateUnreadable(
                     f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
                 )
             stop = segment.stop
-        skipped = {number: segment for number, segment in segments.items() if number not in left}
         return cls(folder, opened, left, max(segments, default=0), boundaries, skipped, pending, head=head)
 
     @classmethod
@@ -173,7 +174,7 @@ class Spool:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
             pending = segment.pending and segment.pending.after(self.pending or Pending())
             segment = replace(segment, pending=pending)  # noqa: PLW2901 - it is completed
-            path = self.folder / "segments" / f"{self._last + 1:06d}.json"
+            path = self._manifest(self._last + 1)
             if not store.create(path, segment.to_json()):
                 raise StaleWriter(f"another run continued the spool with {path}; run the same command again")
             self._last += 1
@@ -203,8 +204,7 @@ class Spool:
             segment, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
             nulled = {**segment.nulled, **read.nulled} if is_last else segment.nulled
             wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
-            store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
-            self._segments[number] = wider
+            self._put(number, wider)
 
     def parts(self) -> Iterator[tuple[int, Position, Manifest, Position]]:
         """The segments in order, each with its number, and the positions before and after it."""
@@ -226,8 +226,7 @@ class Spool:
         )
         with store.storage_errors(self.folder):
             files.sync(self.folder / "data")
-        store.replace(self.folder / "segments" / f"{number:06d}.json", wider.to_json())
-        self._segments[number] = wider
+        self._put(number, wider)
 
     def reach_back(self, opened: Position, read: Manifest) -> None:
         """Begin the spool earlier, at `opened`, with what was read from there up to its start for tables that join.
@@ -244,24 +243,10 @@ class Spool:
         with store.storage_errors(self.folder):
             files.sync(self.folder / "data")
         # a manifest that ends where the spool begins is passed over, until the spool begins earlier
-        store.replace(self.folder / "segments" / f"{number:06d}.json", read.to_json())
+        store.replace(self._manifest(number), read.to_json())
         self._move(opened, None)
         self._last = max(self._last, number)
         self._segments = {number: read, **self._segments}
-
-    def log(self) -> TransactionLog:
-        """All spooled transactions that have GTIDs; they are read only when they are needed."""
-        epoch = self._opened.epoch
-        segments = (
-            LoggedSegment(
-                segment.gtids,
-                segment.start.place(epoch),
-                segment.stop.place(epoch),
-                partial(self._transactions, segment),
-            )
-            for segment in self._segments.values()
-        )
-        return TransactionLog(segments, self._opened.gtids or GtidSet())
 
     def files(self, table: TableId, after: Place, stop: Place) -> list[File]:
         """The files with the table's changes after `after`, up to `stop`.
@@ -299,15 +284,6 @@ class Spool:
         """How many values of new rows of the table the user chose to be NULL, in segments between these places."""
         return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))
 
-    def sweep(self, age: timedelta) -> tuple[int, int]:
-        """Delete files older than `age` that no segment has, as killed tasks leave them; how many files and bytes."""
-        segments = self._segments.values()
-        needed = {file[0] for one in segments for file in one.tables.values() if file}
-        needed |= {one.transactions for one in segments} | archive.names(self.folder)
-        with store.storage_errors(self.folder):
-            data = (path for path in files.listed(self.folder / "data", "*") if f"data/{path.name}" not in needed)
-            return files.sweep(chain(data, reread_files.leftovers(self.folder)), age)
-
     def bytes_of(self, table: TableId, after: Place) -> int:
         """How many bytes the segments have that end after this place, of the table's files."""
         entries = (segment.tables.get(table) for segment in self._between(after, self.position.place))
@@ -337,12 +313,35 @@ class Spool:
         """Let a segment watch these tables no longer, and remove their files."""
         segment = self._segments[number]
         watched = {table: file for table, file in segment.tables.items() if table not in tables}
-        self._segments[number] = replace(segment, tables=watched)
-        store.replace(self.folder / "segments" / f"{number:06d}.json", self._segments[number].to_json())
+        self._put(number, replace(segment, tables=watched))
         with store.storage_errors(self.folder):
             for file in (segment.tables[table] for table in tables):
                 if file is not None:
                     files.delete(self.folder / file[0])
+
+    def join(self, numbers: Sequence[int], whole: Manifest) -> None:
+        """Let one segment stand for these neighbours, which are removed.
+
+        An interruption leaves some of them beside it; `load` passes over them.
+        """
+        first, *others = numbers
+        parts = [self._segments[number] for number in numbers]
+        self._put(first, whole)
+        with store.storage_errors(self.folder):
+            for number in others:
+                del self._segments[number]
+                files.delete(self._manifest(number))
+            files.sync(self.folder / "segments")
+            for name in (name for part in parts for name in file_names(part)):
+                files.delete(self.folder / name)
+
+    def _manifest(self, number: int) -> File:
+        return self.folder / "segments" / f"{number:06d}.json"
+
+    def _put(self, number: int, segment: Manifest) -> None:
+        """Replace a segment by the same one, with other tables or more of its neighbours."""
+        store.replace(self._manifest(number), segment.to_json())
+        self._segments[number] = segment
 
     def _move(self, opened: Position, pending: Pending | None) -> None:
         """Let the spool begin at another position; StaleWriter when another run has done that since."""
@@ -354,20 +353,8 @@ class Spool:
 
     def _put_away(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
         """Move segments that ended before the start of the spool to the archive, or remove them."""
-        manifests = [(self.folder / "segments" / f"{number:06d}.json", one) for number, one in dropped.items()]
+        manifests = [(self._manifest(number), one) for number, one in dropped.items()]
         archive.keep(self.folder, self._opened.epoch, manifests, keep)
-
-    def _transactions(self, segment: Manifest) -> Iterator[tuple[Gtid, Place]]:
-        names = ["uuid", "tag", "number", "epoch", "file", "pos"]
-        try:
-            with files.parquet(self.folder / segment.transactions) as opened:
-                for batch in opened.iter_batches(BATCH_ROWS, columns=names):
-                    columns = batch.to_pydict()
-                    for server, tag, number, epoch, file, pos in zip(*(columns[name] for name in names), strict=True):
-                        if server is not None:
-                            yield Gtid(server, number, tag or ""), Place(epoch, file, pos)
-        except (OSError, pa.ArrowException) as error:
-            raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
 
     def _whole_file(self, name: str, rows: int) -> File:
         """A file with the row count of its manifest; a truncated file has no footer, and cannot be read."""

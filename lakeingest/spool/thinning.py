@@ -1,14 +1,20 @@
-"""Thinning: a table that stands still keeps the spool from there on, but not the rows of other tables."""
+"""Thinning: while a table stands still, the spool keeps only what it needs from there on, in few files."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
+from lakeingest.spool.joined import JOIN, LAST_LEVEL, joined
+from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers
 from lakeingest.spool.spool import Spool
 from lakeingest.state import store
+
+LARGE_ROWS = 100_000  # a segment of more rows is not joined
 
 
 def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None:
@@ -31,3 +37,31 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
                 return  # the later ones are not older
         if over:
             spool.drop(number, over)
+
+
+def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
+    """Join small neighbours that watch the same tables, as soon as there are many. The last segment stays as it is.
+
+    A segment goes on to end at each place where a copy `stands`: by that the spool proves its history.
+    """
+    for level in range(LAST_LEVEL):
+        for group in _alike(spool, level, stands):
+            for first in range(0, len(group) - JOIN + 1, JOIN):
+                numbers, parts = zip(*group[first : first + JOIN], strict=True)
+                whole = joined(spool.folder, parts)
+                if whole is not None:
+                    spool.join(numbers, whole)
+
+
+def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list[tuple[int, Manifest]]]:
+    """Neighbours that can be joined, each with its number. One that was joined has the numbers up to the next one."""
+    parts, keyed = list(spool.parts()), list[tuple[tuple[bool, int, list[TableId]], tuple[int, Manifest]]]()
+    for (number, before, segment, _), (following, *_) in pairwise(parts):
+        rows = sum(file[1] for file in segment.tables.values() if file)
+        is_small = JOIN**level <= following - number < JOIN ** (level + 1) and rows <= LARGE_ROWS
+        passed = sum(place <= before.place for place in stands)
+        key = (is_small and not segment.alterations, passed, sorted(segment.tables))
+        keyed.append((key, (number, segment)))
+    for (can_be_joined, *_), group in groupby(keyed, key=itemgetter(0)):
+        if can_be_joined:
+            yield [one for _, one in group]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakeingest.commands.run import RunResult
+from lakeingest.commands.signal import ask
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG, Quality
 from lakeingest.config.place import Place
@@ -23,7 +24,8 @@ from lakeingest.errors import (
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.pipeline import follow
-from lakeingest.pipeline.events import Published, TableStopped
+from lakeingest.pipeline.events import Published, StartedOver, TableStopped
+from lakeingest.spool import thinning
 from lakeingest.spool.spool import Spool
 from tests.e2e import others
 from tests.e2e.pipe import Pipe
@@ -187,6 +189,24 @@ def segments(pipe: Pipe) -> list[File]:
     """The manifests of the spool."""
     assert Spool.load(pipe.state / "spool") is not None
     return everything(pipe.state / "spool" / "segments")
+
+
+def test_the_spool_has_few_files_however_long_a_table_is_paused(market: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table goes on from them, though the source has purged that part of its binlog meanwhile."""
+    monkeypatch.setattr(thinning, "JOIN", 4)
+    add(market, 10)
+    ask(market.config, "pause", [f"{market.database}.beans"], spark=market.spark)
+    for key in range(20, 32):
+        add(market, key)
+        market.run()
+    assert len(segments(market)) < 8
+    market.sql("FLUSH BINARY LOGS")
+    market.run()
+    market.purge()
+    ask(market.config, "resume", [f"{market.database}.beans"], wait=False)
+    assert market.run().stopped == ()
+    market.assert_equal()
+    assert not market.seen(StartedOver)
 
 
 @pytest.mark.formats

@@ -24,6 +24,7 @@ from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import archive
 from lakeingest.spool.changelog import Held, StoredChangelog
+from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import GONE_SECONDS, reading
 from lakeingest.spool.spool import Spool
@@ -346,7 +347,7 @@ def test_a_sweep_leaves_what_is_archived(spool: Spool) -> None:
     grow(spool, range(3))
     stray = spool.folder / "data" / "stray.parquet"
     files.write(stray, b"x")
-    assert spool.sweep(timedelta(seconds=-1)) == (1, 1)
+    assert sweep(spool, timedelta(seconds=-1)) == (1, 1)
     assert read(spool) == rows(range(3))
 
 

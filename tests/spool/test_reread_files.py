@@ -22,6 +22,7 @@ from lakeingest.rows import VECTOR, table_schema
 from lakeingest.spool import archive
 from lakeingest.spool.changelog import Held, StoredChangelog
 from lakeingest.spool.changes import BATCH_ROWS
+from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.reread_files import FOLDER, RereadFolder, leftovers
 from lakeingest.spool.spool import Spool
@@ -255,7 +256,7 @@ def test_a_torn_file_is_an_error_that_names_it(spool: Spool, suffix: str) -> Non
     forget_kept()
     with pytest.raises(StateUnreadable, match=rf"{file.name}, which holds rows that were read again, cannot be read"):
         read(spool)
-    assert spool.sweep(timedelta(0)) == (0, 0)
+    assert sweep(spool, timedelta(0)) == (0, 0)
     spool.append([segment(spool, 1)])
     spool.forget(place(2))
     assert read(spool) == []
@@ -269,8 +270,8 @@ def test_what_a_killed_merge_left_is_swept(spool: Spool) -> None:
     files.write(left, b"half of it")
     assert read(spool) == [*rows(range(1)), 1]
     assert list(leftovers(spool.folder)) == [left]
-    assert spool.sweep(timedelta(hours=1)) == (0, 0)
+    assert sweep(spool, timedelta(hours=1)) == (0, 0)
     time.sleep(0.01)
-    assert spool.sweep(timedelta(0)) == (1, 10)
+    assert sweep(spool, timedelta(0)) == (1, 10)
     assert read(spool) == [*rows(range(1)), 1]
     assert not isinstance(spool.folder, Path) or (spool.folder / FOLDER).is_dir()

@@ -20,11 +20,13 @@ from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFai
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.rows import TRANSACTIONS
-from lakeingest.spool import spool as control_spool
+from lakeingest.spool import transaction_files
+from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import reading
 from lakeingest.spool.spool import Spool
 from lakeingest.spool.thinning import thin
+from lakeingest.spool.transaction_files import log_of
 from tests.stores import forget_kept, stored_in
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -98,7 +100,7 @@ def read_again(folder: File) -> None:
     forget_kept()
     loaded = Spool.load(folder)
     assert loaded is not None
-    loaded.log().places([GtidSet.parse(f"{UUID}:1-{last}") for last in (11, 15)], loaded.start)
+    log_of(loaded).places([GtidSet.parse(f"{UUID}:1-{last}") for last in (11, 15)], loaded.start)
 
 
 def test_an_empty_spool_ends_where_it_begins(tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ def test_the_backlog_counts_change_rows(spool: Spool) -> None:
 
 def test_the_log_knows_the_transactions_in_order(spool: Spool) -> None:
     """A low watermark is resolved to the place of its last transaction; what is no prefix of the log is refused."""
-    log = spool.log()
+    log = log_of(spool)
     lows = [GtidSet.parse(f"{UUID}:1-{last}") for last in (10, 11, 14, 16, 17, 99)]
     found = log.places(lows, spool.start)
     assert [found[low] for low in lows] == [place(4), place(28), place(100), place(200), place(300), place(300)]
@@ -263,18 +265,18 @@ def test_a_log_of_many_segments_opens_only_the_one_that_a_low_ends_in(tmp_path: 
         if file != needed:
             files.delete(file)
     lows = [GtidSet.parse(f"{UUID}:1-{last}") for last in (10, 14, 396, 397, 810)]
-    found = spool.log().places(lows, spool.start)
+    found = log_of(spool).places(lows, spool.start)
     assert [found[low].pos for low in lows] == [4, 104, 9654, 9679, 20004]
     needed.unlink()
     with pytest.raises(StateUnreadable, match="cannot be read"):
-        spool.log().places(lows, spool.start)
+        log_of(spool).places(lows, spool.start)
 
 
 def test_a_segment_of_many_transactions_is_read_in_parts(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches smaller than the segment come to the same place."""
-    monkeypatch.setattr(control_spool, "BATCH_ROWS", 1)
+    monkeypatch.setattr(transaction_files, "BATCH_ROWS", 1)
     low = GtidSet.parse(f"{UUID}:1-13")
-    assert spool.log().places([low], spool.start) == {low: place(76)}
+    assert log_of(spool).places([low], spool.start) == {low: place(76)}
 
 
 def test_opening_again_drops_the_old_spool(spool: Spool) -> None:
@@ -423,10 +425,10 @@ def test_only_old_files_that_no_segment_has_are_swept(local_spool: Spool) -> Non
     before = state(local_spool)
     left = local_spool.folder / "data" / "killed-0.parquet"
     files.write(left, b"1234")
-    assert local_spool.sweep(timedelta(days=1)) == (0, 0)
+    assert sweep(local_spool, timedelta(days=1)) == (0, 0)
     for file in files.listed(local_spool.folder / "data", "*"):
         files.set_changed(file, 0)
-    assert local_spool.sweep(timedelta(days=1)) == (1, 4)
+    assert sweep(local_spool, timedelta(days=1)) == (1, 4)
     assert not files.exists(left)
     assert state(local_spool) == before
     read_again(local_spool.folder)
@@ -547,6 +549,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from lakeingest.spool.spool import Spool
+from lakeingest.spool.transaction_files import log_of
 from lakeingest.spool.thinning import thin
 from tests.stores import forget_kept, stored_in
 spool = Spool.load(Path(sys.argv[1]))

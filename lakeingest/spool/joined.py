@@ -1,0 +1,87 @@
+"""Joining: neighbours become one segment, with one file for each table. A run that follows makes a segment a second."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeingest.core.position import GtidSet
+from lakeingest.core.schema import TableId
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.spool.manifest import Manifest
+
+JOIN = 64  # segments of one level that are joined
+LAST_LEVEL = 2  # of segments that are not joined any more: at a segment a second, 68 minutes
+_GROUP_BYTES = 64 << 20  # of rows that wait to be written
+
+
+def joined(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
+    """One segment instead of these neighbours, which watch the same tables. Its files are written and durable.
+
+    None where a table's files differ in their columns.
+    """
+    names = _written(spool, parts)
+    if names is None:
+        return None
+    tables = {table: _rows(names.get(table), parts, table) for table in parts[0].tables}
+    nulled: dict[TableId, int] = {}
+    for part in parts:
+        nulled |= {table: nulled.get(table, 0) + count for table, count in part.nulled.items()}
+    gtids, last = reduce(or_, (part.gtids for part in parts), GtidSet()), parts[-1]
+    return Manifest(parts[0].start, last.stop, gtids, names[None], tables, nulled, last.history, pending=last.pending)
+
+
+def file_names(segment: Manifest) -> list[str]:
+    """The files of a segment, relative to the spool's folder."""
+    return [name for table in (None, *segment.tables) if (name := _name(segment, table))]
+
+
+def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
+    """The rows of segments in files of their own, by table; None where a table's files differ in their columns."""
+    attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
+    tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
+    for number, table in enumerate([None, *tables]):
+        name = f"data/{attempt}-{number}.parquet"
+        with ExitStack() as opened:
+            found = [
+                opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _name(part, table))
+            ]
+            schema = found[0].schema_arrow
+            if any(not file.schema_arrow.equals(schema) for file in found):
+                return None
+            with files.written(spool / name) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                for rows in _grouped(found):
+                    writer.write_table(rows)
+        names[table] = name
+    files.sync(spool / "data")
+    return names
+
+
+def _grouped(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
+    """The rows of files, in order, in parts that fit into memory."""
+    waiting: list[pa.RecordBatch] = []
+    for file in opened:
+        for batch in file.iter_batches():
+            waiting.append(batch)
+            if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+                yield pa.Table.from_batches(waiting)
+                waiting.clear()
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _rows(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple[str, int] | None:
+    return None if name is None else (name, sum(entry[1] for part in parts if (entry := part.tables[table])))
+
+
+def _name(segment: Manifest, table: TableId | None) -> str | None:
+    """The file of a table in a segment, with None that of its transactions."""
+    if table is None:
+        return segment.transactions
+    entry = segment.tables[table]
+    return entry and entry[0]

@@ -1,0 +1,18 @@
+"""Leftovers: files in the spool's folder that no segment names, as killed tasks leave them."""
+
+from datetime import timedelta
+from itertools import chain
+
+from lakeingest.files import file as files
+from lakeingest.spool import archive, reread_files
+from lakeingest.spool.joined import file_names
+from lakeingest.spool.spool import Spool
+from lakeingest.state import store
+
+
+def sweep(spool: Spool, age: timedelta) -> tuple[int, int]:
+    """Delete those that are older than `age`; how many files and bytes."""
+    needed = {name for _, _, segment, _ in spool.parts() for name in file_names(segment)} | archive.names(spool.folder)
+    with store.storage_errors(spool.folder):
+        data = (path for path in files.listed(spool.folder / "data", "*") if f"data/{path.name}" not in needed)
+        return files.sweep(chain(data, reread_files.leftovers(spool.folder)), age)

@@ -1,0 +1,37 @@
+"""The transactions of the spool, each with its GTID and where it ends, as the files of the segments have them."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+
+from lakeingest.core.position import Gtid, GtidSet, Place
+from lakeingest.core.transactions import LoggedSegment, TransactionLog
+from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.spool.spool import Spool
+
+BATCH_ROWS = 4_096  # transactions that are Python objects at the same time
+_COLUMNS = ["uuid", "tag", "number", "epoch", "file", "pos"]
+
+
+def log_of(spool: Spool) -> TransactionLog:
+    """All spooled transactions that have GTIDs; they are read only when they are needed."""
+    segments = (
+        LoggedSegment(segment.gtids, before.place, after.place, partial(_read, spool.folder / segment.transactions))
+        for _, before, segment, after in spool.parts()
+    )
+    return TransactionLog(segments, spool.opened.gtids or GtidSet())
+
+
+def _read(path: File) -> Iterator[tuple[Gtid, Place]]:
+    try:
+        with files.parquet(path) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS, columns=_COLUMNS):
+                columns = batch.to_pydict()
+                for server, tag, number, epoch, file, pos in zip(*(columns[name] for name in _COLUMNS), strict=True):
+                    if server is not None:
+                        yield Gtid(server, number, tag or ""), Place(epoch, file, pos)
+    except (OSError, pa.ArrowException) as error:
+        raise StateUnreadable(f"{path} of the spool cannot be read: {error}") from error
