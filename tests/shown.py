@@ -1,5 +1,8 @@
 """What readers of a lake see, past our code."""
 
+from collections.abc import Callable
+
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import DataFrame, SparkSession
 
@@ -8,6 +11,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.lake.hudi.folder import is_table
 from lakeingest.lake.hudi.record_key import RECORD_KEY
+from tests.engines import HUDI_RS
 
 
 def shown(spark: SparkSession, settings: Target, table: TableId) -> DataFrame:
@@ -38,3 +42,36 @@ def _is_bootstrapping(spark: SparkSession, name: str) -> bool:
         return False
     assert spark.table(name).count() == 0
     return True
+
+
+class Poller:
+    """Polls a table with an `id` as PyIceberg or hudi-rs finds it.
+
+    `seen` has each state that it saw once: the columns, then the rows.
+    """
+
+    def __init__(self, target: Target, table: TableId) -> None:
+        self._target, self._table = target, table
+        self.seen = list[tuple[object, ...]]()
+
+    def poll(self, _: int, is_over: Callable[[], bool]) -> None:
+        """Until it is over; whatever fails, fails the test."""
+        while not is_over():
+            self.look()
+
+    def look(self) -> None:
+        """Once."""
+        found = self._rows()
+        rows = sorted(found.to_pylist(), key=lambda row: row["id"])
+        now = (tuple(found.column_names), *(tuple(row.values()) for row in rows))
+        if now not in self.seen:
+            self.seen.append(now)
+
+    def _rows(self) -> pa.Table:
+        if self._target.format == "hudi":
+            found = HUDI_RS.read("", str(self._target.folder(self._table)))
+            added = {RECORD_KEY}.union(name for name in found.column_names if name.startswith("_hoodie_"))
+            return found.select([name for name in found.column_names if name not in added])
+        with catalog_of(self._target) as catalog:
+            table = catalog.load_table(str(self._table))
+            return table.scan().to_arrow().select([field.name for field in table.schema().fields])

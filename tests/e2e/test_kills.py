@@ -106,12 +106,13 @@ def worked(job: Job, sign: Callable[[], bool]) -> float:
     return time.monotonic() - began
 
 
-def killed(job: Job, sign: Callable[[], bool], after: float) -> None:
-    """Kill a run -9, this long after it began its work."""
+def killed(job: Job, sign: Callable[[], bool], after: float) -> bool:
+    """Kill a run -9, this long after it began its work; whether it was at work still."""
     process = begun(job, sign)
     time.sleep(after)
     process.kill()
     process.communicate(timeout=60)
+    return process.returncode < 0
 
 
 def moments(seconds: float, chance: random.Random) -> Iterator[float]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,8 +20,7 @@ from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines, position, replayed, source
 from tests.e2e.test_follow import follow_while, shown
 from tests.e2e.test_signals_killed_anywhere import Dead, Mortality
-from tests.engines import HUDI_RS
-from tests.shown import catalog_of
+from tests.shown import Poller, catalog_of
 from tests.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
@@ -74,6 +72,7 @@ def test_a_column_that_is_added_is_null_in_old_rows(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("the same on another server", only=("MariaDB 10.11", "MariaDB 11.4"))
 def test_definitions_between_several_alterations_are_followed(any_pipe: Pipe) -> None:
     """Also where a run was down for all of them, rows between two are read by the definition that was in force."""
     pipe = any_pipe
@@ -125,40 +124,12 @@ def test_a_server_without_gtids_is_followed_by_places(
     pipe.assert_equal()
 
 
-class Reader:
-    """Polls a table as PyIceberg or hudi-rs finds it."""
-
-    def __init__(self, pipe: Pipe) -> None:
-        self._target, self._table, self.seen = (
-            pipe.config.target,
-            TableId(pipe.database, "t"),
-            list[tuple[object, ...]](),
-        )
-
-    def poll(self, _: int, is_over: Callable[[], bool]) -> None:
-        """Until it is over; whatever fails, fails the test."""
-        while not is_over():
-            found = self._rows()
-            rows = sorted(found.to_pylist(), key=lambda row: row["id"])
-            now = (tuple(found.column_names), *(tuple(row.values()) for row in rows))
-            if now not in self.seen:
-                self.seen.append(now)
-
-    def _rows(self) -> pa.Table:
-        if self._target.format == "hudi":
-            found = HUDI_RS.read("", str(self._target.folder(self._table)))
-            return found.select([name for name in found.column_names if not name.startswith("_hoodie")])
-        with catalog_of(self._target) as catalog:
-            table = catalog.load_table(str(self._table))
-            return table.scan().to_arrow().select([field.name for field in table.schema().fields])
-
-
 def test_a_reader_sees_new_columns_with_the_rows_that_have_them(pipe: Pipe) -> None:
     """Never before the publish, and no query fails. By its snapshot an old state can still be read."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
     pipe.run()
     pipe.sql("UPDATE t SET v = 3 WHERE id = 1", "ALTER TABLE t ADD c INT", "UPDATE t SET c = 5, v = 4 WHERE id = 2")
-    reader = Reader(pipe)
+    reader = Poller(pipe.config.target, TableId(pipe.database, "t"))
     with beside(reader.poll, 1):
         pipe.run()
         time.sleep(0.5)
@@ -441,7 +412,7 @@ def test_readers_keep_rows_and_columns_while_a_table_is_read_again_after_ddl(pip
     pipe.run()
     before = columns(pipe, "t")
     pipe.sql("UPDATE t SET v = 2", "ALTER TABLE t ADD a INT", statement, "UPDATE t SET v = 3 WHERE id = 1")
-    reader = Reader(pipe)
+    reader = Poller(pipe.config.target, TableId(pipe.database, "t"))
     with beside(reader.poll, 1):
         assert pipe.run().stopped == ()
         time.sleep(0.5)
