@@ -54,6 +54,7 @@ def reread(pipe: Pipe) -> set[str]:
 
 
 @pytest.mark.formats
+@pytest.mark.long("publishes of both formats", only=("hudi",))
 def test_children_and_their_children_are_as_the_source_has_them(
     pipe_on: Callable[..., Pipe], silent: LocalServer
 ) -> None:

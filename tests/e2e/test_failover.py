@@ -58,6 +58,7 @@ TABLES = (
 )
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("iceberg",))
 def test_a_copy_goes_on_with_a_promoted_replica(pair: Pair, pipe: Pipe) -> None:
     """Nothing is copied again: changes before the failover and after it are merged; a quiet table stays."""
     pipe.sql(*TABLES)
@@ -142,6 +143,7 @@ def test_a_table_that_an_errant_transaction_changed_stops_alone(pair: Pair, pipe
     over.assert_equal("items")
 
 
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("hudi",))
 def test_a_first_copy_begins_again_on_the_server_that_took_over(pair: Pair, pipe: Pipe) -> None:
     """It was made of chunks of two servers otherwise. Readers have not seen it."""
     pipe.sql("CREATE TABLE orders (id INT PRIMARY KEY, v INT)", *TABLES[2:])
@@ -169,6 +171,7 @@ def test_a_first_copy_begins_again_on_the_server_that_took_over(pair: Pair, pipe
 
 
 @pytest.mark.formats("iceberg")
+@pytest.mark.long("waits for answers of a server that is away")
 def test_a_run_that_follows_ends_where_another_server_answers(pair: Pair, pipe: Pipe) -> None:
     """The scheduler starts the next one, which goes on."""
     pipe.sql(*TABLES)
@@ -237,6 +240,7 @@ def test_a_server_of_another_history_is_refused(pipe: Pipe, mysql_server: LocalS
 
 
 @pytest.mark.formats("iceberg")
+@pytest.mark.long("starts two more servers")
 def test_a_copy_goes_on_with_a_promoted_replica_of_mariadb(
     server_of: Callable[..., LocalServer], pipe_on: Callable[..., Pipe]
 ) -> None:

@@ -129,7 +129,7 @@ def run(pipe: Pipe, moments: tuple[type[Event], ...], count: int, switch: Callab
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.long("a round for each moment and format", only=("between runs", "hudi"))
+@pytest.mark.long("a round for each moment and format", only=("between runs", "in a first copy", "hudi"))
 def test_no_change_is_lost_when_servers_take_over_under_load(
     pair: Pair, address: Address, pipe: Pipe, moment: str
 ) -> None:

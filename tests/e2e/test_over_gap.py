@@ -60,6 +60,7 @@ def at_read(number: int, work: Callable[[], object]) -> Callable[[Event], None]:
 
 
 @pytest.mark.formats
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("hudi",))
 def test_only_rows_that_differ_are_written_and_readers_see_the_old_ones_meanwhile(market: Pipe) -> None:
     """The other table goes on; changes that come while rows are compared are there in the end."""
     pipe, old = market, market.rows("beans")

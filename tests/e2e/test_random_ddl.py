@@ -266,6 +266,7 @@ def batches() -> list[range]:
 
 
 @pytest.mark.parametrize("seeds", batches(), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+@pytest.mark.long("the same without names of columns", only=("MINIMAL",))
 def test_random_ddl_is_followed(pipe: Pipe, seeds: range) -> None:
     """Some rounds have their statements beside the run, the others before it. All tables are equal at the end."""
     chance, aside = Random(seeds.start), tuple(f"{pipe.database}.*_{name}" for name in ("gho", "del"))

@@ -90,6 +90,7 @@ def roll_back_all(pipe: Pipe) -> None:
         end(pipe, f"XA ROLLBACK '{name}'")
 
 
+@pytest.mark.long("the same without GTIDs", only=("mysql without gtids",))
 def test_rows_count_where_they_are_committed(pipe: Pipe) -> None:
     """Committed while tables are copied, in a later run, in a later file, without the spool; and rolled back."""
     prepare(pipe, "early", "INSERT INTO orders VALUES (101, 1)", "UPDATE items SET v = 1 WHERE id = 24")
@@ -136,6 +137,7 @@ def test_a_table_that_joins_between_prepare_and_commit_gets_its_rows(pipe: Pipe)
     assert [row[:2] for row in pipe.rows("late")] == [(2, 2), (3, 3)]
 
 
+@pytest.mark.long("the same without GTIDs", only=("mysql without gtids",))
 def test_transactions_of_all_kinds_at_random(pipe: Pipe) -> None:
     """Many are prepared at a time, and end in any order, beside usual transactions and new binlog files."""
     chance, names = Random(5), (f"x{number}" for number in range(10_000))

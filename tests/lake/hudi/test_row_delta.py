@@ -172,6 +172,7 @@ def test_buckets_are_those_of_java() -> None:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long("other changes"))])
 @pytest.mark.parametrize("keys", ["integers", "texts", "two integers"])
+@pytest.mark.long("another kind of key", only=("two integers",))
 def test_both_ways_to_publish_leave_the_same_rows(
     lake_of: Callable[..., Lake], having: With, keys: str, seed: int
 ) -> None:

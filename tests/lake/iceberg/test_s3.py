@@ -86,6 +86,7 @@ def test_an_object_that_is_gone_is_named(lake: Lake) -> None:
         ),
     ],
 )
+@pytest.mark.long("tries a store again for a while", only=("NETWORK_CONNECTION",))
 def test_check_says_why_the_warehouse_cannot_be_written(
     settings: Target, lake_config: Config, changed: dict[str, object], finding: str
 ) -> None:
