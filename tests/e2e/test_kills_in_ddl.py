@@ -48,10 +48,10 @@ DDL = {
 
 
 @pytest.fixture
-def job(tmp_path: Path, mysql_server: LocalServer, lake_config: Config) -> Iterator[Job]:
+def job(tmp_path: Path, mysql_server: LocalServer, lake_config: Config, kind: str) -> Iterator[Job]:
     """A job with a table of several chunks, and another one."""
-    target = lake_config.target
-    made = Job(tmp_path / "job", mysql_server, "kills_in_ddl", CHUNK_ROWS, str(target.warehouse), target.format).write()
+    target, database = lake_config.target, f"kills_in_ddl_{kind.replace(' ', '_')}"
+    made = Job(tmp_path / "job", mysql_server, database, CHUNK_ROWS, str(target.warehouse), target.format).write()
     made.sql(
         f"USE {made.database}",
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
