@@ -1,16 +1,20 @@
 """Another server takes over while XA transactions are prepared, and ends them."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from lakeingest.pipeline.events import WaveCommitted
+from lakeingest.mysql.connection import query
+from lakeingest.pipeline.events import StartedOver, WaveCommitted
+from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_failover import TABLES, fail_over
+from tests.e2e.test_signals_killed_anywhere import Dead, mortal
 from tests.e2e.test_xa import end, prepare, roll_back_all
-from tests.replication import Pair, replicating
+from tests.replication import Pair, addressed, replicating
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -59,3 +63,36 @@ def test_what_is_prepared_is_ended_on_the_server_that_took_over(pair: Pair, pipe
     over.assert_equal()
     assert over.rows("orders") == [(1, 50), (2, 2), (3, 30), (7, 7), (8, 8)]
     assert not over.seen(WaveCommitted)
+
+
+@pytest.mark.long("a run for each step of a run")
+def test_a_run_that_fails_over_may_die_at_any_step_while_rows_are_prepared(
+    pair: Pair, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were prepared on the server of before, and read there, and are committed by the one that took over."""
+    pipe.sql(*TABLES)
+    pipe.run()
+    now, step, died = pair, 0, True
+    with addressed(pair.source) as address:
+        pipe.config = pipe.config.model_copy(update={"source": address.of(pair.source)})
+        while died:
+            step += 1
+            insert = f"INSERT INTO items VALUES ({100 + step}, {step})"
+            prepare(pipe, "kept", f"UPDATE orders SET v = {step} WHERE id = 1", insert)
+            prepare(pipe, "gone", "DELETE FROM items WHERE id = 2", "DELETE FROM orders WHERE id = 2")
+            pipe.run()
+            now = now.swap(address)
+            pipe.connection = now.primary
+            query(now.primary, f"USE {pipe.database}")
+            end(pipe, "XA COMMIT 'kept'", "XA ROLLBACK 'gone'")
+            with mortal(pipe, step) as mortality:
+                monkeypatch.setattr(Spool, "open", mortality.after(Spool.open))
+                with suppress(Dead):
+                    pipe.run()
+                died = mortality.dead
+                monkeypatch.undo()
+            assert pipe.run().stopped == ()
+            pipe.assert_equal()
+        now.part()
+    assert step > 10
+    assert not pipe.seen(StartedOver)
