@@ -86,6 +86,11 @@ class Config(Frozen):
         """Whether a copy goes on after DDL of its table only once a person has approved that."""
         return self.schema_changes.changes == "approve"
 
+    @property
+    def keeps_dropped(self) -> bool:
+        """Whether a column that the source drops stays in the copy."""
+        return self.schema_changes.dropped == "keep"
+
     @model_validator(mode="after")
     def _only_what_is_built(self, info: ValidationInfo) -> Self:
         lake = FORMATS[self.target.format]

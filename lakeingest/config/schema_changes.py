@@ -6,6 +6,10 @@ from lakeingest.config.frozen import Frozen
 
 
 class SchemaChanges(Frozen):
-    """Whether copies follow the DDL of their tables: evolve | approve (each is approved first) | freeze (they stop)."""
+    """Whether copies follow the DDL of their tables: evolve | approve (each is approved first) | freeze (they stop).
+
+    `dropped`: columns that the source drops stay in the copy, NULL in all rows (keep), or go from it, too (drop).
+    """
 
     changes: Literal["evolve", "approve", "freeze"] = "evolve"
+    dropped: Literal["keep", "drop"] = "keep"

@@ -15,10 +15,10 @@ def open_target(config: Config) -> Target:
     if config.target.format == "hudi":
         from lakeingest.lake.hudi.target import HudiTarget
 
-        return HudiTarget(config.target, state_of(config) / "staging")
+        return HudiTarget(config.target, state_of(config) / "staging", keeps_dropped=config.keeps_dropped)
     from lakeingest.lake.iceberg.target import IcebergTarget
 
-    return IcebergTarget(config.target, config.tables.of)
+    return IcebergTarget(config.target, config.tables.of, keeps_dropped=config.keeps_dropped)
 
 
 def open_versions(config: Config) -> Versions:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pyarrow.parquet as pq
 import pytest
 
+from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChangelogGone, LakeIngestError, Retryable, UnsupportedValue
@@ -397,6 +398,35 @@ def test_a_column_that_is_dropped_is_null_from_then_on(pipe: Pipe) -> None:
     pipe.sql("ALTER TABLE t DROP c, ADD c INT", "UPDATE t SET c = 6 WHERE id = 2")
     assert pipe.run().stopped == ()
     pipe.assert_equal()
+
+
+@pytest.mark.formats
+def test_a_column_that_is_dropped_goes_from_the_copy_if_that_is_asked_for(pipe: Pipe) -> None:
+    """Readers see it gone with the publish; also where rows are read again. One that was dropped before stays."""
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL, b INT, c INT)",
+        "INSERT INTO t VALUES (1, 10, 100, 7), (2, 20, 200, 7)",
+    )
+    pipe.run()
+    pipe.sql("ALTER TABLE t DROP c")
+    assert pipe.run().stopped == ()
+    pipe.config = pipe.config.model_copy(update={"schema_changes": SchemaChanges(dropped="drop")})
+    pipe.sql("UPDATE t SET a = 11", "ALTER TABLE t DROP a, ADD d INT DEFAULT 5", "INSERT INTO t VALUES (3, 300, 6)")
+    poller = Poller(pipe.config.target, TableId(pipe.database, "t"))
+    with beside(poller.poll, 1):
+        assert pipe.run().stopped == ()
+    poller.look()
+    before = (("id", "a", "b", "c"), (1, 10, 100, None), (2, 20, 200, None))
+    after = (("id", "b", "d", "c"), (1, 100, 5, None), (2, 200, 5, None), (3, 300, 6, None))
+    assert poller.seen == [before, after]
+    pipe.assert_equal()
+    pipe.sql("ALTER TABLE t DROP d, MODIFY b VARCHAR(9)", "INSERT INTO t VALUES (4, 'x')")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    assert pipe.rows("t") == [(1, "100"), (2, "200"), (3, "300"), (4, "x")]
+    pipe.sql("ALTER TABLE t ADD a INT", "UPDATE t SET a = id", "ALTER TABLE t DROP b")
+    assert pipe.run().stopped == ()
+    assert pipe.rows("t") == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ class HudiRewriter:
     lift: Lift
     files: tuple[File, ...]
     merges: tuple[tuple[File, ...], ...]
+    keeps_dropped: bool
 
     def rewrite(self) -> bytes:
         """The name of a file of staging with the rows."""
@@ -52,11 +53,11 @@ class HudiRewriter:
                 rows = lake_schema(self.lift.before).empty_table()
             else:
                 rows = changes if self.lift.before.keeps_deleted else changes.filter(pc.invert(changes[DELETED]))
-            return self.folder.write(lifted(rows, self.lift)).encode()
+            return self.folder.write(lifted(rows, self.lift, keeps_dropped=self.keeps_dropped)).encode()
 
 
 def rewriters(
-    folder: StagingFolder, lift: Lift, rows: Sequence[File], merges: Sequence[Sequence[File]]
+    folder: StagingFolder, lift: Lift, rows: Sequence[File], merges: Sequence[Sequence[File]], *, keeps_dropped: bool
 ) -> list[HudiRewriter]:
     """Rewriters that together write the rows of these files, under the changes of these merges; at least one."""
     changes = tuple(map(tuple, merges))
@@ -68,12 +69,15 @@ def rewriters(
             size = 0
         groups[-1].append(file)
         size += files.size(file)
-    found = [HudiRewriter(folder, lift, tuple(group), changes) for group in groups]
-    return found if found and not changes else [*found, HudiRewriter(folder, lift, (), changes)]
+    found = [HudiRewriter(folder, lift, tuple(group), changes, keeps_dropped) for group in groups]
+    return found if found and not changes else [*found, HudiRewriter(folder, lift, (), changes, keeps_dropped)]
 
 
-def lifted(rows: pa.Table, lift: Lift) -> pa.Table:
-    """These rows with the columns of the next definition; one that was dropped stays, NULL, until its name is used."""
+def lifted(rows: pa.Table, lift: Lift, *, keeps_dropped: bool = True) -> pa.Table:
+    """These rows with the columns of the next definition.
+
+    One that was dropped goes, or stays, NULL in all rows, until its name is used.
+    """
     origins = dict(zip(lift.after.names, lift.origins, strict=True))
     fills = constants(lift.after, lift.fills)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
@@ -83,7 +87,7 @@ def lifted(rows: pa.Table, lift: Lift) -> pa.Table:
             columns[field.name] = rows[origin].cast(field.type)
         else:
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
-    known = {*META, RECORD_KEY, DELETED, *lift.origins, *columns}
+    known = {*META, RECORD_KEY, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
     for name in rows.column_names:
         if name not in known:
             columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 class HudiTarget:
     """`lake.target.Target` on Hudi tables. A table's folder has the table's name; unfinished work is in `staging`."""
 
-    def __init__(self, settings: config.Target, staging: File) -> None:
-        self.settings, self._folder = settings, staging
+    def __init__(self, settings: config.Target, staging: File, *, keeps_dropped: bool = True) -> None:
+        self.settings, self._folder, self._keeps_dropped = settings, staging, keeps_dropped
         self._warehouse = files.at(settings.warehouse, settings.storage)
         self._metastore = Metastore(settings)
 
@@ -127,8 +127,8 @@ class HudiTarget:
     def rewriters(self, staged: Staged, lift: Lift) -> list[HudiRewriter]:
         """For the executors: all rows are written anew."""
         self.types(lift.after)
-        table = lift.after.table
-        return rewriters(self._staging(table), lift, *self._files(table, staged.version))
+        staging, rows = self._staging(lift.after.table), self._files(lift.after.table, staged.version)
+        return rewriters(staging, lift, *rows, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:

@@ -52,12 +52,12 @@ class IcebergRewriter:
             return pickle.dumps((_ids(schema), write_rows(self.table, rows)))
 
 
-def rewriters(loaded: Table, version: int, lift: Lift) -> list[IcebergRewriter]:
+def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -> list[IcebergRewriter]:
     """Rewriters that together write all rows of a snapshot; none where no column has a value to fill in."""
     if not lift.fills:
         return []
     seen = as_staged(loaded, version)
-    new = future(loaded.metadata, version, lift)
+    new = future(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
     update = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
     of_future = TableFiles.of(loaded)
     table = TableFiles(of_future.metadata.model_copy(update=update), of_future.io)
@@ -74,11 +74,18 @@ def rewriters(loaded: Table, version: int, lift: Lift) -> list[IcebergRewriter]:
 
 
 def write_lift(
-    transaction: Transaction, loaded: Table, version: int, lift: Lift, progress: Progress, rewritten: Sequence[bytes]
+    transaction: Transaction,
+    loaded: Table,
+    version: int,
+    lift: Lift,
+    progress: Progress,
+    rewritten: Sequence[bytes],
+    *,
+    keeps_dropped: bool,
 ) -> None:
     """The marked commit of a lift, with the files that rewriters wrote instead of all others."""
     parts = [pickle.loads(one) for one in rewritten]  # noqa: S301 - written by our own executors
-    new = future(transaction.table_metadata, version, lift)
+    new = future(transaction.table_metadata, version, lift, keeps_dropped=keeps_dropped)
     if any(ids != _ids(new) for ids, _ in parts):  # someone has added a column since
         raise stale(progress.table)
     added: list[DataFile] = [file for _, files in parts for file in files]
@@ -87,10 +94,16 @@ def write_lift(
 
 
 def write_beginning(
-    transaction: Transaction, loaded: Table, version: int, schema: TableSchema, progress: Progress
+    transaction: Transaction,
+    loaded: Table,
+    version: int,
+    schema: TableSchema,
+    progress: Progress,
+    *,
+    keeps_dropped: bool,
 ) -> None:
     """A marked commit without any row, from which on rows are as this definition says."""
-    new = begun_again(transaction.table_metadata, version, schema)
+    new = begun_again(transaction.table_metadata, version, schema, keeps_dropped=keeps_dropped)
     gone = FileChanges(gone=files_of(loaded, version))
     mark(transaction, progress, version, gone, schema=add_lifted(transaction, new))
 

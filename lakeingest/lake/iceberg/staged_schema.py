@@ -64,10 +64,11 @@ def show_schema(transaction: Transaction, version: int) -> None:
     _set_current(transaction, schema_of(transaction.table_metadata, version))
 
 
-def future(metadata: TableMetadata, version: int, lift: Lift) -> Schema:
+def future(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dropped: bool) -> Schema:
     """The schema of the rows that are lifted from this snapshot on."""
     old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
-    return lifted(old, lift, metadata.last_column_id, max(one.schema_id for one in metadata.schemas) + 1)
+    following = max(one.schema_id for one in metadata.schemas) + 1
+    return lifted(old, lift, metadata.last_column_id, following, keeps_dropped=keeps_dropped)
 
 
 def add_lifted(transaction: Transaction, new: Schema) -> int:
@@ -79,10 +80,11 @@ def add_lifted(transaction: Transaction, new: Schema) -> int:
     return NEWEST
 
 
-def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int) -> Schema:
+def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keeps_dropped: bool = True) -> Schema:
     """The schema after a lift: a column that was there before keeps its field id, whatever it is called now.
 
-    One that was dropped stays for readers, as a new field that is NULL in all rows, until its name is used again.
+    One that was dropped goes, or stays for readers, as a new field that is NULL in all rows, until its name is used
+    again.
     """
     ids = _Ids(last_column_id)
     origins = {name: origin or "" for name, origin in zip(lift.after.names, lift.origins, strict=True)}
@@ -102,17 +104,17 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int) -> Sche
     for field in old.fields:
         if field.name.lower() not in taken and field.name not in known:
             fields.append(field)
-        elif field.name.lower() not in taken and field.name in lift.dropped:
+        elif keeps_dropped and field.name.lower() not in taken and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     key = [field.field_id for field in fields if field.name in lift.after.key]
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
 
 
-def begun_again(metadata: TableMetadata, version: int, schema: TableSchema) -> Schema:
+def begun_again(metadata: TableMetadata, version: int, schema: TableSchema, *, keeps_dropped: bool) -> Schema:
     """The schema of rows that are all read again after this snapshot: a column of the same name and type is the same.
 
     Not one that is of the key now and may be NULL in older rows, because the columns of a key are required. A column
-    that the source has no more is NULL.
+    that the source has no more goes, or is NULL.
     """
     old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
     ids, known = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
@@ -126,7 +128,8 @@ def begun_again(metadata: TableMetadata, version: int, schema: TableSchema) -> S
         else:
             fields.append(ids.new_field(column.name, kind, required=is_required))
     taken = {field.name.lower() for field in fields}
-    fields += [one.model_copy(update={"required": False}) for one in old.fields if one.name.lower() not in taken]
+    left = [one for one in old.fields if keeps_dropped and one.name.lower() not in taken]
+    fields += [one.model_copy(update={"required": False}) for one in left]
     key = [field.field_id for field in fields if field.name in schema.key]
     return Schema(*fields, schema_id=max(one.schema_id for one in metadata.schemas) + 1, identifier_field_ids=key)
 

@@ -68,12 +68,14 @@ from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Options = Callable[[TableId], TableOptions]
+
 
 class IcebergTarget:
     """`lake.target.Target` on an Iceberg catalog."""
 
-    def __init__(self, settings: config.Target, options: Callable[[TableId], TableOptions] | None = None) -> None:
-        self.settings = settings
+    def __init__(self, settings: config.Target, options: Options | None = None, *, keeps_dropped: bool = True) -> None:
+        self.settings, self._keeps_dropped = settings, keeps_dropped
         self._options = options or (lambda _: TableOptions())
         self._merging = WAYS[settings.way_of_merging]
         self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
@@ -165,7 +167,8 @@ class IcebergTarget:
         """Remove every file of rows and of deletes; main still has them, and the columns that they have."""
         loaded = self._with(progress.table, staged.version)
         asked = loaded, staged.version, schema, progress
-        return self._commit(loaded, staged, progress, lambda transaction: write_beginning(transaction, *asked))
+        begins = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
+        return self._commit(loaded, staged, progress, lambda transaction: begins(transaction, *asked))
 
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
@@ -226,14 +229,16 @@ class IcebergTarget:
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
         """For the executors; none where all rows of before have NULL in every new column."""
-        return rewriters(self._with(staged.progress.table, staged.version), staged.version, lift)
+        loaded = self._with(staged.progress.table, staged.version)
+        return rewriters(loaded, staged.version, lift, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
         """One marked commit with the next schema, which becomes current with its publish."""
         loaded = self._with(progress.table, staged.version)
         asked = loaded, staged.version, lift, progress, rewritten
-        return self._commit(loaded, staged, progress, lambda transaction: write_lift(transaction, *asked))
+        lifts = functools.partial(write_lift, keeps_dropped=self._keeps_dropped)
+        return self._commit(loaded, staged, progress, lambda transaction: lifts(transaction, *asked))
 
     @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
