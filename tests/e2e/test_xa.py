@@ -238,6 +238,7 @@ def test_only_the_tables_stop_whose_rows_were_purged(pipe: Pipe) -> None:
         pipe.run()
     assert [one.table.name for one in stopped.value.result.stopped] == ["orders"]
     pipe.assert_equal("items")
+    pipe.sql("FLUSH BINARY LOGS")  # without GTIDs the low watermark is the start of the current file
     ask(pipe.config, "resnapshot", [f"{pipe.database}.orders"], scope=WHOLE, wait=False)
     assert pipe.run().stopped == ()
     pipe.assert_equal()
@@ -263,7 +264,8 @@ def test_the_changelog_has_rows_once_where_they_are_committed(pipe: Pipe) -> Non
     assert rows == [("-U", 7), ("+U", 7), ("-U", 5), ("+U", 5), ("+I", 90), ("-D", 90)]
     assert replayed([*before, *after]) == source(pipe, "orders")
     gtids = [doc["gtid"] and int(doc["gtid"].rpartition(":")[2]) for doc in map(json.loads, after)]
-    assert gtids in ([None] * 6, [gtids[0]] * 2 + [gtids[0] + 1] * 3 + [gtids[0] + 3])
+    first = gtids[0]
+    assert gtids == ([None] * 6 if first is None else [first] * 2 + [first + 1] * 3 + [first + 3])
 
 
 @pytest.mark.long("a server dies and starts again")
