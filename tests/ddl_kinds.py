@@ -96,7 +96,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {
         _alter("ORDER BY v", _AGAIN, "it is not understood, like all that is not listed"),
     ),
     "Whole tables": (
-        Kind(("TRUNCATE {t}",), _AGAIN),
+        Kind(("TRUNCATE {t}",), _FOLLOWED, "readers keep the rows until the next publish; soft deletes: read again"),
         Kind(("DROP TABLE {t}", "CREATE TABLE {t} (id INT PRIMARY KEY, z INT)"), _AGAIN),
         Kind(
             (

@@ -45,12 +45,13 @@ class Alteration:
     """All that one statement changed of a table, in its order. `strict`: a value that did not fit failed it.
 
     `is_barrier`: it changed values, the key or the table itself, or nobody knows what; rows of before tell nothing.
-    `statement` is how it begins, up to the first value in it.
+    `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it.
     """
 
     changes: tuple[Change, ...] = ()
     strict: bool = False
     is_barrier: bool = False
+    empties: bool = False
     statement: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -59,6 +60,7 @@ class Alteration:
             "changes": [[one.act.value, one.name, one.to, one.after] for one in self.changes],
             "strict": self.strict,
             "barrier": self.is_barrier,
+            "empties": self.empties,
             "statement": self.statement,
         }
 
@@ -66,7 +68,8 @@ class Alteration:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
         changes = (Change(Act(act), str(name), str(to), after) for act, name, to, after in doc["changes"])
-        return cls(tuple(changes), doc["strict"] is True, doc.get("barrier") is True, str(doc.get("statement", "")))
+        strict, barrier, empties = (doc.get(name) is True for name in ("strict", "barrier", "empties"))
+        return cls(tuple(changes), strict, barrier, empties, str(doc.get("statement", "")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,6 +307,10 @@ class Progress:
         """
         return self._later(Step.LIFT, position, fingerprint)
 
+    def emptied(self, position: Position, fingerprint: str) -> Self:
+        """TRUNCATE, of which `position` is the end, has removed all rows; else as `lifted`."""
+        return replace(self.lifted(position, fingerprint), rows=0)
+
     def moved(self, position: Position) -> Self:
         """The same rows, at the same transactions: `position` is where another server has them.
 

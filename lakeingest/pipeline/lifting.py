@@ -102,7 +102,10 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     if table.reading is not None:  # by a definition that is over
         table.reading.job.cancel()
         table.reading = None
-    commit_lift(edges, table, lift, table.progress.lifted(halt.after, lift.after.fingerprint))
+    if halt.alteration.empties:
+        _commit_emptied(edges, table, lift, table.progress.emptied(halt.after, lift.after.fingerprint))
+    else:
+        commit_lift(edges, table, lift, table.progress.lifted(halt.after, lift.after.fingerprint))
     know_foreign_keys(edges, binlog)  # their columns may have other names
     edges.observe(Lifted(table.id, str(halt.after.at)))
 
@@ -116,6 +119,15 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress) -
         rewritten = scatter(workers, _rewritten, tasks, edges.executors.at_once)
         edges.lease.assert_held()
         staged = edges.target.lift(table.staged, lift, progress, rewritten)
+    table.definition, table.altered_unseen = lift.after, False
+    table.advance(staged, sound=True)
+
+
+def _commit_emptied(edges: Edges, table: TableRun, lift: Lift, progress: Progress) -> None:
+    """Remove the staged rows in one commit, which carries this progress. Readers see that with the next publish."""
+    keep_next(state_of(edges.config), lift.before, lift.after)
+    edges.lease.assert_held()
+    staged = edges.target.start_over(table.staged, lift.after, progress)
     table.definition, table.altered_unseen = lift.after, False
     table.advance(staged, sound=True)
 
@@ -147,6 +159,8 @@ def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Li
     """How the rows come over this DDL; NotLiftable."""
     if not edges.config.evolves:
         raise NotLiftable(f"{table.id}: the configuration has schema.changes: freeze")
+    if halt.alteration.empties and table.schema.keeps_deleted:
+        raise NotLiftable(f"{table.id}: TRUNCATE deletes rows that are to stay as deleted")
     now = _definition(edges, binlog, table)
     ahead = halts(binlog.spool, table.id, halt.before.place)
     return lifts(table.schema, [one.alteration for one in ahead], now)[0]

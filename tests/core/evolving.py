@@ -79,6 +79,8 @@ class EvolvingSource(Source):
             self._exchange()
         elif some == 1:
             self._convert()
+        elif some == 2 and self.written % 2:
+            self._log(self.definitions[-1], Alteration(empties=True), {})
         else:
             self._add(some)
 
@@ -217,12 +219,18 @@ class Evolving(World):
             self.start_over()
             return
         self.bound = None
+        empties = self.empties(known[0])
         for lift in self.chosen(found):
             self.definitions[lift.after.fingerprint] = lift.after
             rows = tuple((key, self.lifted_row(values, lift)) for key, values in self.rows_of())
             position = self.position(self.ahead()[0] + 1)
-            self.store(rows, self.state.lifted(position, lift.after.fingerprint))
+            step = self.state.emptied if empties else self.state.lifted
+            self.store(() if empties else rows, step(position, lift.after.fingerprint))
         self.after_lift()
+
+    def empties(self, alteration: Alteration) -> bool:
+        """Whether the rows of before are gone after the DDL."""
+        return alteration.empties
 
     def lifts(self, known: list[Alteration], now: Definition) -> list[Lift]:
         """The lifts over the DDL that the spool has."""

@@ -150,7 +150,7 @@ def test_a_statement_that_changes_the_layout_alone_is_not_lifted() -> None:
 CHANGES = st.builds(Change, st.sampled_from(Act), st.text(min_size=1), st.text(min_size=1), st.none() | st.text())
 
 
-@given(st.builds(Alteration, st.lists(CHANGES).map(tuple), st.booleans(), st.booleans(), st.text()))
+@given(st.builds(Alteration, st.lists(CHANGES).map(tuple), st.booleans(), st.booleans(), st.booleans(), st.text()))
 def test_an_alteration_is_stored_whole(alteration: Alteration) -> None:
     """As the manifest of its segment has it."""
     assert Alteration.from_json(json.loads(json.dumps(alteration.to_json()))) == alteration

@@ -119,6 +119,14 @@ class LiftsOverABarrier(Evolving):
         return super().lifts([replace(one, is_barrier=False) for one in known], now)
 
 
+class KeepsRowsThatWereTruncated(Evolving):
+    """As if TRUNCATE changed nothing that is not in the binlog."""
+
+    def empties(self, alteration: Alteration) -> bool:  # noqa: ARG002 - that is the mistake
+        """Never."""
+        return False
+
+
 class KeepsRowsAtABarrier(Evolving):
     """What is read again is put beside the rows of before."""
 

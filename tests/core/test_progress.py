@@ -106,6 +106,14 @@ def at(phase: Phase) -> Progress:
     return progress
 
 
+def test_a_table_that_was_emptied_has_no_rows_at_a_later_place() -> None:
+    """Its splits stand there."""
+    before = at(Phase.PUBLISHED)
+    emptied = before.emptied(position(99), "beef")
+    assert before.rows
+    assert (emptied.rows, emptied.stop, emptied.fingerprint) == (0, position(99).place, "beef")
+
+
 def test_a_table_is_lifted_to_a_later_place_alone() -> None:
     """Its rows are as many as before, and the gates have to look at them."""
     before = at(Phase.PUBLISHED)

@@ -195,6 +195,7 @@ def mortal(pipe: Pipe, at: int) -> Iterator[Mortality]:
 def test_a_run_that_dies_at_any_step_follows_ddl_all_the_same(pipe: Pipe) -> None:
     """The next run ends as if nothing had happened, with what was spooled; rows and columns are the source's."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE o (id INT PRIMARY KEY)")
+    pipe.sql("CREATE TABLE e (id INT PRIMARY KEY, v INT)", "INSERT INTO e VALUES (0, 0), (500, 5)")
     pipe.run()
     at, is_dead = 1, True
     while is_dead:
@@ -203,6 +204,9 @@ def test_a_run_that_dies_at_any_step_follows_ddl_all_the_same(pipe: Pipe) -> Non
             f"ALTER TABLE t ADD a{at} INT FIRST",
             f"UPDATE t SET a{at} = id",
             f"INSERT INTO o VALUES ({at})",
+            f"UPDATE e SET v = {at}",
+            "TRUNCATE e",
+            f"INSERT INTO e VALUES ({at}, {at}), (500, {at})",
             f"ALTER TABLE t ADD b{at} INT",
             f"UPDATE t SET b{at} = id, v = {at} WHERE id % 2 = {at % 2}",
         )
@@ -398,6 +402,40 @@ def test_a_column_that_is_dropped_is_null_from_then_on(pipe: Pipe) -> None:
     pipe.sql("ALTER TABLE t DROP c, ADD c INT", "UPDATE t SET c = 6 WHERE id = 2")
     assert pipe.run().stopped == ()
     pipe.assert_equal()
+
+
+@pytest.mark.formats
+def test_a_table_that_is_emptied_has_the_rows_that_come_after_that(pipe: Pipe) -> None:
+    """None is read again; readers see the old rows until the publish, and then those of the source."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
+    pipe.run()
+    copied = len(pipe.seen(WaveCommitted))
+    pipe.sql(
+        "UPDATE t SET v = 10 WHERE id = 1",
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (2, 20), (4, 40)",
+        "ALTER TABLE t ADD c INT DEFAULT 5",
+        "TRUNCATE TABLE t",
+        "INSERT INTO t VALUES (3, 30, 300), (5, 50, 500)",
+        "UPDATE t SET v = 51 WHERE id = 5",
+    )
+    poller = Poller(pipe.config.target, TableId(pipe.database, "t"))
+    with beside(poller.poll, 1):
+        assert pipe.run().stopped == ()
+    poller.look()
+    assert poller.seen == [
+        (("id", "v"), (1, 1), (2, 2), (3, 3)),
+        (("id", "v", "c"), (3, 30, 300), (5, 51, 500)),
+    ]
+    pipe.assert_equal()
+    pipe.sql("TRUNCATE t")
+    assert pipe.run().stopped == ()
+    assert pipe.rows("t") == []
+    pipe.sql("INSERT INTO t VALUES (3, 31, 301)")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    assert len(pipe.seen(WaveCommitted)) == copied
+    assert not pipe.seen(StartedOver)
 
 
 @pytest.mark.formats

@@ -1,12 +1,13 @@
-"""What an ALTER TABLE does to the columns of a copied table. Pure.
+"""What an ALTER TABLE does to the columns of a copied table, and which statement is a TRUNCATE. Pure.
 
 Only the names of columns and their places are read, never a type or a default: what a column is, the server says
 (`core.alteration`). Fail closed: a statement with anything that is not known here, or that may change values, rows or
 the key, has no answer, and the table stops before it.
-Sources: MySQL manual, "ALTER TABLE Statement"; MariaDB documentation, "ALTER TABLE".
+Sources: MySQL manual, "ALTER TABLE Statement" and "TRUNCATE TABLE Statement"; MariaDB documentation, the same.
 """
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 from lakeingest.core.alteration import FIRST, Act, Alteration, Change
@@ -33,31 +34,41 @@ _NUMBER = re.compile(r"\d[\dA-Za-z]*")
 def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
     """What the statement changes of the table's columns, in order; None where that is not certain, or it does more."""
     try:
-        read = {_AlterReader(tokens, query.database, {schema.table: schema}).changes() for tokens in readings(query)}
+        read = {_AlterReader(tokens, query.database, {schema.table: schema}).read() for tokens in readings(query)}
     except Unclear:
         return None
     if len(read) != 1:
         return None
     mode = query.sql_mode
-    return Alteration(read.pop(), strict=mode is not None and bool(mode & _STRICT))
+    return replace(read.pop(), strict=mode is not None and bool(mode & _STRICT))
 
 
 class _AlterReader(DdlReader):
-    """Reads the tokens of an ALTER TABLE of one table."""
+    """Reads the tokens of an ALTER TABLE or a TRUNCATE of one table."""
 
-    def changes(self) -> tuple[Change, ...]:
+    def read(self) -> Alteration:
+        if self._skip("TRUNCATE"):
+            self._skip("TABLE")
+            self._one_table()
+            if not self._is_over:
+                raise Unclear("it does more")
+            return Alteration(empties=True)
         self._expect("ALTER")
         self._skip("ONLINE")
         self._expect("TABLE")
         self._skip_all("IF", "EXISTS")
+        schema = self._one_table()
+        changes: list[Change] = []
+        for action in split(self._tokens[self._at :]):
+            changes += _ActionReader(action, self._database, self._copied).changes(schema)
+        return Alteration(tuple(changes))
+
+    def _one_table(self) -> TableSchema:
         found = self._table()
         self._skip_wait()
         if len(found) != 1:
             raise Unclear("it is of another table")
-        changes: list[Change] = []
-        for action in split(self._tokens[self._at :]):
-            changes += _ActionReader(action, self._database, self._copied).changes(found[0])
-        return tuple(changes)
+        return found[0]
 
 
 class _ActionReader(Action):

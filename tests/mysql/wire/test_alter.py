@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.core.alteration import FIRST, Act, Change
+from lakeingest.core.alteration import FIRST, Act, Alteration, Change
 from lakeingest.core.schema import TableId
 from lakeingest.mysql.wire.alter import alteration_of
 from tests.mysql.wire.test_ddl import COPIED, query
@@ -80,7 +80,8 @@ def test_the_columns_and_their_places_are_read(text: str, changes: list[Change])
         "ALTER IGNORE TABLE orders ADD c INT",
         "ALTER TABLE others ADD c INT",
         "ALTER TABLE orders ADD c INT /*M!100100 , ADD d INT */",
-        "TRUNCATE orders",
+        "TRUNCATE others",
+        "TRUNCATE orders, others",
         "RENAME TABLE orders TO x",
         "ALTER TABLE orders ADD c INT COMMENT 'unfinished",
     ],
@@ -88,6 +89,12 @@ def test_the_columns_and_their_places_are_read(text: str, changes: list[Change])
 def test_what_may_do_more_has_no_answer(text: str) -> None:
     """The table stops before it."""
     assert alteration_of(query(text), SCHEMA) is None
+
+
+@pytest.mark.parametrize("text", ["TRUNCATE orders", "truncate table `Shop`.orders /* all */ nowait"])
+def test_a_truncation_empties_the_table(text: str) -> None:
+    """And does nothing else."""
+    assert alteration_of(query(text), SCHEMA) == Alteration(empties=True)
 
 
 def test_whether_values_had_to_fit_is_read_from_the_mode() -> None:
