@@ -1,7 +1,10 @@
 """Places of a pipeline's state for tests: a folder of this machine, a real S3 server, and a store in memory."""
 
+import os
 import shutil
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,3 +95,24 @@ def remove(folder: File) -> None:
     else:
         for file in everything(folder):
             files.delete(file)
+
+
+@contextmanager
+def killed_at(step: int) -> Iterator[list[int]]:
+    """The process dies at this change of a name, on disk or in a store; yields how many are left until then."""
+    left = [step]
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def changed(*given: object, **options: object) -> object:
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return real(*given, **options)
+
+        return changed
+
+    places = (Path, "replace"), (Path, "unlink"), (os, "link"), *((obstore, name) for name in ("put", "copy", "delete"))
+    with pytest.MonkeyPatch.context() as patched, suppress(KeyboardInterrupt):
+        for owner, name in places:
+            patched.setattr(owner, name, counted(getattr(owner, name)))
+        yield left

@@ -2,13 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,7 +26,7 @@ from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import GONE_SECONDS, reading
 from lakeingest.spool.spool import Spool
-from tests.stores import forget_kept
+from tests.stores import forget_kept, killed_at
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE, OTHER = TableId("shop", "t"), TableId("shop", "other")
@@ -215,26 +213,9 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
     monkeypatch.setattr(archive, "JOIN", 4)
     grow(spool, range(3))
     spool.append([segment(spool, number) for number in range(3, 6)])
-    left = [steps]
-
-    def counted(real: Callable[..., object]) -> Callable[..., object]:
-        def step(*given: object, **options: object) -> object:
-            if left[0] == 0:
-                raise KeyboardInterrupt
-            left[0] -= 1
-            return real(*given, **options)
-
-        return step
-
-    with monkeypatch.context() as patched:
-        on_this_machine = (Path, "replace"), (Path, "unlink"), (os, "link")
-        for owner, name in (*on_this_machine, *((obstore, name) for name in ("put", "copy", "delete"))):
-            patched.setattr(owner, name, counted(getattr(owner, name)))
-        try:
-            spool.forget(place(5), DAY)
-            assert left[0] == 0
-        except KeyboardInterrupt:
-            pass
+    with killed_at(steps) as left:
+        spool.forget(place(5), DAY)
+        assert left[0] == 0
     assert read(spool) == rows(range(6))
     again = Spool.load(spool.folder)
     assert again is not None

@@ -1,12 +1,8 @@
 """While a table stands still, the spool has few files, and all that it had."""
 
-import os
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
-import obstore
 import pytest
 
 from lakeingest.core.alteration import Alteration
@@ -19,6 +15,7 @@ from lakeingest.spool.spool import NO_TIME, Spool
 from lakeingest.spool.thinning import join_neighbours
 from lakeingest.spool.transaction_files import log_of
 from tests.spool.test_archive import DAY, OPENED, TABLE, UUID, place, read, rows, segment
+from tests.stores import killed_at
 
 
 @pytest.fixture
@@ -77,32 +74,14 @@ def test_segments_of_another_kind_stay_apart(spool: Spool, kind: str, monkeypatc
 
 
 @pytest.mark.parametrize("steps", range(16))
-@pytest.mark.long("a slow store", only=("gcs",))
 def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Killed at each change of a name, on disk or in the store: all rows are there once, for merges and for readers."""
     spool.append([segment(spool, 0)])
     spool.forget(place(1), DAY)
     spool.append([segment(spool, number) for number in range(1, 6)])
-    left = [steps]
-
-    def counted(real: Callable[..., object]) -> Callable[..., object]:
-        def step(*given: object, **options: object) -> object:
-            if left[0] == 0:
-                raise KeyboardInterrupt
-            left[0] -= 1
-            return real(*given, **options)
-
-        return step
-
-    with monkeypatch.context() as patched:
-        on_this_machine = (Path, "replace"), (Path, "unlink"), (os, "link")
-        for owner, name in (*on_this_machine, *((obstore, name) for name in ("put", "copy", "delete"))):
-            patched.setattr(owner, name, counted(getattr(owner, name)))
-        try:
-            join_neighbours(spool, ())
-            assert steps > 10
-        except KeyboardInterrupt:
-            pass
+    with killed_at(steps):
+        join_neighbours(spool, ())
+        assert steps > 10
     assert read(spool) == rows(range(6))
     again = Spool.load(spool.folder)
     assert again is not None
