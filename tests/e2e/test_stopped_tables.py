@@ -191,6 +191,7 @@ def segments(pipe: Pipe) -> list[File]:
     return everything(pipe.state / "spool" / "segments")
 
 
+@pytest.mark.long("a dozen runs")
 def test_the_spool_has_few_files_however_long_a_table_is_paused(market: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table goes on from them, though the source has purged that part of its binlog meanwhile."""
     monkeypatch.setattr(thinning, "JOIN", 4)
