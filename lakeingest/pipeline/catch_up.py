@@ -71,6 +71,7 @@ def trim_spool(run: OpenRun) -> None:
         spool.forget(min(needed.values()), keep)
         if any(table.stop is not None or table.paused for table in watched):  # maybe for weeks
             thin(spool, needed | _needed_of_parents(run.binlog.foreign_keys, needed), keep)
+            run.edges.lease.assert_held()
             join_neighbours(spool, {place for table in watched for place in table.stands})
 
 

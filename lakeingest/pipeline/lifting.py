@@ -102,32 +102,25 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     if table.reading is not None:  # by a definition that is over
         table.reading.job.cancel()
         table.reading = None
-    if halt.alteration.empties:
-        _commit_emptied(edges, table, lift, table.progress.emptied(halt.after, lift.after.fingerprint))
-    else:
-        commit_lift(edges, table, lift, table.progress.lifted(halt.after, lift.after.fingerprint))
+    empties = halt.alteration.empties
+    step = table.progress.emptied if empties else table.progress.lifted
+    commit_lift(edges, table, lift, step(halt.after, lift.after.fingerprint), empties=empties)
     know_foreign_keys(edges, binlog)  # their columns may have other names
     edges.observe(Lifted(table.id, str(halt.after.at)))
 
 
-def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress) -> None:
-    """Lift the staged rows in one commit, which carries this progress."""
+def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *, empties: bool = False) -> None:
+    """Lift the staged rows in one commit, which carries this progress; if the DDL `empties` the table, remove them."""
     keep_next(state_of(edges.config), lift.before, lift.after)
     with edges.profile.stage("lifts"):
-        tasks = edges.target.rewriters(table.staged, lift)
+        tasks = [] if empties else edges.target.rewriters(table.staged, lift)
         workers = edges.executors.for_tasks(small=len(tasks) <= 1)
         rewritten = scatter(workers, _rewritten, tasks, edges.executors.at_once)
         edges.lease.assert_held()
-        staged = edges.target.lift(table.staged, lift, progress, rewritten)
-    table.definition, table.altered_unseen = lift.after, False
-    table.advance(staged, sound=True)
-
-
-def _commit_emptied(edges: Edges, table: TableRun, lift: Lift, progress: Progress) -> None:
-    """Remove the staged rows in one commit, which carries this progress. Readers see that with the next publish."""
-    keep_next(state_of(edges.config), lift.before, lift.after)
-    edges.lease.assert_held()
-    staged = edges.target.start_over(table.staged, lift.after, progress)
+        if empties:
+            staged = edges.target.start_over(table.staged, lift.after, progress)
+        else:
+            staged = edges.target.lift(table.staged, lift, progress, rewritten)
     table.definition, table.altered_unseen = lift.after, False
     table.advance(staged, sound=True)
 

@@ -42,7 +42,10 @@ def file_names(segment: Manifest) -> list[str]:
 
 
 def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
-    """The rows of segments in files of their own, by table; None where a table's files differ in their columns."""
+    """Write the rows of these segments, for each table into one file; the names of the files.
+
+    None where a table's files differ in their columns.
+    """
     attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
     for number, table in enumerate([None, *tables]):

@@ -84,7 +84,7 @@ class Spool:
         stop = opened.at
         for number, segment in list(left.items()):
             if segment.stop.place(opened.epoch) <= stop.place(opened.epoch):
-                del left[number]  # one before it was joined with it
+                del left[number]  # it was joined with one before it
                 continue
             if segment.start != stop:
                 raise StateUnreadable(
@@ -205,6 +205,11 @@ class Spool:
             nulled = {**segment.nulled, **read.nulled} if is_last else segment.nulled
             wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
             self._put(number, wider)
+
+    @property
+    def segments(self) -> Collection[Manifest]:
+        """The segments in order."""
+        return self._segments.values()
 
     def parts(self) -> Iterator[tuple[int, Position, Manifest, Position]]:
         """The segments in order, each with its number, and the positions before and after it."""

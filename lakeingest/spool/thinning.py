@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from itertools import groupby, pairwise
-from operator import itemgetter
 
-from lakeingest.core.position import Place
+from lakeingest.core.position import Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.spool.joined import JOIN, LAST_LEVEL, joined
@@ -14,7 +13,9 @@ from lakeingest.spool.readers import needed_by_readers
 from lakeingest.spool.spool import Spool
 from lakeingest.state import store
 
-LARGE_ROWS = 100_000  # a segment of more rows is not joined
+Part = tuple[int, Position, Manifest, Position]  # as `Spool.parts` has it
+
+LARGE_ROWS = 100_000  # a segment of more rows is not joined; manifests count rows, and only the store knows bytes
 
 
 def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None:
@@ -45,7 +46,7 @@ def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
     A segment goes on to end at each place where a copy `stands`: by that the spool proves its history.
     """
     for level in range(LAST_LEVEL):
-        for group in _alike(spool, level, stands):
+        for group in list(_alike(spool, level, stands)):
             for first in range(0, len(group) - JOIN + 1, JOIN):
                 numbers, parts = zip(*group[first : first + JOIN], strict=True)
                 whole = joined(spool.folder, parts)
@@ -54,14 +55,15 @@ def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
 
 
 def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list[tuple[int, Manifest]]]:
-    """Neighbours that can be joined, each with its number. One that was joined has the numbers up to the next one."""
-    parts, keyed = list(spool.parts()), list[tuple[tuple[bool, int, list[TableId]], tuple[int, Manifest]]]()
-    for (number, before, segment, _), (following, *_) in pairwise(parts):
+    """Neighbours that can be joined, each with its number."""
+
+    def kind(pair: tuple[Part, Part]) -> tuple[bool, int, list[TableId]]:
+        (number, before, segment, _), (following, *_) = pair  # one that was joined has the numbers up to the next one
         rows = sum(file[1] for file in segment.tables.values() if file)
         is_small = JOIN**level <= following - number < JOIN ** (level + 1) and rows <= LARGE_ROWS
         passed = sum(place <= before.place for place in stands)
-        key = (is_small and not segment.alterations, passed, sorted(segment.tables))
-        keyed.append((key, (number, segment)))
-    for (can_be_joined, *_), group in groupby(keyed, key=itemgetter(0)):
+        return is_small and not segment.alterations, passed, sorted(segment.tables)
+
+    for (can_be_joined, *_), group in groupby(pairwise(spool.parts()), kind):
         if can_be_joined:
-            yield [one for _, one in group]
+            yield [(number, segment) for (number, _, segment, _), _ in group]

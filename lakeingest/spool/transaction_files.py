@@ -18,9 +18,15 @@ _COLUMNS = ["uuid", "tag", "number", "epoch", "file", "pos"]
 
 def log_of(spool: Spool) -> TransactionLog:
     """All spooled transactions that have GTIDs; they are read only when they are needed."""
+    epoch = spool.opened.epoch
     segments = (
-        LoggedSegment(segment.gtids, before.place, after.place, partial(_read, spool.folder / segment.transactions))
-        for _, before, segment, after in spool.parts()
+        LoggedSegment(
+            segment.gtids,
+            segment.start.place(epoch),
+            segment.stop.place(epoch),
+            partial(_read, spool.folder / segment.transactions),
+        )
+        for segment in spool.segments
     )
     return TransactionLog(segments, spool.opened.gtids or GtidSet())
 

@@ -222,10 +222,11 @@ class Evolving(World):
         empties = self.empties(known[0])
         for lift in self.chosen(found):
             self.definitions[lift.after.fingerprint] = lift.after
-            rows = tuple((key, self.lifted_row(values, lift)) for key, values in self.rows_of())
+            left = [] if empties else self.rows_of()
+            rows = tuple((key, self.lifted_row(values, lift)) for key, values in left)
             position = self.position(self.ahead()[0] + 1)
             step = self.state.emptied if empties else self.state.lifted
-            self.store(() if empties else rows, step(position, lift.after.fingerprint))
+            self.store(rows, step(position, lift.after.fingerprint))
         self.after_lift()
 
     def empties(self, alteration: Alteration) -> bool:

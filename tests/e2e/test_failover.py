@@ -171,7 +171,7 @@ def test_a_first_copy_begins_again_on_the_server_that_took_over(pair: Pair, pipe
 
 
 @pytest.mark.formats("iceberg")
-@pytest.mark.long("waits for answers of a server that is away")
+@pytest.mark.long("waits half a minute for a run to notice the other server")
 def test_a_run_that_follows_ends_where_another_server_answers(pair: Pair, pipe: Pipe) -> None:
     """The scheduler starts the next one, which goes on."""
     pipe.sql(*TABLES)

@@ -74,7 +74,7 @@ def test_segments_of_another_kind_stay_apart(spool: Spool, kind: str, monkeypatc
 
 
 @pytest.mark.parametrize("steps", range(16))
-def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+def test_a_crash_at_any_step_loses_nothing(spool: Spool, steps: int) -> None:
     """Killed at each change of a name, on disk or in the store: all rows are there once, for merges and for readers."""
     spool.append([segment(spool, 0)])
     spool.forget(place(1), DAY)
