@@ -11,7 +11,8 @@ again, so it may be published before the re-snapshot has come to its end. Rows t
 leave a table LEVEL. One leads back to COPYING: the copy is started over, and nothing is published before all of it is
 read again. A quiet table stays in its phase: it has no change up to a later position. A table whose rows were lifted to
 the source's next definition is LEVEL: the gates have not seen it with that. So is one whose position was found again on
-another server: the publish shows it there. One that goes on over a gap is LEVEL as well, and is not audited before all
+another server: the publish shows it there. The chunks of a copy that is not complete are carried there, and it stays in
+its phase. One that goes on over a gap is LEVEL as well, and is not audited before all
 of its rows were compared with the source.
 """
 
@@ -48,6 +49,7 @@ class Step(enum.StrEnum):
     LIFT = "lifted"
     MOVE = "moved to another server"
     GAP = "goes on over a gap"
+    CARRY = "chunks carried to another server"
 
 
 TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
@@ -72,6 +74,7 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
     **{(phase, Step.QUIET): phase for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.LIFT): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.MOVE): Phase.LEVEL for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
+    **{(phase, Step.CARRY): phase for phase in (Phase.COPYING, Phase.COPIED)},
     **{(phase, Step.GAP): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},
 }

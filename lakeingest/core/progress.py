@@ -336,6 +336,33 @@ class Progress:
             cascades=replace(self.cascades, to=position.place) if self.cascades and is_settled else None,
         )
 
+    def is_proven(self, place: Place) -> bool:
+        """Whether chunks are missing or not merged, and those that were read saw nothing after this place."""
+        is_partial = bool(self.splits.all) and self.splits.stop is None
+        return is_partial and self.epoch == place.epoch and all(split.floor <= place for split in self.splits.all)
+
+    def carried(self, opened: Position, reached: Position) -> Self:
+        """The chunks of a copy that is not complete, on another server, which has all that they saw.
+
+        That server has the transactions up to `covered_from`, or up to an earlier place, at `opened`, and all that the
+        chunks saw at `reached`. So each chunk gets `reached` for its high watermark, and `opened` for its low one:
+        changes that it has seen are applied once more, which makes no difference to the last one of a key. The next
+        merge needs all changes after `opened`, which is the copy's position until then.
+        """
+        low = opened.place if opened.gtids is None else opened.gtids
+        return self._after(
+            Step.CARRY,
+            server_uuid=opened.server_uuid,
+            epoch=opened.epoch,
+            covered_from=opened.place,
+            splits=Splits().finish(Split(split.range, low, reached.place) for split in self.splits.all),
+            position=opened,
+            read_to=reached,
+            patches=(),
+            reread_since=None,
+            cascades=self.cascades and replace(self.cascades, to=opened.place),
+        )
+
     def _later(self, step: Step, position: Position, fingerprint: str) -> Self:
         """The same rows at this position; ValueError if it is not later than the table's, or is of another server."""
         after, before = self._after(step, fingerprint=fingerprint), self.position

@@ -180,6 +180,12 @@ class Target(Protocol):
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""
 
+    def earlier(self, staged: Staged) -> Sequence[Staged]:
+        """The commits of staging before the last one, the newest first, none that readers have seen."""
+
+    def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
+        """Take out what staging got after the commit `version`, one of `earlier`; then as `mark`."""
+
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
         """For the executors, if rows of before have to be written anew, with what the new columns have in them."""
 

@@ -1,9 +1,12 @@
 """Failing over: the source is another server now. Copies go on where their transactions end in its binlog.
 
 Nothing is compared with a place of the server before: the spool begins anew, and each copy gets a commit that says
-where it stands now. Rows that were read and not merged are read again.
+where it stands now. A copy that is not complete goes on, too, with the chunks that saw nothing which this server lacks:
+the spool of the server before proves that. It begins where this server has the transactions of the copy's first place.
+Chunks that were read after the end of that spool are read again, and so are patches that wait for a merge.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +14,7 @@ import pymysql
 
 from lakeingest.config import Config
 from lakeingest.core.failover import epoch_of
-from lakeingest.core.position import FIRST_EPOCH, Position
+from lakeingest.core.position import FIRST_EPOCH, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, RestartNeeded, SourceDiverged
@@ -29,13 +32,15 @@ from lakeingest.spool.spool import Spool
 class Failover:
     """What becomes of copies on the server of now, whose places are of this `epoch`.
 
-    `moved` has the progress of those that were made from another server, as it is to be committed. The tables in
-    `failed` cannot go on, for these reasons.
+    `moved` has the progress of those that were made from another server, as it is to be committed. Of the copies that
+    are not complete only those in `back` go on: with the commit of staging that it names, which may be an earlier one.
+    The tables in `failed` cannot go on, for these reasons.
     """
 
     server_uuid: str
     epoch: int
     moved: Mapping[TableId, Progress] = field(default_factory=dict)
+    back: Mapping[TableId, int] = field(default_factory=dict)
     failed: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
 
     def is_of_here(self, spool: Spool) -> bool:
@@ -74,10 +79,14 @@ def failover(
     if not elsewhere:
         return Failover(here, epoch)
     moving = _Moving(config, ThisServer(config.source, connection, epoch), schemas)
-    moved, failed = dict[TableId, Progress](), dict[TableId, LakeIngestError]()
+    moved, failed, back = dict[TableId, Progress](), dict[TableId, LakeIngestError](), dict[TableId, int]()
     for table, progress in elsewhere.items():
         if progress.splits.stop is None or progress.position is None:
-            moved[table] = replace(progress, patches=())  # it is copied again
+            carried = None if spool is None else moving.carried(progress, spool)
+            if carried is None:
+                moved[table] = replace(progress, patches=())  # it is copied again
+            else:
+                moved[table], back[table] = carried
             continue
         try:
             moved[table] = moving.moved(progress)
@@ -85,7 +94,7 @@ def failover(
             failed[table] = error
     if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
-    return Failover(here, epoch, moved, failed)
+    return Failover(here, epoch, moved, back, failed)
 
 
 class _Moving:
@@ -105,6 +114,34 @@ class _Moving:
             if staged is None or staged.progress.position in {None, progress.position}:
                 raise
             return self.moved(staged.progress)
+
+    def carried(self, progress: Progress, spool: Spool) -> tuple[Progress, int] | None:
+        """The progress on this server of a copy that is not complete, and the commit of staging that has its chunks."""
+        table, schema, end = progress.table, self._schemas.get(progress.table), spool.position
+        is_of_spool = (end.server_uuid, end.epoch) == (progress.server_uuid, progress.epoch)
+        if not is_of_spool or schema is None or schema.fingerprint != progress.fingerprint:
+            return None
+        known = [spool.opened, *(after for *_, after in spool.parts())]
+        known = known[bisect_right(known, progress.covered_from, key=_place) - 1 :]
+        staged = self._committed.inspect(table)
+        if staged is None or known[0].place > progress.covered_from or not self._holds(table, known[0]):
+            return None
+        proven = known[: bisect_left(known, True, key=lambda one: not self._holds(table, one))]
+        opened, reached = self._position(table, proven[0]), self._position(table, proven[-1])
+        for commit in (staged, *self._committed.earlier(staged)):
+            if commit.progress.is_proven(proven[-1].place):
+                return commit.progress.carried(opened, reached), commit.version
+        return None
+
+    def _holds(self, table: TableId, saved: Position) -> bool:
+        """Whether this server has the position, and the table is not changed by errant transactions before it.
+
+        If it holds of one, it holds of all before it that the server's binlog still has.
+        """
+        try:
+            return bool(self._position(table, saved))
+        except RestartNeeded:
+            return False
 
     def _position(self, table: TableId, saved: Position) -> Position:
         if saved not in self._found:
@@ -126,14 +163,28 @@ class _Moving:
         return position
 
 
-def go_on(edges: Edges, tables: Mapping[TableId, TableRun], moved: Mapping[TableId, Progress]) -> None:
+def go_on(
+    edges: Edges, tables: Mapping[TableId, TableRun], moved: Mapping[TableId, Progress], back: Mapping[TableId, int]
+) -> None:
     """Commit where the copies stand now; the spool is open there. Their rows are the ones of before."""
-    level = {name: progress for name, progress in moved.items() if progress.splits.stop and tables[name].copy}
-    if level:
-        [server_uuid] = {progress.server_uuid for progress in level.values()}
-        edges.observe(FailedOver(server_uuid, len(level)))
-    for name, progress in level.items():
+    going = {
+        name: progress
+        for name, progress in moved.items()
+        if (progress.splits.stop or name in back) and tables[name].copy is not None
+    }
+    if going:
+        [server_uuid] = {progress.server_uuid for progress in going.values()}
+        edges.observe(FailedOver(server_uuid, len(going)))
+    for name, progress in going.items():
         table = tables[name]
+        version = back.get(name, table.staged.version)
         with working_on(edges, table):
             edges.lease.assert_held()
-            table.advance(edges.target.mark(table.staged, progress), sound=True)
+            if version == table.staged.version:
+                table.advance(edges.target.mark(table.staged, progress), sound=True)
+            else:
+                table.advance(edges.target.go_back(table.staged, version, progress), sound=True)
+
+
+def _place(position: Position) -> Place:
+    return position.place

@@ -20,7 +20,6 @@ from lakeingest.core.position import (
     in_same_file,
     is_before,
 )
-from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES, Segment
 from lakeingest.errors import LakeIngestError, SchemaChanged
@@ -44,7 +43,7 @@ from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.publish import DEFINITION
 from lakeingest.pipeline.quiet_tables import QuietTables, open_target
-from lakeingest.pipeline.resume import asked_anew, owner, resumption
+from lakeingest.pipeline.resume import Resumption, asked_anew, owner, resumption
 from lakeingest.pipeline.signal_run import SignalRun
 from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun, Watch
@@ -85,7 +84,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 if staged and staged.lost:
                     observe(WentBack(table, staged.lost))
             asked = asked_anew(config, requested, loaded) - refused.keys()
-            spool, again, moved = _spool(config, connection, target, schemas, loaded, failed, asked)
+            spool, again, chosen = _spool(config, connection, target, schemas, loaded, failed, asked)
             if before is not None:
                 hand_over(state_of(config), ours)
             again |= {table for table, one in loaded.items() if one and _has_other_rows(one, schemas[table])}
@@ -99,7 +98,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             signals = SignalRun(SignalFolder(state_of(config)))
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
             know_foreign_keys(edges, run.binlog)
-            go_on(edges, runs, moved)
+            go_on(edges, runs, chosen.moved, chosen.back)
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)
@@ -250,7 +249,7 @@ def _spool(
     loaded: dict[TableId, Staged | None],
     failed: dict[TableId, LakeIngestError],
     asked: Collection[TableId],
-) -> tuple[Spool, frozenset[TableId], Mapping[TableId, Progress]]:
+) -> tuple[Spool, frozenset[TableId], Resumption]:
     """A spool that covers every mark of the loaded tables: the existing spool, or a new one.
 
     If the first copy of a table cannot be continued, it is copied again from the start: readers have not seen it. The
@@ -275,11 +274,11 @@ def _spool(
         if table not in asked:
             del loaded[table], schemas[table]
     if chosen.spool is not None:
-        return chosen.spool, again, chosen.moved
+        return chosen.spool, again, chosen
     begins = chosen.begins or _opening(config, connection, chosen.epoch)
     if (again or None in loaded.values()) and has_low_at_file_start(connection, begins):
         begins = begins.start_of_file
-    return Spool.open(state_of(config) / "spool", begins), again, chosen.moved
+    return Spool.open(state_of(config) / "spool", begins), again, chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ class Resumption:
     The tables in `again` are copied again: their copies are not complete, and cannot be continued. Readers have not
     seen them; or they see the rows of before, and the copy was started over. The copies of the tables in `failed`
     cannot be continued, for these reasons; the other tables can go on without them. Places of the source are of this
-    `epoch`; copies that were made from another server have the progress in `moved`, which is to be committed.
+    `epoch`; copies that were made from another server have the progress in `moved`, which is to be committed (`back`:
+    `failing_over.Failover`).
     """
 
     spool: Spool | None
@@ -43,6 +44,7 @@ class Resumption:
     failed: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
     epoch: int = FIRST_EPOCH
     moved: Mapping[TableId, Progress] = field(default_factory=dict)
+    back: Mapping[TableId, int] = field(default_factory=dict)
 
 
 def owner(
@@ -104,7 +106,8 @@ def resumption(
     if spool is not None and not over.is_of_here(spool):
         spool = None
     chosen = _resumption(config, connection, schemas, here, spool, asked, unknown=unknown)
-    return replace(chosen, failed={**over.failed, **chosen.failed}, epoch=over.epoch, moved=over.moved)
+    failed = {**over.failed, **chosen.failed}
+    return replace(chosen, failed=failed, epoch=over.epoch, moved=over.moved, back=over.back)
 
 
 def _resumption(
@@ -119,7 +122,7 @@ def _resumption(
 ) -> Resumption:
     """How a run continues these tables, which are all of this server, as the spool is."""
     is_asked = not copied.keys().isdisjoint(asked)
-    partial = tuple(table for table, progress in copied.items() if progress.splits.stop is None)
+    partial = tuple(table for table, progress in copied.items() if _is_lost(config, connection, progress))
     positions = {
         table: progress.position
         for table, progress in copied.items()
@@ -237,6 +240,19 @@ def _lost(
     """The tables with a chunk that was read after the spool's position, in a part of the binlog that is now lost."""
     copying = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
     return list(_gone(config, connection, _read_after(copying, spool.position.place)))
+
+
+def _is_lost(config: Config, connection: pymysql.Connection, progress: Progress) -> bool:
+    """Whether a copy is not complete, and cannot go on with a new spool.
+
+    It can while it stands where it was first watched (`Progress.carried`), unless a chunk was read in a part of the
+    binlog that is now lost.
+    """
+    if progress.splits.stop is not None:
+        return False
+    if progress.position is None or progress.position.place != progress.covered_from:
+        return True
+    return bool(_gone(config, connection, _read_after({progress.table: progress}, None)))
 
 
 def _lost_rereads(

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from lakeingest.core.failover import Found, Logged, epoch_of, find
 from lakeingest.core.history import Committed, History
-from lakeingest.core.position import FilePosition, Gtid, GtidSet, Position
+from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.errors import BinlogGone, LakeIngestError, SourceDiverged
-from tests.core.world import ORDERS, Source, Statement, Table, Transaction, World, execute
+from tests.core.world import ORDERS, Row, Source, Statement, Table, Transaction, World, execute
 
 FAILOVERS_MAX = 3
 
@@ -74,15 +74,20 @@ class Server(Source):
 
 
 class FailingOver(World):
-    """The job finds each position again by its GTIDs; what it read and did not merge is read again."""
+    """The job finds each position again by its GTIDs; chunks that were not merged go on as far as they are proven."""
 
     source: Server
 
     def __init__(self, rows: Table, *, gtids: bool) -> None:  # noqa: ARG002 - there is no failover without them
-        self.servers = [Server(rows, 1, 4)]
+        self.servers, self.commits = [Server(rows, 1, 4)], list[tuple[tuple[Row, ...], str]]()
         super().__init__(rows, gtids=True)
         self.source = self.servers[0]
-        self.diverged = self.moves = self.needless = 0
+        self.diverged = self.moves = self.needless = self.carries = 0
+
+    def store(self, rows: tuple[Row, ...], progress: Progress) -> None:
+        """A job can go back to an earlier commit."""
+        super().store(rows, progress)
+        self.commits.append(self.lake.marked)
 
     def possible(self) -> list[str]:
         """The steps that can be taken now."""
@@ -150,6 +155,8 @@ class FailingOver(World):
                 self.progress = Progress.from_json(json.loads(shown[1]))
             progress = self.state
             if self.is_unmerged(progress):
+                if self.carry(progress):
+                    return
                 break
             assert progress.position is not None
             try:
@@ -168,6 +175,37 @@ class FailingOver(World):
     def is_unmerged(self, progress: Progress) -> bool:
         """Whether chunks were read and not merged, or all of it was lifted to no common stop."""
         return progress.splits.stop is None
+
+    def carry(self, progress: Progress) -> bool:
+        """Go on with the last commit whose chunks saw nothing that this server lacks; whether there is one."""
+        server = next(one for one in self.servers if one.uuid == progress.server_uuid)
+        first, end = server.places.index(progress.covered_from), self.spooled[1]
+        try:
+            opened, reached = (self.here_of(server, count) for count in (first, end))
+        except LakeIngestError:
+            return False
+        for rows, doc in reversed(self.commits):
+            before = Progress.from_json(json.loads(doc))
+            if self.is_proven(before, server.places[end]):
+                self.carries += 1
+                self.spool = (self.source.ends.index(opened.at),) * 2
+                self.store(rows, self.carried(before, opened, reached))
+                return True
+        return False
+
+    def here_of(self, server: Server, count: int) -> Position:
+        """The position after so many transactions of another server, as this one has it."""
+        saved = self.position(count, server)
+        found = self.found(saved)
+        return found.position(saved, *self.here, self.history(self.source.ends.index(found.end), self.source))
+
+    def is_proven(self, progress: Progress, place: Place) -> bool:
+        """Whether the chunks of a commit saw nothing that this server lacks."""
+        return progress.is_proven(place)
+
+    def carried(self, progress: Progress, opened: Position, reached: Position) -> Progress:
+        """The progress of a commit on this server."""
+        return progress.carried(opened, reached)
 
     def found(self, position: Position) -> Found:
         """Where the position's transactions end here; and no errant one changes the table."""
@@ -194,8 +232,8 @@ class FailingOver(World):
         """The copy goes on from there."""
         assert progress.position is not None
         self.moves += 1
-        position = found.position(progress.position, *self.here, self.history(self.source.ends.index(found.end)))
         count = self.source.ends.index(found.end)
+        position = found.position(progress.position, *self.here, self.history(count, self.source))
         self.spool = count, count
         self.store(self.lake.rows, progress.moved(position))
 
@@ -204,7 +242,7 @@ class FailingOver(World):
         self.lake.marked, self.spool, self.stated = ((), ""), None, None
         self.lake.compacted = False
         self.lake.rows, self.lake.doc = self.lake.marked
-        self.progress, self.reads, self.plan = None, [], None
+        self.progress, self.reads, self.plan, self.commits = None, [], None, []
 
     def is_needless(self, progress: Progress) -> None:
         """Count a table that is copied again although the server has the history that it was copied from."""
@@ -226,14 +264,16 @@ class FailingOver(World):
         new = Progress(ORDERS, "f00d", self.source.uuid, self.source.epoch, self.source.places[count])
         self.store(self.lake.rows, new.created())
 
-    def position(self, count: int) -> Position:
-        """The position after so many transactions."""
-        source, history = self.source, self.history(count)
-        return Position(source.uuid, source.epoch, source.ends[count], source.gtid_set(count), history)
+    def position(self, count: int, server: Server | None = None) -> Position:
+        """The position after so many transactions of a server, of the source if none is named."""
+        source = server or self.source
+        return Position(
+            source.uuid, source.epoch, source.ends[count], source.gtid_set(count), self.history(count, source)
+        )
 
-    def history(self, count: int) -> History | None:
+    def history(self, count: int, source: Server) -> History | None:
         """The last of so many transactions."""
         if not count:
             return None
-        last = self.source.transactions()[count - 1]
+        last = source.transactions()[count - 1]
         return History(last=Committed("binlog.000001", 4, str(last.gtid), last.committed_at))

@@ -10,7 +10,7 @@ import pytest
 
 from lakeingest.core.failover import Found
 from lakeingest.core.phases import Phase
-from lakeingest.core.position import GtidSet, Position
+from lakeingest.core.position import GtidSet, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.splits import Split, Splits
 from tests.core.failing_over import FailingOver
@@ -52,6 +52,7 @@ def test_the_copy_is_the_sources_whichever_server_takes_over() -> None:
     worlds = [walked(FailingOver, seed) for seed in range(WALKS)]
     assert sum(world.publishes for world in worlds) > 2 * len(worlds)
     assert sum(world.moves > 0 for world in worlds) > len(worlds) / 6
+    assert sum(world.carries > 0 for world in worlds) > len(worlds) / 20
     assert sum(world.diverged > 0 for world in worlds) > len(worlds) / 10
     assert not sum(world.needless for world in worlds)
 
@@ -107,7 +108,7 @@ class KeepsUnmerged(FailingOver):
 
     def is_unmerged(self, progress: Progress) -> bool:
         """They have their watermarks."""
-        return progress.position is None
+        return progress.position is None or progress.position.place == progress.covered_from
 
     def goes_on(self, progress: Progress, found: Found) -> None:
         """All splits are taken to stand at the position."""
@@ -118,6 +119,44 @@ class KeepsUnmerged(FailingOver):
             self.copy_again()
             return
         super().goes_on(replace(progress, splits=level, phase=Phase.COPIED), found)
+
+
+class CarriesUnproven(FailingOver):
+    """Chunks count whatever they saw."""
+
+    def is_proven(self, progress: Progress, place: Place) -> bool:
+        """Nobody asks whether this server has it."""
+        return super().is_proven(progress, replace(place, file=10**9))
+
+
+class CarriesOtherServers(FailingOver):
+    """Whatever was read before the last failover was read early enough."""
+
+    def is_proven(self, progress: Progress, place: Place) -> bool:
+        """On whatever server."""
+        return super().is_proven(replace(progress, epoch=place.epoch), place)
+
+
+class CarriesWithoutRepeating(FailingOver):
+    """What chunks have seen is not read again."""
+
+    def carried(self, progress: Progress, opened: Position, reached: Position) -> Progress:
+        """They stand where the other server's transactions end."""
+        carried = super().carried(progress, opened, reached)
+        return replace(carried, splits=_with_marks(carried, low=reached.gtids))
+
+
+class CarriesWithoutHighs(FailingOver):
+    """A merge may stop anywhere."""
+
+    def carried(self, progress: Progress, opened: Position, reached: Position) -> Progress:
+        """The high watermark is the low one."""
+        carried = super().carried(progress, opened, reached)
+        return replace(carried, splits=_with_marks(carried, high=opened.place))
+
+
+def _with_marks(progress: Progress, **marks: Any) -> Splits:
+    return Splits(tuple(replace(split, **marks) for split in progress.splits.all))
 
 
 class KeepsStatements(FailingOver):

@@ -77,6 +77,8 @@ def moved(progress: Progress) -> Progress:
     return progress.moved(HERE)
 
 
+THERE = replace(HERE, at=FilePosition("other.000003", 900))
+
 STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.CREATED: Progress.created,
     Step.WAVE: lambda progress: progress.wave_committed((FIRST,), 10),
@@ -91,6 +93,7 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.QUIET: lambda progress: progress.unchanged(position(99)),
     Step.LIFT: lambda progress: progress.lifted(position(99), "beef"),
     Step.MOVE: moved,
+    Step.CARRY: lambda progress: progress.carried(HERE, THERE),
     Step.GAP: lambda progress: progress.over_gap(position(99), "beef", position(98).place, signals=[3]),
     Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3], rows=progress.rows),
 }
@@ -138,6 +141,22 @@ def test_a_table_moves_to_another_server_with_the_rows_that_are_merged() -> None
             unmerged.moved(HERE)
 
 
+def test_chunks_are_carried_to_a_server_that_has_all_that_they_saw() -> None:
+    """They count from where the spool begins there; without chunks, or of a level table, nothing is carried."""
+    before = at(Phase.COPYING)
+    assert before.is_proven(HIGH)
+    assert not before.is_proven(replace(HIGH, pos=HIGH.pos - 1))
+    assert not before.is_proven(replace(HIGH, epoch=HIGH.epoch + 1))
+    assert not any(at(phase).is_proven(HIGH) for phase in (Phase.NEW, Phase.LEVEL))
+    after = before.carried(HERE, THERE)
+    assert after.splits == Splits((Split(before.splits.all[0].range, low=HERE.place, high=THERE.place),))
+    assert (after.position, after.read_to, after.needed_from, after.rows) == (HERE, THERE, HERE.place, before.rows)
+    known = GtidSet.of_gtids([LOG[0][0]])
+    assert before.carried(replace(HERE, gtids=known), THERE).splits.all[0].low == known
+    settled = Settled("f00d", COVERED)
+    assert replace(before, cascades=settled).carried(HERE, THERE).cascades == Settled("f00d", HERE.place)
+
+
 def stored(progress: Progress) -> Any:
     """The document as a commit gives it back."""
     return json.loads(json.dumps(progress.to_json()))
@@ -157,7 +176,7 @@ def test_every_legal_step_leads_where_the_table_says(phase: Phase, step: Step) -
     expected = replace(before, fingerprint="beef") if step is Step.LIFT else before
     if step is Step.GAP:
         expected = replace(before, fingerprint="beef", covered_from=position(98).place)
-    if step is Step.MOVE:
+    if step in {Step.MOVE, Step.CARRY}:
         expected = replace(before, server_uuid=HERE.server_uuid, epoch=HERE.epoch, covered_from=HERE.place)
     assert identity(after) == identity(expected)
 

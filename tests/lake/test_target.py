@@ -245,6 +245,32 @@ def test_a_stale_writer_starts_nothing_over(lake: Lake) -> None:
     assert lake.loaded() == current
 
 
+@pytest.mark.parametrize("visible", [False, True], ids=["a first copy", "one that was started over"])
+def test_a_copy_that_is_not_complete_can_go_back_to_an_earlier_commit(lake: Lake, *, visible: bool) -> None:
+    """It has the rows of then and another progress, and goes on; readers see no difference."""
+    begun = lake.started_over(lake.published((7, "old"))) if visible else lake.created()
+    first = lake.wave(begun, [(1, "a"), (2, "b")], upper=(3,))
+    merged = lake.merge(first, (1, "a2", False), pos=20)
+    last = lake.wave(merged, [(3, "c")], upper=(4,))
+    target = lake.open()
+    assert target.earlier(last) == [merged, first, begun]
+    with pytest.raises(StaleWriter):
+        target.go_back(merged, first.version, first.progress)
+    progress = replace(first.progress, nulled=5)
+    back = target.go_back(last, first.version, progress)
+    assert lake.loaded() == back
+    assert (back.progress, back.published, lake.rows(back)) == (progress, last.published, [(1, "a"), (2, "b")])
+    assert first in lake.open().earlier(back)
+    with pytest.raises(StaleWriter):
+        lake.wave(last, [(4, "d")])
+    copied = lake.wave(back, [(3, "other")])
+    assert lake.rows(copied) == [(1, "a"), (2, "b"), (3, "other")]
+    if visible:
+        assert lake.seen() == [(7, "old")]
+    lake.publish(lake.open().mark(copied, lake.leveled(copied, 40)))
+    assert lake.seen() == [(1, "a"), (2, "b"), (3, "other")]
+
+
 def test_only_what_was_never_published_is_discarded(lake: Lake) -> None:
     """A table that readers see is never dropped; one that is being built leaves room for a new one."""
     lake.copied((1, "a"))

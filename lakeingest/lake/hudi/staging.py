@@ -98,10 +98,12 @@ class StagingFolder:
             raise stale(self.table)
         return commits[0 if published is None else 1 : found.index(version) + 1]
 
-    def last(self) -> StagingCommit | None:
-        """The last commit; the others are not read."""
+    def last(self) -> StagingCommit:
+        """The last commit; the others are not read. StaleWriter when the folder was dropped."""
         listed = files.listed(self.path, "*.json")
-        return self._parsed(listed[-1], files.read(listed[-1])) if listed else None
+        if not listed:
+            raise stale(self.table)
+        return self._parsed(listed[-1], files.read(listed[-1]))
 
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> StagingCommit:
         """The first commit of a new table: one file with the columns and no rows."""
@@ -126,11 +128,20 @@ class StagingFolder:
     ) -> StagingCommit:
         """One more commit on the version `base`, with its key or another one; StaleWriter if that is not the last."""
         last = self.last()
-        if last is None or last.version != base:
+        if last.version != base:
             raise stale(self.table)
         number, files = last.number + 1, (tuple(rows), tuple(changes))
         key = tuple(key or last.key)
         return self._create(StagingCommit(number, _new_version(), base, progress, key, *files, restarts, added))
+
+    def cut(self, last: int, version: int) -> None:
+        """Remove the commits after a version, the `last` one first; StaleWriter where it is not that."""
+        commits = self.commits(version)
+        if not commits or commits[-1].version != last:
+            raise stale(self.table)
+        for commit in reversed(commits[1:]):
+            files.delete(self.path / f"{commit.number:010d}.json")
+            files.sync(self.path)
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a new file, durably; it is part of the table when a commit names it."""

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote as encode
@@ -139,8 +140,7 @@ class HudiTarget:
     def writer(self, table: TableId) -> HudiWriter:
         """For the executors."""
         staging = self._staging(table)
-        if staging.last() is None:
-            raise stale(table)
+        staging.last()  # StaleWriter where it was dropped
         return HudiWriter(staging)
 
     @names_storage_errors
@@ -168,11 +168,7 @@ class HudiTarget:
     ) -> tuple[Staged, Effects]:
         """One commit of staging with the changes, which `read` applies from now on; the publish is a MERGE INTO."""
         table, names = staged.progress.table, [one.decode() for one in merged if one]
-        staging = self._staging(table)
-        last = staging.last()
-        if last is None:
-            raise stale(table)
-        effects = Effects(0, 0, 0)
+        staging, effects = self._staging(table), Effects(0, 0, 0)
         if names:
             rows, merges = self._files(table, staged.version)
             if rows:
@@ -180,7 +176,7 @@ class HudiTarget:
             else:  # an empty table
                 columns = self.read(table, staged.version, open_spark()).columns
             changes = [staging.path / name for name in names]
-            effects = effects_of(changes, last.key, rows, merges, keeps_deleted=DELETED in columns)
+            effects = effects_of(changes, staging.last().key, rows, merges, keeps_deleted=DELETED in columns)
         added = effects.inserted - effects.deleted
         return self._commit(staged, after(effects), changes=names, added=added), effects
 
@@ -203,6 +199,19 @@ class HudiTarget:
         return self._commit(staged, progress)
 
     @names_storage_errors
+    def earlier(self, staged: Staged) -> list[Staged]:
+        """The commits in the staging folder."""
+        table = staged.progress.table
+        commits = self._staging(table).between(self._published(table), staged.version)
+        return [replace(staged, progress=one.progress, version=one.version) for one in reversed(commits[:-1])]
+
+    @names_storage_errors
+    def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
+        """Where it is interrupted, staging ends with one of the commits in between."""
+        self._staging(progress.table).cut(staged.version, version)
+        return self._commit(replace(staged, version=version), progress)
+
+    @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit: the visible rows, or those of the waves, with all later changes applied.
 
@@ -210,11 +219,11 @@ class HudiTarget:
         """
         published = self._published(table)
         if published is not None and published.version == version:
-            return self._visible(table, published, spark)
+            return rows_at(self._folder_of(table).place, published.time, spark)
         commits = self._staging(table).between(published, version)
         names, merges = files_of(commits)
         if published is not None and not is_started_over(commits):
-            rows = self._visible(table, published, spark)
+            rows = rows_at(self._folder_of(table).place, published.time, spark)
         else:
             rows = staged_rows(self._staging(table).path, names, spark)
         changes = last_changes(self._staging(table).path, merges, commits[-1].key, spark)
@@ -226,8 +235,7 @@ class HudiTarget:
         published = self._published(table)
         commits = [] if published and published.version == version else self._staging(table).between(published, version)
         added = [commit.added for commit in since_restart(commits) if commit.changes]
-        rows, _ = self._files(table, version)
-        return None if None in added else rows_in(rows) + sum(filter(None, added))
+        return None if None in added else rows_in(self._files(table, version)[0]) + sum(filter(None, added))
 
     @names_storage_errors
     def publish(
@@ -238,8 +246,7 @@ class HudiTarget:
         properties: Mapping[str, str],
     ) -> Staged:
         """One commit of the table: of ours if `target.merge` is `row_delta` and Spark is not needed, else of Hudi."""
-        table = staged.progress.table
-        folder = self._folder_of(table)
+        table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         if not self._write(staged, folder, properties, None):
             self._write(staged, folder, properties, open_spark())
         if self._metastore.is_there:
@@ -329,9 +336,6 @@ class HudiTarget:
         assert_record_key(self._folder_of(schema.table), schema)
         names = [name.decode() for name in rows]
         return self._commit(staged, progress, rows=names, restarts=True, key=schema.key)
-
-    def _visible(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
-        return rows_at(self._folder_of(table).place, published.time, spark)
 
     def _write(
         self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"

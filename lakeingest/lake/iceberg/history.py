@@ -5,6 +5,7 @@ which by its kind (`replace`) changes no row.
 """
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
@@ -42,6 +43,14 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     if newest is not None and (main in behind or published is None):
         return Staged(progress_of(table, newest), newest.snapshot_id, published)
     return Staged(progress_of(table, source_of(table, loaded)), main, published)
+
+
+def earlier(loaded: Table, staged: Staged) -> list[Staged]:
+    """Our commits below a commit of staging, the newest first, down to the one that readers see."""
+    tip = loaded.metadata.snapshot_by_id(staged.version)
+    below = takewhile(lambda one: one.snapshot_id != staged.published, ancestors_of(tip, loaded.metadata))
+    table = staged.progress.table
+    return [Staged(progress_of(table, one), one.snapshot_id, staged.published) for one in below if is_marked(one)][1:]
 
 
 def source_of(table: TableId, loaded: Table) -> Snapshot:

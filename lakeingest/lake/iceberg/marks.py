@@ -54,6 +54,11 @@ def reset(table: TableId, loaded: Table) -> Transaction:
     staged, transaction = resume_point(table, loaded), loaded.transaction()
     if staged is None:
         raise stale(table)
-    ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
-    mark(transaction, staged.progress, staged.version)
+    rewind(transaction, staged.progress, staged.version)
     return transaction
+
+
+def rewind(transaction: Transaction, progress: Progress, version: int) -> None:
+    """Set staging to a new commit on the one of this version, with this progress."""
+    ManageSnapshots(transaction=transaction).create_branch(version, STAGING).commit()
+    mark(transaction, progress, version)

@@ -39,16 +39,9 @@ from lakeingest.lake.iceberg.entries import Entries
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import due_now, expire, limits, sweep, trim
-from lakeingest.lake.iceberg.history import (
-    STAGING,
-    STATE,
-    assert_unmoved,
-    is_marked,
-    resume_point,
-    tip,
-)
+from lakeingest.lake.iceberg.history import STAGING, STATE, assert_unmoved, earlier, is_marked, resume_point, tip
 from lakeingest.lake.iceberg.location import beginning, chosen_location
-from lakeingest.lake.iceberg.marks import end_merges, mark, reset
+from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
@@ -135,8 +128,7 @@ class IcebergTarget:
                 raise unreadable(str(table), found)
             self._finish(table, loaded, lambda current: back_to(table, current, whole))
             return self._went_back(table, found)
-        has_branch = STAGING in loaded.metadata.refs
-        marked = has_branch and is_marked(loaded.metadata.snapshot_by_id(staged.version))
+        marked = STAGING in loaded.metadata.refs and is_marked(loaded.metadata.snapshot_by_id(staged.version))
         if marked and staged.version == tip(loaded, STAGING).snapshot_id:
             return staged
         self._finish(table, loaded, functools.partial(reset, table))
@@ -225,6 +217,17 @@ class IcebergTarget:
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """A commit of progress alone."""
         return self._commit_files(self._table(progress.table), staged, progress)
+
+    @names_storage_errors
+    def earlier(self, staged: Staged) -> list[Staged]:
+        """The marked commits below it."""
+        return earlier(self._with(staged.progress.table, staged.version), staged)
+
+    @names_storage_errors
+    def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
+        """A new commit on the earlier one."""
+        go_back = functools.partial(rewind, progress=progress, version=version)
+        return self._commit(self._with(progress.table, version), staged, progress, go_back)
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
@@ -353,10 +356,7 @@ class IcebergTarget:
         all_due: bool = False,
     ) -> Staged:
         """One marked commit of these changes."""
-
-        def write(transaction: Transaction) -> None:
-            mark(transaction, progress, staged.version, changes)
-
+        write = functools.partial(mark, progress=progress, base=staged.version, changes=changes)
         return self._commit(loaded, staged, progress, write, all_due=all_due)
 
     def _commit(
