@@ -21,9 +21,9 @@ class Progress:
     """All that a table's next step depends on; stored whole in every staging commit, never as a delta.
 
     `covered_from` is the place from which on the spool watched this table. `rows` counts the staged rows as the commits
-    so far must have left them. `position` is the stop of the last merge. `nulled` counts values that are NULL only
-    because the user chose so, of all rows that were copied or changed. `read_to` is the greatest high watermark of the
-    chunks, with the history of the binlog that it stands in; None where that was not noted.
+    so far must have left them. `position` is the stop of the last merge, or where `covered_from` is before the first
+    one; None where that is unknown. `nulled` counts values that are NULL only because the user chose so. `read_to` is
+    the greatest high watermark of the chunks, with its history of the binlog; None where that was not noted.
 
     `patches` wait for the next merge. `reread_since` is a place that the lows of all that was read again contain, until
     a merge levels the table. `reread` is the re-snapshot that runs; `answered` are the signals whose rows are all on

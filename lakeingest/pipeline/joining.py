@@ -46,7 +46,10 @@ def join(run: OpenRun) -> None:
         with working_on(edges, table):
             at = binlog.spool.position
             cascades = Settled(table.foreign_keys, start) if table.foreign_keys else None
-            new = Progress(table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, cascades=cascades)
+            begins = at if at.place == start else None
+            new = Progress(
+                table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, position=begins, cascades=cascades
+            )
             edges.lease.assert_held()
             if table.copy is None:
                 table.advance(edges.target.create(table.schema, new.created()), sound=True)

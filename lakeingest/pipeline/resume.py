@@ -122,7 +122,7 @@ def _resumption(
 ) -> Resumption:
     """How a run continues these tables, which are all of this server, as the spool is."""
     is_asked = not copied.keys().isdisjoint(asked)
-    partial = tuple(table for table, progress in copied.items() if _is_lost(config, connection, progress))
+    partial = _lost_copies(config, connection, copied)
     positions = {
         table: progress.position
         for table, progress in copied.items()
@@ -242,17 +242,23 @@ def _lost(
     return list(_gone(config, connection, _read_after(copying, spool.position.place)))
 
 
-def _is_lost(config: Config, connection: pymysql.Connection, progress: Progress) -> bool:
-    """Whether a copy is not complete, and cannot go on with a new spool.
+def _lost_copies(
+    config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress]
+) -> tuple[TableId, ...]:
+    """The copies that are not complete and cannot go on with a new spool.
 
-    It can while it stands where it was first watched (`Progress.carried`), unless a chunk was read in a part of the
-    binlog that is now lost.
+    A copy can while it stands where the spool watched it first, and the source has the binlog since, with all that its
+    chunks saw.
     """
-    if progress.splits.stop is not None:
-        return False
-    if progress.position is None or progress.position.place != progress.covered_from:
-        return True
-    return bool(_gone(config, connection, _read_after({progress.table: progress}, None)))
+    partial = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
+    begun = {
+        table: progress.position
+        for table, progress in partial.items()
+        if progress.position is not None and progress.position.place == progress.covered_from
+    }
+    read = _read_after({table: copied[table] for table in begun}, None)
+    gone = {*_gone(config, connection, begun), *_gone(config, connection, read)}
+    return tuple(table for table in partial if table not in begun or table in gone)
 
 
 def _lost_rereads(

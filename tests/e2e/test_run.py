@@ -9,6 +9,7 @@ from lakeingest.commands.status import status
 from lakeingest.config.place import Place
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, Retryable, SourceMoved, StaleWriter, UsageError
+from lakeingest.mysql.connection import query
 from lakeingest.pipeline import bootstrap
 from lakeingest.pipeline.events import Event, Merged, Published, WaveCommitted
 from tests.e2e.pipe import Pipe
@@ -248,24 +249,36 @@ def test_a_lost_state_folder_is_filled_again_from_the_binlog(pipe: Pipe) -> None
     pipe.assert_equal()
 
 
-@pytest.mark.long("a variant of an end-to-end case that every run has")
-def test_a_lost_state_folder_in_mid_copy_starts_the_copy_again(pipe: Pipe) -> None:
-    """Chunks whose changes are not kept any more are read again, not merged from a binlog that lacks them."""
+@pytest.mark.parametrize("purged", [False, True], ids=["binlog is there", "binlog is purged"])
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("binlog is there-iceberg",))
+def test_a_first_copy_goes_on_though_the_state_folder_was_lost(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], *, purged: bool
+) -> None:
+    """The binlog is read again. The copy begins again where that is purged, and on Hudi, whose chunks were there."""
+    pipe = pipe_on(mysql_server_with(server_id="77"), chunk_rows=10)
     pipe.sql(ORDERS)
-    fill(pipe, 200)
+    fill(pipe, 400)
 
     class Stop(Exception):
         """Ends a run where a crash could."""
 
     def stop(event: Event) -> None:
         if isinstance(event, WaveCommitted):
-            raise Stop
+            pipe.sql(f"DELETE FROM orders WHERE id = {event.wave}", "UPDATE orders SET n = n + 1 WHERE id < 9")
+            if event.wave == 3:
+                raise Stop
 
     with pytest.raises(Stop):
         pipe.run(observe=stop)
     remove(pipe.state)
+    if purged:
+        pipe.sql("FLUSH BINARY LOGS")
+        pipe.sql(f"PURGE BINARY LOGS TO '{query(pipe.connection, 'SHOW BINARY LOGS')[-1][0]}'")
     pipe.sql("DELETE FROM orders WHERE id < 5")
+    pipe.events.clear()
     pipe.run()
+    first, *_ = (event for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted))
+    assert first.wave == (1 if purged or pipe.config.target.format == "hudi" else 4)
     pipe.assert_equal()
 
 
