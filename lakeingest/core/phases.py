@@ -12,8 +12,8 @@ leave a table LEVEL. One leads back to COPYING: the copy is started over, and no
 read again. A quiet table stays in its phase: it has no change up to a later position. A table whose rows were lifted to
 the source's next definition is LEVEL: the gates have not seen it with that. So is one whose position was found again on
 another server: the publish shows it there. The chunks of a copy that is not complete are carried there, and it stays in
-its phase. One that goes on over a gap is LEVEL as well, and is not audited before all
-of its rows were compared with the source.
+its phase. One that goes on over a gap is LEVEL, whatever it was, and is not audited before all of its rows were
+compared with the source.
 """
 
 import enum
@@ -75,7 +75,7 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
     **{(phase, Step.LIFT): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.MOVE): Phase.LEVEL for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.CARRY): phase for phase in (Phase.COPYING, Phase.COPIED)},
-    **{(phase, Step.GAP): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
+    **{(phase, Step.GAP): Phase.LEVEL for phase in Phase if phase is not Phase.NEW},
     **{(phase, Step.RESTART): Phase.COPYING for phase in Phase if phase is not Phase.NEW},
 }
 

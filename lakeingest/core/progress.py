@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from lakeingest.core.cascades import Settled
-from lakeingest.core.keys import Key
+from lakeingest.core.keys import EVERY_KEY, Key
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress_form import document_of, parts_of
@@ -249,18 +249,18 @@ class Progress:
     ) -> Self:
         """Give the rows a later `position`, although the changes in between are not known.
 
-        The spool watches the table from `covered_from` on. All rows are to be read again: the `signals` are answered
-        with the last of them. ValueError unless all splits stand at one position.
+        The spool watches the table from `covered_from` on. All rows are to be read again, those of missing chunks, too:
+        the `signals` are answered with the last of them. ValueError where no chunk was read, or patches wait.
         """
-        if self.stop is None:
-            raise ValueError(f"{self.table}: its splits do not stand at one position")
+        if self.patches or not self.splits.all:
+            raise ValueError(f"{self.table}: it has no rows that could be those of one position")
         return self._after(
             Step.GAP,
             fingerprint=fingerprint,
             server_uuid=position.server_uuid,
             epoch=position.epoch,
             covered_from=covered_from,
-            splits=self.splits.lift(self.splits, position.place),
+            splits=Splits((Split(EVERY_KEY, merged_at=position.place),)),
             position=position,
             read_to=None,
             reread_since=None,

@@ -1,14 +1,15 @@
 """Beginning again: a table that DDL came into, and whose copy cannot follow it, is copied once more.
 
-A first copy that readers have not seen is dropped. Of any other the rows are read again, by the definition of now, as
-`lakeingest resnapshot --gap` does it: readers see the old ones until all are read and have passed their gates. What is
-still right after the DDL is not written again, as after a swap of tables by a tool for schema changes.
+Its rows are read again by the definition of now, as `lakeingest resnapshot --gap` does it: readers see the old ones
+until all are read and have passed their gates. What is still right after the DDL is not written again, as after a swap
+of tables by a tool for schema changes. A first copy that has less than half of the rows is dropped instead.
 """
 
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, of_table
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import is_restarted
+from lakeingest.pipeline.over_gap import is_worth_comparing
 from lakeingest.pipeline.starting_over import start_over
 from lakeingest.pipeline.stopping import resume, stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
@@ -53,7 +54,7 @@ def is_altered(table: TableRun) -> bool:
 def _begin_again(run: OpenRun, table: TableRun) -> bool:
     """Copy it again; False where that cannot be done, and it stops for that reason."""
     tries = table.begun_again + 1
-    if table.staged.published is None:
+    if table.staged.published is None and not _is_worth_comparing(run, table):
         _drop(run, table)
     elif why := start_over(run, table, over_gap=True):
         stop(run.edges, table, why)
@@ -62,6 +63,12 @@ def _begin_again(run: OpenRun, table: TableRun) -> bool:
         resume(run.edges, table)
     table.begun_again = tries
     return True
+
+
+def _is_worth_comparing(run: OpenRun, table: TableRun) -> bool:
+    with of_table():
+        schema = read_schema(run.edges.connection, table.id, table.options.choices)
+        return is_worth_comparing(run.edges.connection, table.staged, schema)
 
 
 def _drop(run: OpenRun, table: TableRun) -> None:

@@ -84,7 +84,7 @@ def failover(
         if progress.splits.stop is None or progress.position is None:
             carried = None if spool is None else moving.carried(progress, spool)
             if carried is None:
-                moved[table] = replace(progress, patches=())  # it is copied again
+                moved[table] = replace(progress, patches=(), position=None)  # it is copied again
             else:
                 moved[table], back[table] = carried
             continue

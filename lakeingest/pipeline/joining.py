@@ -10,7 +10,7 @@ from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import watched_from
-from lakeingest.pipeline.over_gap import go_on_over_gap, lift_over_gap
+from lakeingest.pipeline.over_gap import go_on_over_gap, is_worth_comparing, lift_over_gap
 from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spool.patch_files import PatchFolder
@@ -65,7 +65,8 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     """Begin its rows again on staging, and say to readers of the changelog that what they see is of before."""
     edges, staged, state = run.edges, table.staged, state_of(run.edges.config)
     signals = run.signals.waiting.get(table.id, ())
-    lift = lift_over_gap(state, staged, table.schema) if table.over_gap else None
+    compares = staged.progress.splits.complete or is_worth_comparing(edges.connection, staged, table.schema)
+    lift = lift_over_gap(state, staged, table.schema) if table.over_gap and compares else None
     if staged.published is not None:
         begin_again(state, table.schema, staged.published)
     patches = PatchFolder.of(state, table.schema)

@@ -40,6 +40,7 @@ from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.failing_over import go_on
 from lakeingest.pipeline.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.open_run import OpenRun
+from lakeingest.pipeline.over_gap import is_worth_comparing
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.publish import DEFINITION
 from lakeingest.pipeline.quiet_tables import QuietTables, open_target
@@ -79,7 +80,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             quiet = QuietTables.of(state_of(config))
             target = open_target(config, quiet)
             altered = dict[TableId, TableSchema]()
-            loaded, failed = _loaded(config, target, schemas, altered)
+            loaded, failed = _loaded(config, connection, target, schemas, altered)
             for table, staged in loaded.items():
                 if staged and staged.lost:
                     observe(WentBack(table, staged.lost))
@@ -137,9 +138,9 @@ def _table_runs(
             watch = Watch.JOINING
         elif staged is not None and waits(spool, table, staged.progress.needed_from):
             watch = Watch.WAITING
-        runs[table] = TableRun(
-            table, config.tables.of(table), schema, table in requested, watch, follows=config.evolves
-        )
+        options, is_requested = config.tables.of(table), table in requested
+        runs[table] = TableRun(table, options, schema, is_requested, watch, follows=config.evolves)
+        runs[table].over_gap = table in again
         if staged is not None:
             runs[table].advance(staged)
     return runs
@@ -159,7 +160,11 @@ def _is_large(connection: pymysql.Connection, run: OpenRun) -> bool:
 
 
 def _loaded(
-    config: Config, target: Target, schemas: dict[TableId, TableSchema], altered: dict[TableId, TableSchema]
+    config: Config,
+    connection: pymysql.Connection,
+    target: Target,
+    schemas: dict[TableId, TableSchema],
+    altered: dict[TableId, TableSchema],
 ) -> tuple[dict[TableId, Staged | None], dict[TableId, LakeIngestError]]:
     """The staged state of each table, None for a new table; and for other tables why they cannot be loaded.
 
@@ -172,7 +177,7 @@ def _loaded(
     for table, schema in list(schemas.items()):
         try:
             staged = target.recover(table)
-            if staged and _is_begun_in_vain(config, staged, schema):
+            if staged and _is_begun_in_vain(config, connection, staged, schema):
                 target.discard(table)
                 staged = None
             if staged:
@@ -197,15 +202,22 @@ def _restore_definition(config: Config, target: Target, staged: Staged) -> None:
         restore_definition(state_of(config), table, fingerprint, target.properties(table).get(DEFINITION, ""))
 
 
+def _is_kept(connection: pymysql.Connection, staged: Staged | None, schema: TableSchema) -> bool:
+    """Whether a copy that cannot be continued is more than a few chunks that nobody has seen."""
+    return staged is not None and (staged.published is not None or is_worth_comparing(connection, staged, schema))
+
+
 def is_restarted(staged: Staged) -> bool:
     """Whether a copy that readers see was started over, or went on over a gap, and is not complete since."""
     return staged.published is not None and (staged.progress.gap or not staged.progress.splits.complete)
 
 
-def _is_begun_in_vain(config: Config, staged: Staged, schema: TableSchema) -> bool:
-    """Whether DDL came into a first copy, which readers have not seen."""
+def _is_begun_in_vain(config: Config, connection: pymysql.Connection, staged: Staged, schema: TableSchema) -> bool:
+    """Whether DDL came into a first copy, of which too little is there to be compared."""
     is_partial = staged.published is None and not staged.progress.splits.complete
-    return is_partial and config.evolves and staged.progress.fingerprint != schema.fingerprint
+    if not (is_partial and config.evolves and _has_other_rows(staged, schema)):
+        return False
+    return config.asks or not is_worth_comparing(connection, staged, schema)
 
 
 def _as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
@@ -252,16 +264,16 @@ def _spool(
 ) -> tuple[Spool, frozenset[TableId], Resumption]:
     """A spool that covers every mark of the loaded tables: the existing spool, or a new one.
 
-    If the first copy of a table cannot be continued, it is copied again from the start: readers have not seen it. The
-    tables that are answered have a copy that was started over, and is again. A table whose position cannot be continued
-    fails, and is removed from `schemas` and `loaded`, unless it was `asked` for. A table that is in `failed` and in
-    `schemas` has a copy which cannot be loaded: that copy may need the existing spool. Copies of another server have
-    in `loaded` the progress on this one, which is answered, too: it is still to be committed.
+    If the first copy of a table cannot be continued, it is copied again from the start, because readers have not seen
+    it, or is compared. The tables that are answered have a copy that is to be started over, or compared. A table whose
+    position cannot be continued fails, and is removed from `schemas` and `loaded`, unless it was `asked` for. A table
+    that is in `failed` and in `schemas` has a copy which cannot be loaded: that copy may need the existing spool.
+    Copies of another server have in `loaded` the progress on this one, which is still to be committed.
     """
     copied = {table: staged.progress for table, staged in loaded.items() if staged}
     unknown = any(table in schemas for table in failed)
     chosen = resumption(config, connection, schemas, copied, asked=asked, unknown=unknown)
-    again = frozenset(table for table in chosen.again if (staged := loaded[table]) and staged.published is not None)
+    again = frozenset(table for table in chosen.again if _is_kept(connection, loaded[table], schemas[table]))
     for table in chosen.again:
         if table not in again:
             target.discard(table)

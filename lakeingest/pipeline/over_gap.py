@@ -7,16 +7,20 @@ keep the rows of before until the last one is compared and the gates have passed
     a swap of tables, a purged binlog -> position of now, one staging commit -> waves -> gates -> publish
 
 Where DDL is what was lost, the rows are lifted first, each column to the one of its name. That is a guess: a wrong one
-costs time alone, because the values are compared.
+costs time alone, because the values are compared. A copy that is not complete goes on like that, too, if that costs
+less than to begin it again: its rows are compared, and those that it lacks are written like those that differ.
 """
 
 from collections.abc import Collection
+
+import pymysql
 
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.files.file import File
 from lakeingest.lake.target import Staged
+from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.lifting import commit_lift
@@ -25,15 +29,18 @@ from lakeingest.state.definition import definition_of
 
 
 def lift_over_gap(state: File, staged: Staged, schema: TableSchema) -> Lift | None:
-    """How the rows of a published copy are lifted to the definition of now, to be compared by it.
+    """How the rows of a copy are lifted to the definition of now, to be compared by it.
 
-    None where they have to be copied again: the copy is in pieces, nobody knows its definition, or a column became one
-    that does not hold every value of before. Nor is anything gained where only the server knows the order of the keys,
-    because no range can be compared then; except for deleted rows that stay.
+    None where they have to be copied again: there are none, patches of them wait, nobody knows their definition, or a
+    column became one that does not hold every value of before. Nor is anything gained where only the server knows the
+    order of the keys, because no range can be compared then; except for deleted rows that stay.
     """
-    if staged.published is None or staged.progress.stop is None or not (schema.ordered or schema.keeps_deleted):
+    progress = staged.progress
+    if progress.patches or not progress.splits.all or not (schema.ordered or schema.keeps_deleted):
         return None
-    before = definition_of(state, schema.table, staged.progress.fingerprint)
+    before = definition_of(state, schema.table, progress.fingerprint)
+    if before is None and progress.fingerprint == schema.fingerprint:
+        before = schema
     if before is None:
         return None
     origins = tuple(name if name in before.names else None for name in schema.names)
@@ -41,6 +48,11 @@ def lift_over_gap(state: File, staged: Staged, schema: TableSchema) -> Lift | No
         return Lift(before, schema, origins)
     except NotLiftable:
         return None
+
+
+def is_worth_comparing(connection: pymysql.Connection, staged: Staged, schema: TableSchema) -> bool:
+    """Whether a copy that is not complete has at least half of the source's rows."""
+    return schema.ordered and 0 < estimated_rows(connection, schema) <= 2 * staged.progress.rows
 
 
 def go_on_over_gap(

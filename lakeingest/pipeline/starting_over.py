@@ -63,7 +63,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
         if isinstance(error, Retryable) and not error.of_table:
             raise
         return error
-    if staged.published is None:
+    if staged.published is None and not over_gap:
         return Retryable(f"{table.id}: the next run goes on with its first copy")
     if over_gap and schema.keeps_deleted and lift_over_gap(state_of(edges.config), staged, schema) is None:
         return SchemaChanged(

@@ -1,6 +1,7 @@
 """The world of `tests.core.world` with re-snapshots: signals, damage to the target, copies that are started over.
 
-A copy whose changes the server has purged may go on over that gap, too: all its rows are read again.
+A copy whose changes the server has purged may go on over that gap, too, also one that is not complete: all its rows are
+read again.
 
 Damage is what a re-snapshot is asked for: rows of the target that are not the source's. Until readers see a re-snapshot
 that covers it, it is not looked at; at the end all of it must be gone.
@@ -82,7 +83,7 @@ class Rereading(World):
             "ask": len(self.signals) < ASKED_MAX,
             "damage": len(self.signals) < ASKED_MAX and shown_is_staged and not self.lake.compacted,
             "plan_reread": not self.reads and ORDERS in self.agenda().next,
-            "restart": self.restarts < RESTARTS_MAX and not self.plan and self.lake.main is not None,
+            "restart": self.restarts < RESTARTS_MAX and not self.plan,
         }
         return steps + [step for step, now in more.items() if now]
 
@@ -296,7 +297,7 @@ class Rereading(World):
         new = Progress(ORDERS, "f00d", SERVER, 0, covered_from)
         waiting = self.agenda().waiting.get(ORDERS, ())
         self.reads, self.request, self.since = [], None, None
-        if keep > 1 and self.state.stop is not None and self.lake.main is not None:
+        if keep > 1 and self.state.splits.all and not self.state.patches:
             self.store(self.lake.rows, self.over_gap(covered_from, waiting))
         else:
             self.store(rows, self.over(new, waiting, len(rows)))

@@ -197,7 +197,7 @@ def test_every_illegal_step_is_refused_and_changes_nothing(phase: Phase, step: S
     before = at(phase)
     kept = stored(before)
     with pytest.raises(
-        ValueError, match=r"no .* when |no more chunks|planned on other|still to be read|at one position"
+        ValueError, match=r"no .* when |no rows|no more chunks|planned on other|still to be read|at one position"
     ):
         STEPS[step](before)
     assert stored(before) == kept
@@ -459,8 +459,16 @@ def test_a_gap_is_closed_by_the_last_of_all_rows() -> None:
     for progress in (over, first, alone, last):
         assert Progress.from_json(stored(progress)) == progress
     assert (stored(over)["format"], stored(last)["format"]) == (GAP_FORMAT, REREAD_FORMAT)
-    with pytest.raises(ValueError, match="do not stand at one position"):
-        replaced(shown, RANGE).over_gap(position(99), "beef", COVERED)
+    partial = at(Phase.COPYING).over_gap(position(99), "beef", COVERED)
+    assert (partial.phase, partial.gap, partial.stop, partial.splits.complete) == (
+        Phase.LEVEL,
+        True,
+        position(99).place,
+        True,
+    )
+    for neither in (NEW.created(), shown.reread_rows([PATCH], COVERED)):
+        with pytest.raises(ValueError, match="no rows that could be those of one position"):
+            neither.over_gap(position(99), "beef", COVERED)
 
 
 def test_progress_without_re_snapshots_is_stored_as_before() -> None:

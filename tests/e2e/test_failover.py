@@ -321,3 +321,50 @@ def test_a_run_that_fails_over_may_die_at_any_step(pair: Pair, pipe: Pipe, monke
     assert step > 10
     assert not pipe.seen(StartedOver)
     assert len(pipe.seen(WaveCommitted)) == len(TABLES) // 2
+
+
+@pytest.mark.long("a run for each step of a run")
+def test_a_first_copy_that_fails_over_may_die_at_any_step(
+    pair: Pair, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run goes on, or copies the table again; in most of them chunks of the server before are kept."""
+    pipe.sql(*TABLES)
+    pipe.run()
+    now, step, died, kept = pair, 0, True, 0
+
+    class Stop(Exception):
+        """Ends a run in the middle of a first copy."""
+
+    def stop(event: Event) -> None:
+        if isinstance(event, WaveCommitted):
+            query(now.primary, f"DELETE FROM big{step} WHERE id = {event.wave}")
+            if event.wave == 3:
+                raise Stop
+
+    with addressed(pair.source) as address:
+        pipe.config = pipe.config.model_copy(update={"source": address.of(pair.source)})
+        while died:
+            step += 1
+            query(now.primary, f"USE {pipe.database}")
+            query(now.primary, f"CREATE TABLE big{step} (id INT PRIMARY KEY, v INT)")
+            query(now.primary, f"INSERT INTO big{step} VALUES {', '.join(f'({key}, {key})' for key in range(320))}")
+            with pytest.raises(Stop):
+                pipe.run(observe=stop)
+            now = now.swap(address)
+            query(now.primary, f"UPDATE {pipe.database}.big{step} SET v = -v WHERE id < 30")
+            pipe.events.clear()
+            with mortal(pipe, step) as mortality:
+                monkeypatch.setattr(Spool, "open", mortality.after(Spool.open))
+                try:
+                    pipe.run()
+                    died = False
+                except Dead:
+                    pass
+                monkeypatch.undo()
+            assert pipe.run().stopped == ()
+            pipe.assert_equal()
+            kept += all(event.wave > 1 for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted))
+            query(now.primary, f"DROP TABLE {pipe.database}.big{step}")
+        now.part()
+    assert step > 10
+    assert kept > step // 2

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.long("a run for each step of a run"),
 ]
 
-COMMITS = ("create", "commit_wave", "commit_merge", "mark", "publish", "maintain")
+COMMITS = ("create", "commit_wave", "commit_merge", "mark", "go_back", "publish", "maintain")
 
 
 class Dead(BaseException):
