@@ -75,6 +75,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     if lift is not None:
         go_on_over_gap(edges, run.binlog, table, lift, new, signals)
     else:
+        keep_definition(state, table.schema)
         progress = staged.progress.started_over(new, signals=signals)
         table.advance(edges.target.start_over(staged, table.schema, progress), sound=True)
     edges.observe(StartedOver(table.id, compared=lift is not None))

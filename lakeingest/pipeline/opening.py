@@ -104,7 +104,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 if table in requested:
                     stop(edges, runs[table], error)
             for table, staged in loaded.items():
-                if staged is not None:
+                if staged is not None and table not in again:  # else its rows may have the definition of before
                     kept = keep_definition(state_of(config), schemas[table])
                     runs[table].suspect = kept.suspect and not is_restarted(staged)
             if _is_large(connection, run):

@@ -277,7 +277,7 @@ def test_ddl_during_the_first_copy_begins_it_again(pipe: Pipe, statement: str) -
     """In the same run; the other table has its copy, and nothing of the first try is left."""
     pipe.sql(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
-        f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(200))}",
+        f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(500))}",
         "CREATE TABLE o (id INT PRIMARY KEY)",
         "INSERT INTO o VALUES (1)",
     )
@@ -320,14 +320,13 @@ def test_a_first_copy_that_was_interrupted_begins_again_after_ddl(pipe: Pipe) ->
     [
         "ALTER TABLE t ADD c INT",
         "ALTER TABLE t ADD c INT DEFAULT (7), MODIFY v BIGINT, DROP w",
-        "ALTER TABLE t MODIFY w VARCHAR(2)",
-        "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v, id)",
+        "ALTER TABLE t RENAME COLUMN w TO x",
         "TRUNCATE t",
     ],
 )
 @pytest.mark.long(
     "a variant of an end-to-end case that every run has",
-    only=("v BIGINT, DROP w-in one run-iceberg", "w VARCHAR(2)-interrupted-hudi"),
+    only=("v BIGINT, DROP w-in one run-iceberg", "c INT-interrupted-hudi"),
 )
 def test_a_first_copy_that_has_most_rows_is_compared_after_ddl(pipe: Pipe, statement: str, *, dies: bool) -> None:
     """What it has is not copied again where it is still right; what it lacks is copied."""
@@ -340,6 +339,7 @@ def test_a_first_copy_that_has_most_rows_is_compared_after_ddl(pipe: Pipe, state
 
     def alter(event: Event) -> None:
         if isinstance(event, WaveCommitted) and event.wave == 4:
+            assert not pipe.seen(StartedOver)
             pipe.sql("DELETE FROM t WHERE id = 5", "UPDATE t SET v = 2, w = '' WHERE id % 10 = 0")
             pipe.sql("UPDATE t SET id = 1000 WHERE id = 7", statement, "INSERT INTO t (id, v) VALUES (1001, 1)")
             if dies:
@@ -348,7 +348,7 @@ def test_a_first_copy_that_has_most_rows_is_compared_after_ddl(pipe: Pipe, state
     if dies:
         with pytest.raises(Dead):
             pipe.run(observe=alter)
-    assert pipe.run(observe=alter).stopped == ()
+    assert pipe.run(observe=None if dies else alter).stopped == ()
     pipe.assert_equal()
     assert [event.compared for event in pipe.seen(StartedOver) if isinstance(event, StartedOver)] == [True]
     pipe.sql("UPDATE t SET v = 4 WHERE id > 390", "DELETE FROM t WHERE id < 9")
