@@ -2,7 +2,7 @@
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -194,7 +194,25 @@ class _Replay:
                 self._pending = self._pending.after(Pending(dict(known.prepared)))
             self._looked_to = stop = start
 
-    def _pending_in(self, start: FilePosition, stop: FilePosition) -> Pending:
+    def last_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
+        """Of these, those that have ended before the segment, and all others that are not in the segment."""
+        start = self._segment.start
+        parts = [(start, self._segment.stop)]
+        for file in reversed([one for one in map(file_start, self._files()) if is_before(one, start)]):
+            parts.append((file, start))
+            start = file
+        later = self._pending_in(*parts[0], xids)
+        others = left = xids - later.prepared.keys() - later.ended
+        ended = frozenset[Xid]()
+        for part in parts[1:]:
+            if not left:
+                break
+            found = self._pending_in(*part, left)
+            ended |= (left & found.ended) - found.prepared.keys()
+            left -= found.ended | found.prepared.keys()
+        return ended, others - ended
+
+    def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
         """What a part of the binlog leaves prepared, and what ends in it."""
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
@@ -203,6 +221,7 @@ class _Replay:
         segment = replace(self._segment, start=start, stop=stop, skip=GtidSet(), history=None)
         begin = start if can_begin_at(start) else start.start_of_file
         decoder = SegmentDecoder(segment, begin, {}, gtids=False)
+        decoder.xa.pending = Pending(sought=sought)
         for _ in self._read(segment, begin, decoder):
             pass
         return decoder.xa.pending
@@ -228,6 +247,16 @@ class _Replay:
         )
         error.tables = frozenset(tables)
         return error
+
+
+def last_before(
+    source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
+) -> tuple[frozenset[Xid], frozenset[Xid]]:
+    """Of these XA transactions, those that have ended before the segment, and all others that are not in the segment.
+
+    The binlog is read backwards, until it shows each of them. The errors are those of `read_segment`.
+    """
+    return _Replay(source, segment, server_id, NO_TABLES, None).last_before(frozenset(xids))
 
 
 def can_begin_at(at: FilePosition) -> bool:

@@ -74,6 +74,10 @@ class Preparing:
         self._is_doubted = False  # whether it has a statement that was passed over, which may be a change
         self._kept, self._bytes = dict[Xid, bytes](), 0
 
+    def begin(self) -> None:
+        """A transaction begins. Where it is one that will be prepared, XA START calls this, or a GTID event does."""
+        self._is_doubted = False
+
     def add(self, event: Event) -> None:
         """Add a TABLE_MAP or row event to the transaction that is being prepared."""
         if ACTIONS[event.type] is Action.TABLE:
@@ -88,7 +92,9 @@ class Preparing:
         """
         if sign in SETTLES:
             return self._settle(event, sign, at)
-        self._is_doubted = sign is Sign.PASSED or (self._is_doubted and sign is not Sign.XA_START)
+        if sign is Sign.XA_START:
+            self.begin()
+        self._is_doubted |= sign is Sign.PASSED
         return None
 
     def prepare(self, event: Event, start: FilePosition, stop: FilePosition) -> Committed | None:
