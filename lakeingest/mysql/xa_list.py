@@ -49,8 +49,8 @@ def settle(source: Source, connection: pymysql.Connection, at: Position, known: 
         xid = min(stuck, key=lambda one: (one.global_part, one.branch))
         name = f"X'{xid.global_part.hex()}',X'{xid.branch.hex()}',{xid.format}"
         raise SplitUnstable(
-            f"XA RECOVER lists {name}, although the binlog has its XA COMMIT or XA ROLLBACK before {at.at}; if the source"
-            " was killed meanwhile, end it again in the same way; then run the same command again"
+            f"XA RECOVER lists {name}, although the binlog has its XA COMMIT or XA ROLLBACK before {at.at}; if the"
+            " source was killed meanwhile, end it again in the same way; then run the same command again"
         )
     return older
 
