@@ -202,14 +202,14 @@ class _Replay:
             parts.append((file, start))
             start = file
         later = self._pending_in(*parts[0], xids)
-        others = left = xids - later.prepared.keys() - later.ended
+        others = left = xids.difference(later.prepared, later.ended)
         ended = frozenset[Xid]()
         for part in parts[1:]:
             if not left:
                 break
             found = self._pending_in(*part, left)
-            ended |= (left & found.ended) - found.prepared.keys()
-            left -= found.ended | found.prepared.keys()
+            ended |= (left & found.ended).difference(found.prepared)
+            left = left.difference(found.prepared, found.ended)
         return ended, others - ended
 
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
