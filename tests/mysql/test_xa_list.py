@@ -8,9 +8,9 @@ from pydantic import SecretStr
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FIRST_EPOCH, FilePosition, Low, Position
-from lakeingest.core.prepared import Xid
+from lakeingest.core.prepared import Prepared, PreparedAt, Xid
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4
-from lakeingest.errors import SplitUnstable
+from lakeingest.errors import SplitUnstable, UnsupportedEvent
 from lakeingest.mysql import chunk_reader, xa_list
 from lakeingest.mysql.chunk_reader import Hooks, read_chunk, server_state
 from lakeingest.mysql.connection import connect, query
@@ -18,7 +18,7 @@ from lakeingest.mysql.xa_list import listed, settle, settled_now
 from tests.mysql import test_insert_loss
 from tests.mysql.database import EPOCH, Db
 from tests.mysql.test_insert_loss import Insert, race
-from tests.mysql.test_xa import end, in_one_session, in_two_sessions, prepare
+from tests.mysql.test_xa import end, in_one_session, in_two_sessions, prepare, read_on
 
 BOTH = (MARIADB_11_4, MARIADB_10_11)
 RACES = 20  # of 200 snapshots; measured: one snapshot in 30 lacks a commit that is before its position
@@ -109,6 +109,30 @@ def test_what_is_listed_although_it_has_ended_is_named(db: Db, monkeypatch: pyte
         query(other, "XA ROLLBACK 'x'")
     assert settled_now(db.source, db.connection, server_state(db.connection).uuid) == db.here()
     assert db.select(schema).num_rows == 1
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_transaction_that_ends_twice_stops_the_tables(db: Db, *, is_known: bool) -> None:
+    """As after a crash: XA COMMIT was written, its rows are not there, and then it is rolled back."""
+    schema = db.table("t", "id INT PRIMARY KEY")
+    prepare(db, "old", "INSERT INTO t VALUES (7)")
+    start = db.here()
+    prepare(db, "x", "INSERT INTO t VALUES (1)")
+    end(db, "XA COMMIT 'x'")
+    db.run("FLUSH BINARY LOGS")
+    with db.session() as other:
+        for statement in ("SET sql_log_bin = 0", "XA START 'x'", "INSERT INTO t VALUES (2)", "XA END 'x'"):
+            query(other, statement)
+        query(other, "XA PREPARE 'x'")
+    later = db.here()
+    known = PreparedAt(start, {named("old"): Prepared(start, start, frozenset())}) if is_known else None
+    end(db, "XA ROLLBACK 'old'")
+    read_on(db, db.segment(later), known, schema)
+    end(db, "XA ROLLBACK 'x'")
+    for begins in (start, later):
+        with pytest.raises(UnsupportedEvent, match="of a transaction that had ended before that") as stopped:
+            read_on(db, db.segment(begins), known, schema)
+        assert stopped.value.tables == {schema.table}
 
 
 def test_while_something_is_prepared_low_is_the_settled_position(db: Db) -> None:

@@ -56,6 +56,9 @@ class Replay(Protocol):
         UnsupportedEvent if the binlog does not show it.
         """
 
+    def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
+        """UnsupportedEvent if the transaction that is rolled back at `at` had ended before that."""
+
     def rows(self, found: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
         """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`."""
 
@@ -115,7 +118,11 @@ class Preparing:
         xid = xid_of(event)
         found, events = self.pending.end(xid), self._kept.pop(xid, None)
         self._bytes -= len(events or b"")
-        if sign is Sign.XA_ROLLBACK or self._replay is None:
+        if self._replay is None:
+            return None
+        if sign is Sign.XA_ROLLBACK:
+            if found is None:
+                self._replay.prove_prepared(xid, at)
             return None
         return self._committed(found or self._replay.find(xid, at), events)
 
