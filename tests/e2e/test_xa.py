@@ -16,6 +16,7 @@ from lakeingest.core.signals import WHOLE
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent
+from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.pipeline.events import Event, WaveCommitted
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
@@ -73,7 +74,7 @@ def prepare(pipe: Pipe, xid: str, *statements: str) -> None:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         for statement in (f"XA START '{xid}'", *statements, f"XA END '{xid}'", f"XA PREPARE '{xid}'"):
             cursor.execute(statement)
-    if "MariaDB" in str(session.get_server_info()):
+    if dialect(session) is MARIADB:
         time.sleep(DETACHED_SECONDS)
 
 
