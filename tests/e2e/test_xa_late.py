@@ -91,7 +91,7 @@ def test_chunks_beside_many_xa_commits_lack_none(
     """The table is copied, then read again, while others commit; one transaction stays prepared all the time."""
     counts, rows = Counter[str](), ", ".join(f"({id_}, 0)" for id_ in range(ROWS))
     for _ in range(rounds):
-        pipe = pipe_on(server_of(MARIADB_11_4), chunk_rows=40)
+        pipe = pipe_on(server_of(MARIADB_11_4), chunk_rows=20)
         pipe.sql(LIST, f"INSERT INTO list VALUES {rows}, (-1, 0), (-2, 0)")
         try:
             prepare(pipe, "long", "DELETE FROM list WHERE id = -1", "UPDATE list SET v = 7 WHERE id = -2")
