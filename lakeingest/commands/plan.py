@@ -18,7 +18,7 @@ from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
-from lakeingest.mysql.connection import connect, named_errors
+from lakeingest.mysql.connection import connect, named_errors, written_position
 from lakeingest.mysql.preflight.foreign_keys import cascades, cascading
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight.server import Server
@@ -203,7 +203,8 @@ def _copy(
         rows, size = left, size * left // max(rows, 1)
     wave = planner.next_wave(lower)
     began = time.monotonic()
-    read = read_chunk(config.source, schema, wave[0], server_state(connection).uuid, FIRST_EPOCH)
+    uuid, at = server_state(connection).uuid, written_position(connection)  # its watermarks are of no use
+    read = read_chunk(config.source, schema, wave[0], uuid, FIRST_EPOCH, settled=at)
     seconds = time.monotonic() - began
     if wave[0].range.upper is None:
         rows = read.rows.num_rows  # the chunk is the rest of the table

@@ -17,6 +17,7 @@ from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.key_space import next_boundary
 from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.xa_list import settled_now
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
@@ -63,7 +64,9 @@ def sample(config: Config, table: str, rows: int) -> Sample:
         [chosen] = config.tables.choose(config.tables.select(list_tables(connection)), [table])
         schema = read_schema(connection, chosen, config.tables.of(chosen).choices)
         chunk = Chunk(chosen, KeyRange(upper=next_boundary(connection, schema, None, rows)))
-        read = read_chunk(config.source, schema, chunk, server_state(connection).uuid, FIRST_EPOCH)
+        uuid = server_state(connection).uuid
+        settled = settled_now(config.source, connection, uuid)
+        read = read_chunk(config.source, schema, chunk, uuid, FIRST_EPOCH, settled=settled)
     low = read.split.low
     assert low is not None  # noqa: S101 - it was read, not merged
     return Sample(chosen, read.rows.sort_by([(name, "ascending") for name in schema.key]), low, read.high)

@@ -41,11 +41,13 @@ class Prepared:
 class Pending:
     """The transactions that are prepared at some place of the binlog, as far as they were seen before it.
 
-    `ended` are those that have ended and were prepared before the reader began.
+    `ended` are those that have ended and were prepared before the reader began; those that are `sought` in any case.
+    One that is also in `prepared` was prepared again after that.
     """
 
     prepared: dict[Xid, Prepared] = field(default_factory=dict)
     ended: set[Xid] = field(default_factory=set)
+    sought: frozenset[Xid] = frozenset()
 
     def prepare(self, xid: Xid, found: Prepared) -> None:
         """The transaction is prepared from here on."""
@@ -54,7 +56,7 @@ class Pending:
     def end(self, xid: Xid) -> Prepared | None:
         """The transaction has ended; where it was prepared, None if that was not seen."""
         found = self.prepared.pop(xid, None)
-        if found is None:
+        if found is None or xid in self.sought:
             self.ended.add(xid)
         return found
 

@@ -2,7 +2,7 @@
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,7 @@ def read_segment(
             from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
 
             replay = _Replay(source, segment, server_id, schemas, prepared)
+            replay.ends_twice = dialect(connection).is_xa_late
             decoder = SegmentDecoder(
                 segment,
                 begin,
@@ -150,10 +151,11 @@ class _Replay:
     ) -> None:
         self._source, self._segment, self._server_id = source, segment, server_id
         self._schemas = schemas
-        self._known = None if known is None or is_before(segment.start, known.at) else known
+        self._known = self._known_at_start = None if known is None or is_before(segment.start, known.at) else known
         self._pending = Pending()  # prepared before what the segment's reader has seen
         self._looked_to: FilePosition | None = None  # and since this place
         self.nulled = Counter[TableId]()
+        self.ends_twice = False  # whether the server may end a transaction twice
 
     def find(self, xid: Xid, at: FilePosition) -> Prepared:
         """Where the transaction was prepared that is committed at `at`, and was prepared before the segment."""
@@ -194,7 +196,46 @@ class _Replay:
                 self._pending = self._pending.after(Pending(dict(known.prepared)))
             self._looked_to = stop = start
 
-    def _pending_in(self, start: FilePosition, stop: FilePosition) -> Pending:
+    def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
+        """UnsupportedEvent if the transaction that is rolled back at `at` had ended before that.
+
+        Only MariaDB may end it twice: after a crash in which it had written XA COMMIT and not shown the rows yet.
+        """
+        for start, stop in self._parts_before(at) if self.ends_twice else ():
+            found = self._pending_in(start, stop, frozenset({xid}))
+            if xid in found.prepared:
+                return
+            if xid in found.ended:
+                error = UnsupportedEvent(
+                    f"the binlog holds an XA ROLLBACK at {at} of a transaction that had ended before that: the source"
+                    " was killed during its XA COMMIT, and differs from its binlog; copy the tables again"
+                )
+                error.tables = frozenset(self._schemas)
+                raise error
+            if self._known_at_start and start == self._known_at_start.at and xid in self._known_at_start.prepared:
+                return
+
+    def _parts_before(self, stop: FilePosition) -> list[tuple[FilePosition, FilePosition]]:
+        """The binlog before a position, the newest part first: files, cut where something is known."""
+        starts = {file_start(file) for file in self._files()}
+        starts |= {self._known_at_start.at} if self._known_at_start else set()
+        ordered = sorted((one for one in starts if is_before(one, stop)), key=lambda one: (one.number, one.pos))
+        return list(zip(ordered, [*ordered[1:], stop], strict=True))[::-1]
+
+    def last_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
+        """Of these, those that have ended before the segment, and all others that are not in the segment."""
+        later = self._pending_in(self._segment.start, self._segment.stop, xids)
+        others = left = xids.difference(later.prepared, later.ended)
+        ended = frozenset[Xid]()
+        for part in self._parts_before(self._segment.start) if left else ():
+            if not left:
+                break
+            found = self._pending_in(*part, left)
+            ended |= (left & found.ended).difference(found.prepared)
+            left = left.difference(found.prepared, found.ended)
+        return ended, others - ended
+
+    def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
         """What a part of the binlog leaves prepared, and what ends in it."""
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
@@ -203,6 +244,7 @@ class _Replay:
         segment = replace(self._segment, start=start, stop=stop, skip=GtidSet(), history=None)
         begin = start if can_begin_at(start) else start.start_of_file
         decoder = SegmentDecoder(segment, begin, {}, gtids=False)
+        decoder.xa.pending = Pending(sought=sought)
         for _ in self._read(segment, begin, decoder):
             pass
         return decoder.xa.pending
@@ -228,6 +270,16 @@ class _Replay:
         )
         error.tables = frozenset(tables)
         return error
+
+
+def last_before(
+    source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
+) -> tuple[frozenset[Xid], frozenset[Xid]]:
+    """Of these XA transactions, those that have ended before the segment, and all others that are not in the segment.
+
+    The binlog is read backwards, until it shows each of them. The errors are those of `read_segment`.
+    """
+    return _Replay(source, segment, server_id, NO_TABLES, None).last_before(frozenset(xids))
 
 
 def can_begin_at(at: FilePosition) -> bool:

@@ -7,7 +7,9 @@
    view is fixed, so the window is milliseconds.
 4. the table's lock and its definition under it, then its rows, in the same transaction.
 
-MariaDB reports the position of a read view in the binlog: that is both watermarks.
+MariaDB reports the position of a read view in the binlog: that is the high watermark, and of a view that was opened
+before, the low one. But its views may lack an XA COMMIT before that. If XA RECOVER, asked between the two, lists any
+transaction, low is a position that was proved to have no such commit before it (`xa_list.settle`).
 
 With `source.replica`, the view, the lock, the definition and the rows are of the replica; `mysql.replica` says why low
 and high may be of the primary then.
@@ -43,6 +45,7 @@ from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.replica import catch_up, has_no_more
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.table_rows import select_rows
+from lakeingest.mysql.xa_list import listed
 from lakeingest.rows import table_schema
 
 READ_TRIES = 3  # of a chunk, while its table is being altered
@@ -113,9 +116,10 @@ def read_chunk(
     epoch: int,
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
+    settled: FilePosition | None = None,
 ) -> ChunkRead:
-    """Read one chunk; the errors are those of `read_rows`."""
-    read = read_rows(source, schema, (chunk.range.predicate(schema.key),), server_uuid, epoch, hooks, cap)
+    """Read one chunk; `settled` and the errors are those of `read_rows`."""
+    read = read_rows(source, schema, (chunk.range.predicate(schema.key),), server_uuid, epoch, hooks, cap, settled)
     return ChunkRead(read.rows, Split(chunk.range, read.low, read.high.place(epoch)), read.high, read.nulled)
 
 
@@ -138,8 +142,12 @@ def read_rows(
     epoch: int,
     hooks: Hooks = Hooks(),
     cap: Cap = Cap(),
+    settled: FilePosition | None = None,
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
+
+    `settled` is a position, before now, up to which views have every XA COMMIT; without it, rows cannot be read while
+    XA transactions are prepared on MariaDB: SplitUnstable.
 
     It takes two connections to the server `server_uuid`; with a replica one, and two to the replica. SplitUnstable when
     the table or the server changed during the read (read it again); SchemaChanged when the definition is not `schema`;
@@ -148,7 +156,7 @@ def read_rows(
     """
     # errors in the block name the server of the inner connection
     with connect(source) as beside, connect(source.of_rows, stream=True) as reading:
-        low, high = _marked_view(source, reading, beside, server_uuid, epoch, hooks)
+        low, high = _marked_view(source, reading, beside, server_uuid, epoch, hooks, settled)
         table = table_name(schema.table)
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
         now = _definition(source, reading, beside, schema)
@@ -181,11 +189,12 @@ def _marked_view(
     server_uuid: str,
     epoch: int,
     hooks: Hooks,
+    settled: FilePosition | None,
 ) -> tuple[Low, FilePosition]:
     """Open the read view; its low and high watermark."""
     is_exact = dialect(beside).has_snapshot_position
     with named_errors(source):
-        low = None if is_exact else read_low(beside, server_uuid, epoch)
+        low = read_low(beside, server_uuid, epoch) if not is_exact else _settled_low(beside, settled).place(epoch)
     hooks.after_low()
     if source.replica is not None:
         catch_up(reading, low)
@@ -195,7 +204,17 @@ def _marked_view(
         high = snapshot_position(reading) if is_exact else written_position(beside)
         _same_server(beside, server_uuid)
     hooks.after_high()
-    return high.place(epoch) if low is None else low, high
+    return low, high
+
+
+def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -> FilePosition:
+    """The low watermark of a read view that is opened after this returns, on a server that shows positions of views."""
+    low = written_position(connection)
+    if not (dialect(connection).is_xa_late and listed(connection)):
+        return low
+    if settled is None:
+        raise SplitUnstable("XA transactions are prepared on the source; end them, and run the same command again")
+    return settled
 
 
 def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Low:

@@ -21,8 +21,9 @@ class Dialect:
 
     `has_snapshot_position`: the status of a read view has its exact position in the binlog. `oldest` is the first
     version that can be a source, `logs_cascades` the first that may log the changes by foreign keys, `xa_since` the
-    first that makes an XA COMMIT visible before its mark can be a low watermark. `double_widths`:
-    the greatest length of a DOUBLE's text without an exponent, of a column and of an expression.
+    first whose XA transactions can be copied. `is_xa_late`: a read view may lack an XA COMMIT that is before its
+    position in the binlog; XA RECOVER, which every user may ask, lists the transaction until views have it.
+    `double_widths`: the greatest length of a DOUBLE's text without an exponent, of a column and of an expression.
     """
 
     session: str
@@ -34,7 +35,8 @@ class Dialect:
     rights: Mapping[str, str]
     has_snapshot_position: bool
     oldest: tuple[int, ...]
-    xa_since: tuple[int, ...] | None
+    xa_since: tuple[int, ...]
+    is_xa_late: bool
     logs_cascades: tuple[int, ...] | None
     double_widths: tuple[int, int]
 
@@ -62,6 +64,7 @@ MYSQL = Dialect(
     oldest=(8, 0, 22),  # full row metadata came with 8.0.1, CAST AS DOUBLE with 8.0.17, SHOW REPLICAS with 8.0.22
     logs_cascades=(9, 6),
     xa_since=(8, 0, 30),  # XA COMMIT and the binlog became one step
+    is_xa_late=False,
     double_widths=(24, 22),
 )
 
@@ -78,7 +81,8 @@ MARIADB = Dialect(
     has_snapshot_position=True,
     oldest=(10, 11, 9),  # the first version with server_uid
     logs_cascades=None,
-    xa_since=None,  # it writes XA COMMIT first: a read view after it in the binlog may lack its rows (measured)
+    xa_since=(),  # all that can be a source
+    is_xa_late=True,  # it writes XA COMMIT to the binlog first (measured, and read in its source)
     double_widths=(_ANY, _ANY),
 )
 
@@ -97,11 +101,10 @@ def dialect_of(greeting: str) -> Dialect:
 
 
 def copies_xa(connection: pymysql.Connection) -> bool:
-    """Whether no read view of the connection's server lacks an XA COMMIT that is before its low watermark."""
+    """Whether XA transactions of the connection's server can be copied."""
     wire: Any = connection  # the driver's method has no types
     greeting = str(wire.get_server_info())
-    since = dialect_of(greeting).xa_since
-    return since is not None and version_of(greeting) >= since
+    return version_of(greeting) >= dialect_of(greeting).xa_since
 
 
 def version_of(greeting: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from lakeingest.config import Source
 from lakeingest.core.cascaded import Cascaded
 from lakeingest.core.cascades import ForeignKeys
 from lakeingest.core.position import FilePosition, is_before
+from lakeingest.core.prepared import Xid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.continuity import file_began
 from lakeingest.pipeline.table_run import TableRun, Watch
@@ -25,6 +26,8 @@ class BinlogRun:
     tables: Mapping[TableId, TableRun]
     foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # whose changes the source does not log
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
+    # by epoch: what the spool has not seen prepared, and the server lists; it has not ended, unless the spool has that
+    older_xids: Mapping[int, frozenset[Xid]] = field(default_factory=dict, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)
 

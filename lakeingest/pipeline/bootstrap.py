@@ -27,6 +27,7 @@ from lakeingest.pipeline.gate import gate
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.profile import Profile
+from lakeingest.pipeline.settled_position import settled_position
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.quality.row_checks import is_sound
 from lakeingest.quality.suites import default_suite
@@ -67,6 +68,7 @@ class CopyChunk:
     chunk: Chunk
     server_uuid: str
     epoch: int
+    settled: FilePosition
     cap: Cap
     writer: Writer
 
@@ -75,7 +77,7 @@ class CopyChunk:
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
             asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_chunk(*asked, cap=self.cap))
+            read = read_stable(lambda: read_chunk(*asked, cap=self.cap, settled=self.settled))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
@@ -132,9 +134,9 @@ def begin_wave(
 ) -> Wave:
     """Start to read the next wave, from the key `lower` on; with `beside` without the binlog, which others read."""
     chunks, cap = planner.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if planner.can_shrink else None)
-    position, writer = binlog.spool.position, edges.target.writer(table.id)
+    position, writer, since = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
     copies = [
-        CopyChunk(edges.config.source, table.schema, chunk, position.server_uuid, position.epoch, cap, writer)
+        CopyChunk(edges.config.source, table.schema, chunk, position.server_uuid, position.epoch, since, cap, writer)
         for chunk in chunks
     ]
     executors = edges.executors

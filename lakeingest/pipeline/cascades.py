@@ -172,8 +172,8 @@ def _read_again(
     rows = {row for change in touched for row in (change.before, change.after) if row is not None}
     keys = {values_of(table.schema.key, columns, row) for row in rows}
     listed = [dict(zip(table.schema.key, key, strict=True)) for key in keys]
-    patched = read_keys(edges, table, BY_FOREIGN_KEYS, listed, stop.epoch)
-    patched += read_chunks(edges, table, BY_FOREIGN_KEYS, _chunks(moved), stop.epoch)
+    patched = read_keys(edges, binlog, table, BY_FOREIGN_KEYS, listed)
+    patched += read_chunks(edges, binlog, table, BY_FOREIGN_KEYS, _chunks(moved))
     for part in patched:
         _assert_contains(part.low, stop)
     patches = patches_of(edges, table, BY_FOREIGN_KEYS, patched, stop.epoch)

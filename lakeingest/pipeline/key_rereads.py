@@ -19,6 +19,7 @@ from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.opening import has_low_at_file_start
 from lakeingest.pipeline.reread_tasks import Chunk, FindPresent, Patched, ReadAgain
+from lakeingest.pipeline.settled_position import settled_position
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.rows import source_names, table_schema
 from lakeingest.spark.scatter import scatter
@@ -61,17 +62,20 @@ def listed_chunk(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> Chun
 
 
 def read_keys(
-    edges: Edges, table: TableRun, signal: int, keys: Sequence[Mapping[str, Any]], epoch: int
+    edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, keys: Sequence[Mapping[str, Any]]
 ) -> list[Patched]:
     """Read the rows of these keys, and wait for it."""
     groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
-    return read_chunks(edges, table, signal, [listed_chunk(table.schema, group) for group in groups], epoch)
+    return read_chunks(edges, binlog, table, signal, [listed_chunk(table.schema, group) for group in groups])
 
 
-def read_chunks(edges: Edges, table: TableRun, signal: int, chunks: Sequence[Chunk], epoch: int) -> list[Patched]:
+def read_chunks(
+    edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, chunks: Sequence[Chunk]
+) -> list[Patched]:
     """Read these chunks, and wait for it."""
     source, server, patches = edges.config.source, table.progress.server_uuid, patch_folder(edges, table)
-    tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, Cap(), patches) for chunk in chunks]
+    epoch, since = binlog.spool.position.epoch, settled_position(edges, binlog)
+    tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, since, Cap(), patches) for chunk in chunks]
     executors = edges.executors
     return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
 

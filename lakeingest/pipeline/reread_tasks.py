@@ -69,6 +69,7 @@ class ReadAgain:
     signal: int
     server_uuid: str
     epoch: int
+    settled: FilePosition
     cap: Cap
     patches: PatchFolder
     copy: tuple[RowReader, ...] | None = None
@@ -78,7 +79,7 @@ class ReadAgain:
         began = time.monotonic()
         with of_table():
             asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_rows(*asked, cap=self.cap))
+            read = read_stable(lambda: read_rows(*asked, cap=self.cap, settled=self.settled))
         rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
         names = [] if self.copy is not None and not rows.num_rows else [self.patches.write_rows(self.signal, rows)]
         if self.chunk.listed and not self.schema.keeps_deleted:

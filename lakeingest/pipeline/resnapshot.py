@@ -46,6 +46,7 @@ from lakeingest.pipeline.key_rereads import (
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.planner import Planner
 from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, Patched, ReadAgain
+from lakeingest.pipeline.settled_position import settled_position
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
 from lakeingest.spark.background_job import BackgroundJob
@@ -190,12 +191,12 @@ def _begin(
         chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
         wave, is_last = EVERY_KEY, True
     cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
-    position, patches = binlog.spool.position, patch_folder(edges, table)
+    position, patches, at = binlog.spool.position, patch_folder(edges, table), settled_position(edges, binlog)
     source, signal = edges.config.source, request.number
     compares = schema.ordered and scope.range is not None
     copies = _copies(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
     tasks = [
-        ReadAgain(source, schema, chunk, signal, position.server_uuid, position.epoch, cap, patches, copy)
+        ReadAgain(source, schema, chunk, signal, position.server_uuid, position.epoch, at, cap, patches, copy)
         for chunk, copy in zip(chunks, copies, strict=True)
     ]
     workers = executors.for_tasks(small=len(tasks) == 1 or (beside and at_once == 1))
@@ -234,7 +235,7 @@ def _commit(
     epoch, signal = binlog.spool.position.epoch, reading.request.number
     patches = patches_of(edges, table, signal, patched, epoch)
     if reading.request.scope.range is not None and not table.schema.ordered and reading.is_last:
-        patches += _absent(edges, table, reading.request, epoch)
+        patches += _absent(edges, binlog, table, reading.request)
     progress = table.progress.reread_rows(
         patches,
         reading.since,
@@ -252,7 +253,7 @@ def _commit(
     edges.observe(RowsReread(table.id, len(patched), rows, seconds, reading.is_last))
 
 
-def _absent(edges: Edges, table: TableRun, request: Request, epoch: int) -> list[Patch]:
+def _absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) -> list[Patch]:
     """Patches of the keys that the copy has in the range, and the source has no row of.
 
     Only the server knows the order of the keys: it is asked for every key of the range that no chunk has, after the
@@ -261,7 +262,8 @@ def _absent(edges: Edges, table: TableRun, request: Request, epoch: int) -> list
     schema, signal, scope = table.schema, request.number, request.scope.range or EVERY_KEY
     found = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
     listed = found if scope == EVERY_KEY else keys_within(edges.connection, schema, found, scope)
-    return patches_of(edges, table, signal, read_keys(edges, table, signal, listed, epoch), epoch)
+    patched = read_keys(edges, binlog, table, signal, listed)
+    return patches_of(edges, table, signal, patched, binlog.spool.position.epoch)
 
 
 def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> pa.Table:

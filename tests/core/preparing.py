@@ -98,9 +98,13 @@ class Preparing(World):
 
     # The source.
 
+    def names(self) -> list[Xid]:
+        """The names that are free."""
+        return [xid for xid in NAMES if xid not in self.source.open]
+
     def prepare(self, some: int, statements: list[Statement], rotate: int) -> None:
         """A client prepares a transaction, whose name is free."""
-        free = [xid for xid in NAMES if xid not in self.source.open]
+        free = self.names()
         self.source.prepare(free[some % len(free)], statements, rotate=rotate == 0)
 
     def settle(self, some: int) -> None:

@@ -24,12 +24,18 @@ def walked(kind: type[Preparing], seed: int) -> Preparing:
     arguments: dict[str, Callable[[], list[Any]]] = {
         "transaction": lambda: [statements(chance), chance.randrange(4)],
         "prepare": lambda: [chance.randrange(2), statements(chance), chance.randrange(4)],
-        **dict.fromkeys(["forward", "read", "plan_merge", "settle", "purge"], lambda: [chance.randrange(4)]),
+        **dict.fromkeys(["forward", "read", "plan_merge", "settle", "purge", "show"], lambda: [chance.randrange(4)]),
     }
     weight: dict[str, float] = {
         step: chance.choice([1, 4, 16]) for step in [*kind.CALM, "transaction", "forget", "quiet", "prepare", "settle"]
     }
-    weight |= {"crash": 1, "compact": 1, "set_back": 1, "purge": chance.choice([0, 0, 1])}
+    weight |= {
+        "show": chance.choice([1, 4, 16]),
+        "crash": 1,
+        "compact": 1,
+        "set_back": 1,
+        "purge": chance.choice([0, 0, 1]),
+    }
     try:
         for _ in range(220):
             if not (possible := world.possible()):

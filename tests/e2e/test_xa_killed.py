@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 
+from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.events import Event, Observer, WaveCommitted
 from tests.e2e.pipe import Pipe
@@ -62,25 +63,27 @@ def killed_in_a_catch_up(pipe: Pipe, at: int) -> bool:
     return dies(pipe, at)
 
 
+@pytest.mark.parametrize("flavor", [MYSQL, MARIADB_11_4], ids=["MySQL", "MariaDB"])
 @pytest.mark.parametrize("phase", [killed_in_a_copy, killed_in_a_catch_up])
 def test_a_run_that_dies_at_any_step_loses_no_prepared_rows(
     pipe_on: Callable[..., Pipe],
-    mysql_server: LocalServer,
+    server_of: Callable[..., LocalServer],
     lake_format: str,
+    flavor: Flavor,
     phase: Callable[[Pipe, int], bool],
     record_property: Callable[[str, object], None],
 ) -> None:
     """Nor has the copy rows that were rolled back, or are still prepared."""
     every = int(os.environ.get("LAKEINGEST_KILL_EVERY", "1" if lake_format == "iceberg" else "5"))
-    at, died = 1, True
-    pipe = pipe_on(mysql_server, chunk_rows=10)
+    at, died, server = 1, True, server_of(flavor)
+    pipe = pipe_on(server, chunk_rows=10)
     pipe.sql(*TABLES)
     try:
         if phase is killed_in_a_catch_up:
             pipe.run()
         while died:
             if phase is killed_in_a_copy and at > 1:
-                pipe = pipe_on(mysql_server, chunk_rows=10)
+                pipe = pipe_on(server, chunk_rows=10)
                 pipe.sql(*TABLES)
             died = phase(pipe, at)
             assert pipe.run().stopped == ()
@@ -90,5 +93,6 @@ def test_a_run_that_dies_at_any_step_loses_no_prepared_rows(
         roll_back_all(pipe)
     assert at > 1 + every
     record_property(
-        "runs that died with prepared transactions", f"{lake_format}, {phase.__name__}: {(at - 1) // every - 1}"
+        "runs that died with prepared transactions",
+        f"{flavor.name}, {lake_format}, {phase.__name__}: {(at - 1) // every - 1}",
     )

@@ -31,6 +31,7 @@ from lakeingest.mysql import chunk_reader
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, free_server_id, query, written_position
+from lakeingest.mysql.xa_list import settled_now
 from tests.beside import beside
 from tests.core.logged import log_of
 from tests.mysql.database import Db, database_on
@@ -104,7 +105,9 @@ def race(db: Db, writers: int, insert: Insert | None = None) -> Outcome:
         for number in range(1, SNAPSHOTS + 1):
             if number % ROTATE_EVERY == 0:
                 db.run("FLUSH BINARY LOGS")
-            read = read_chunk(db.source, schema, Chunk(schema.table, KeyRange()), state.uuid, EPOCH)
+            settled = settled_now(db.source, db.connection, state.uuid)
+            chunk = Chunk(schema.table, KeyRange())
+            read = read_chunk(db.source, schema, chunk, state.uuid, EPOCH, settled=settled)
             rows: Rows = {(row["id"],): row["v"] for row in read.rows.to_pylist()}
             snapshots.append((rows, read.split))
             time.sleep(BREATH)

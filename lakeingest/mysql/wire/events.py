@@ -21,7 +21,8 @@ _CHECKSUM = struct.Struct("<I")
 # Offsets in the header: the id of the server that wrote the event, and the flags
 _SERVER_AT, _FLAGS_AT = 5, 17
 ARTIFICIAL = 0x20
-STANDALONE = 1  # a flag of a DOMAIN_GTID event: the transaction is a single statement, without BEGIN
+# Flags of a DOMAIN_GTID event: the transaction is a single statement, without BEGIN; it is prepared (XA)
+STANDALONE, PREPARED = 1, 0x40
 _CRC32 = 1
 _BINLOG_VERSION = 4
 HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
@@ -288,6 +289,7 @@ class Beginning:
     committed_at: int  # microseconds since 1970, at the original server where that is known
     length: int  # bytes from this event to the transaction's end, 0 when unknown
     is_begin: bool = False  # the event also is the BEGIN
+    is_xa_start: bool = False  # the event also is the XA START
 
     def __post_init__(self) -> None:
         number = 1 if self.gtid is None else self.gtid.number
@@ -356,7 +358,9 @@ def _read_domain_gtid(event: Event) -> Beginning:
     body = event.body
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
-    return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=not flags & STANDALONE)
+    is_xa_start = bool(flags & PREPARED)
+    is_begin = not (is_xa_start or flags & STANDALONE)
+    return Beginning(gtid, event.seconds * 1_000_000, 0, is_begin=is_begin, is_xa_start=is_xa_start)
 
 
 def read_table_id(event: Event) -> int:

@@ -15,6 +15,7 @@ from lakeingest.mysql.wire.events import (
     ARTIFICIAL,
     HAS_ORIGINAL,
     LENGTHS_END,
+    PREPARED,
     STANDALONE,
     TIMES_END,
     Action,
@@ -227,7 +228,7 @@ def _domain_gtid(
     if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
     prefix = _known(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
-    if prefix < 0 or load64(data, body) <= 0:
+    if prefix < 0 or load64(data, body) <= 0 or data[body + 12] & PREPARED:
         return False
     _begin(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, number(data, start, 4) * 1_000_000)
     reader[_ENDS] = 0

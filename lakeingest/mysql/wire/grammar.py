@@ -103,6 +103,13 @@ SIGNS: dict[Statement, Sign] = {
 }
 
 
+def begun_with(beginning: Beginning) -> Sign | None:
+    """The sign of a statement that the GTID event also is, if any."""
+    if beginning.is_xa_start:
+        return Sign.XA_START
+    return Sign.BEGIN if beginning.is_begin else None
+
+
 def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
     """The state after a sign; UnsupportedEvent where the grammar does not allow it."""
     if (state, sign) not in NEXT:

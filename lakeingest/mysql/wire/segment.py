@@ -312,8 +312,9 @@ class SegmentDecoder:
         if isinstance(gtid, Gtid) and gtid in self._segment.skip:
             reader[ReaderState.STATE] = State.PASSING
             return
-        if beginning.is_begin:
-            self._move(Sign.BEGIN, event)
+        if (sign := grammar.begun_with(beginning)) is not None:
+            self.xa.begin()
+            self._move(sign, event)
         place = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1
         self._events.transactions[reader[ReaderState.TRANSACTIONS]] = (prefix, number, place, beginning.committed_at)
         reader[ReaderState.TRANSACTIONS] += 1

@@ -56,6 +56,9 @@ class Replay(Protocol):
         UnsupportedEvent if the binlog does not show it.
         """
 
+    def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
+        """UnsupportedEvent if the transaction that is rolled back at `at` had ended before that."""
+
     def rows(self, found: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
         """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`."""
 
@@ -74,6 +77,10 @@ class Preparing:
         self._is_doubted = False  # whether it has a statement that was passed over, which may be a change
         self._kept, self._bytes = dict[Xid, bytes](), 0
 
+    def begin(self) -> None:
+        """A transaction begins. Where it is one that will be prepared, XA START calls this, or a GTID event does."""
+        self._is_doubted = False
+
     def add(self, event: Event) -> None:
         """Add a TABLE_MAP or row event to the transaction that is being prepared."""
         if ACTIONS[event.type] is Action.TABLE:
@@ -88,7 +95,9 @@ class Preparing:
         """
         if sign in SETTLES:
             return self._settle(event, sign, at)
-        self._is_doubted = sign is Sign.PASSED or (self._is_doubted and sign is not Sign.XA_START)
+        if sign is Sign.XA_START:
+            self.begin()
+        self._is_doubted |= sign is Sign.PASSED
         return None
 
     def prepare(self, event: Event, start: FilePosition, stop: FilePosition) -> Committed | None:
@@ -109,7 +118,11 @@ class Preparing:
         xid = xid_of(event)
         found, events = self.pending.end(xid), self._kept.pop(xid, None)
         self._bytes -= len(events or b"")
-        if sign is Sign.XA_ROLLBACK or self._replay is None:
+        if self._replay is None:
+            return None
+        if sign is Sign.XA_ROLLBACK:
+            if found is None:
+                self._replay.prove_prepared(xid, at)
             return None
         return self._committed(found or self._replay.find(xid, at), events)
 

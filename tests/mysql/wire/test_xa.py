@@ -65,6 +65,10 @@ class Elsewhere:
         assert (xid, at) == (X, AT)
         return self.found
 
+    def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
+        """It was."""
+        assert (xid, at) == (X, AT)
+
     def rows(self, found: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
         """None is asked for here."""
         raise AssertionError(found, at, stamp)
