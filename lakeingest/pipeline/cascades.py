@@ -6,13 +6,14 @@
 Why that is exact: take a row that is wrong in a copy which is merged to S. Its last change before S that the copy lacks
 is by a foreign key. Let l be its last version that the copy has: in a logged change, in a patch or in the copy of
 before. The first change by a foreign key after l touched it as it was in l. So it has, in l, the referenced values of
-a row of the parent that was changed after l, and `core.cascades` finds it. Rows whose key is changed by ON UPDATE
-CASCADE are found with both keys, and by the values that they got: a chunked copy may have seen them under none. A view
-may have more than S: what it lacks up to the next S is looked for again.
+a row of the parent that was changed after l, or others that the server finds equal, and `core.cascades` finds it. Rows
+whose key is changed by ON UPDATE CASCADE are found with both keys, and by the values that they got: a chunked copy may
+have seen them under none. A view may have more than S: what it lacks up to the next S is looked for again.
 
 What a child needs of a parent that is itself changed by foreign keys is in `core.cascaded`. Where that is lost - a run
 was killed in between, both are copied for the first time, a row refers to its own table - and something was changed
-meanwhile, all rows of the child are compared with the source (`core.progress`, `gap`).
+meanwhile, all rows of the child are compared with the source (`core.progress`, `gap`). So they are where a parent was
+changed that refers to rows by values which cannot be compared here (`core.comparison`).
 """
 
 import time
@@ -21,11 +22,13 @@ from dataclasses import dataclass
 
 from lakeingest.core.cascaded import Standing
 from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Settled, values_of
+from lakeingest.core.comparison import Comparison, comparison
 from lakeingest.core.keys import EVERY_KEY, quote
 from lakeingest.core.position import Low, Place, Position, latest
 from lakeingest.core.schema import TableId
 from lakeingest.errors import SplitUnstable, SpoolGap
 from lakeingest.files.file import state_of
+from lakeingest.mysql.keyed_rows import value_of
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.bootstrap import read_up_to
@@ -35,11 +38,11 @@ from lakeingest.pipeline.key_rereads import cover_lows, patch_folder, patches_of
 from lakeingest.pipeline.lifting import merge_over_halts
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.reread_tasks import Chunk
-from lakeingest.pipeline.row_versions import rows_with
+from lakeingest.pipeline.row_versions import classes_of, rows_with
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spool.halts import halts
 from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
-from lakeingest.spool.row_versions import removed_rows
+from lakeingest.spool.row_versions import has_removed, removed_rows
 from lakeingest.state.definition import begin_again
 
 TRIES = 20  # reads, each of what was touched since the last one
@@ -116,12 +119,32 @@ class _Copies:
     def columns(self, table: TableId) -> tuple[str, ...]:
         """The columns that the table's key, its foreign keys and those of the tables below it need."""
         keys, schema = self.binlog.foreign_keys, self._read(table).schema
-        own = (name for one in keys.get(table, ()) for name in one.columns)
-        below = (name for some in keys.values() for one in some if one.parent == table for name in one.referenced)
+        own = (name for one in keys.get(table, ()) if self.comparable(one) for name in one.columns)
+        children = (one for some in keys.values() for one in some if one.parent == table)
+        below = (name for one in children if self.comparable(one) for name in one.referenced)
         names = tuple(dict.fromkeys([*schema.key, *own, *below]))
         if not set(names) <= set(schema.names):
             raise SpoolGap(f"{table}: its rows lack columns of foreign keys")
         return names
+
+    def comparable(self, key: ForeignKey) -> bool:
+        """Whether the values of the foreign key can be compared, as the copies have them."""
+        return self._comparison(key) is Comparison.VALUES
+
+    def classes(self, key: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
+        """The classes of values of a foreign key."""
+        return classes_of(self.edges, key, values)
+
+    def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
+        """Whether the spool has a parent's row that is deleted, or has other values; or may have other ones."""
+        self._read(key.parent)
+        names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
+        return has_removed(self.binlog.spool.files(key.parent, after, upto), names, after, upto)
+
+    def _comparison(self, key: ForeignKey) -> Comparison:
+        tables = self.binlog.tables.get(key.table), self.binlog.tables.get(key.parent)
+        child, parent = (None if one is None else one.definition for one in tables)
+        return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)
 
     def standing(self, table: TableId) -> Standing:
         """How far the copy goes; SplitUnstable where it is not complete, or nobody looked after these changes."""
@@ -173,7 +196,7 @@ def _read_again(
     keys = {values_of(table.schema.key, columns, row) for row in rows}
     listed = [dict(zip(table.schema.key, key, strict=True)) for key in keys]
     patched = read_keys(edges, table, BY_FOREIGN_KEYS, listed, stop.epoch)
-    patched += read_chunks(edges, table, BY_FOREIGN_KEYS, _chunks(moved), stop.epoch)
+    patched += read_chunks(edges, table, BY_FOREIGN_KEYS, _chunks(table, moved), stop.epoch)
     for part in patched:
         _assert_contains(part.low, stop)
     patches = patches_of(edges, table, BY_FOREIGN_KEYS, patched, stop.epoch)
@@ -191,15 +214,15 @@ def _read_again(
     edges.observe(RowsReread(table.id, len(patched), found, seconds, is_last=True))
 
 
-def _chunks(moved: Iterable[Move]) -> list[Chunk]:
-    """The rows that have these values now. They are integers."""
+def _chunks(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
+    """The rows that have these values now."""
     given: dict[ForeignKey, set[Row]] = {}
     for move in moved:
         given.setdefault(move.key, set()).add(move.values)
     chunks = []
     for key, values in given.items():
-        names = ", ".join(map(quote, key.columns))
-        listed = [f"({', '.join(str(int(part)) for part in row)})" for row in sorted(values)]
+        columns, names = [table.schema.column(name) for name in key.columns], ", ".join(map(quote, key.columns))
+        listed = [f"({', '.join(map(value_of, columns, row))})" for row in values]
         groups = [listed[first : first + VALUES_AT_ONCE] for first in range(0, len(listed), VALUES_AT_ONCE)]
         chunks += [Chunk((f"({names}) IN ({', '.join(group)})",), EVERY_KEY) for group in groups]
     return chunks

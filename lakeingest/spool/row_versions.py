@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeingest.core import change
 from lakeingest.core.cascades import Row, RowChange
@@ -28,6 +29,19 @@ def removed_rows(files: Iterable[File], columns: Sequence[str], after: Place, st
         found += _changes(rows.select(names), gone, None, places, after, stop)
         found += _changes(rows.select(names), before, before + 1, places, after, stop)
     return found
+
+
+def has_removed(files: Iterable[File], columns: Sequence[str] | None, after: Place, stop: Place) -> bool:
+    """Whether `removed_rows` has any in these files; without columns, each row that is updated is another one."""
+    if columns is not None:
+        return any(removed_rows([file], columns, after, stop) for file in files)
+    for file in files:
+        rows = _read(file, [change.KIND, *change.PLACE])
+        gone = pc.is_in(rows[change.KIND], pa.array([RowKind.DELETE.value, RowKind.UPDATE_BEFORE.value], pa.int8()))
+        places = rows.filter(gone).select(change.PLACE).to_pydict()
+        if any(after < Place(*parts) <= stop for parts in zip(*places.values(), strict=True)):
+            return True
+    return False
 
 
 def versions(files: Iterable[File], columns: Sequence[str], wanted: Filter) -> set[Row]:
