@@ -30,14 +30,13 @@ class Comparison(enum.Enum):
 
 def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comparison:
     """What can be told of the foreign key's values, as the copies of both tables have them."""
-    own, above = ({column.name: column for column in schema.columns} for schema in (child, parent))
-    if not (set(key.columns) <= own.keys() and set(key.referenced) <= above.keys()):
+    if not (set(key.columns) <= set(child.names) and set(key.referenced) <= set(parent.names)):
         return Comparison.NOTHING
+    own, above = map(child.column, key.columns), [parent.column(name) for name in key.referenced]
     types = key.types or ("",) * len(key.columns)
-    pairs = zip(key.columns, key.referenced, types, strict=True)
-    if all(_are_compared(own[name], above[other], type_) for name, other, type_ in pairs):
+    if all(map(_are_compared, own, above, types)):
         return Comparison.VALUES
-    return Comparison.CHANGES if all(_is_exact(above[name]) for name in key.referenced) else Comparison.NOTHING
+    return Comparison.CHANGES if all(map(_is_exact, above)) else Comparison.NOTHING
 
 
 def collation_of(type_: str) -> str:

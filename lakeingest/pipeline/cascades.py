@@ -18,9 +18,10 @@ changed that refers to rows by values which cannot be compared here (`core.compa
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from lakeingest.core.cascaded import Standing
+from lakeingest.core.cascaded import Standing, may_be_changed
 from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Settled, values_of
 from lakeingest.core.comparison import Comparison, comparison
 from lakeingest.core.keys import EVERY_KEY, quote
@@ -37,6 +38,7 @@ from lakeingest.pipeline.events import RowsReread, StartedOver
 from lakeingest.pipeline.key_rereads import cover_lows, patch_folder, patches_of, read_chunks, read_keys
 from lakeingest.pipeline.lifting import merge_over_halts
 from lakeingest.pipeline.merge import merge
+from lakeingest.pipeline.opening import has_low_at_file_start
 from lakeingest.pipeline.reread_tasks import Chunk
 from lakeingest.pipeline.row_versions import classes_of, rows_with
 from lakeingest.pipeline.table_run import TableRun, Watch
@@ -53,7 +55,8 @@ COMPARED_MAX = 5  # comparisons of all rows, one after the other
 def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """Let a merge to the spool's end have all changes by foreign keys; whether rows were read again for that.
 
-    The table is complete. SplitUnstable where its parents are not read, or change all the time.
+    The table is complete. SplitUnstable where its parents are not read, or change all the time, and without GTIDs where
+    they changed in the source's current binlog file.
     """
     if table.options.cascades != "read" or not (table.foreign_keys or table.progress.cascades):
         return False
@@ -190,6 +193,10 @@ def _read_again(
     """Read these rows in views that have all of the spool, and let a commit on staging name the patches."""
     if table.schema.keeps_deleted:  # deleted rows keep the values that the copy has of them
         merge(edges, binlog.spool, table)
+    touched, moved = list(touched), list(moved)
+    needed = max([one.place for one in touched] + [one.place for one in moved])
+    if _view_has(edges, binlog) < needed:
+        raise _before_rotation(binlog, table)
     began, stop, since = time.monotonic(), binlog.spool.position, cover_lows(edges, binlog, table)
     columns = _Copies(edges, binlog, table).columns(table.id)
     rows = {row for change in touched for row in (change.before, change.after) if row is not None}
@@ -197,13 +204,12 @@ def _read_again(
     listed = [dict(zip(table.schema.key, key, strict=True)) for key in keys]
     patched = read_keys(edges, table, BY_FOREIGN_KEYS, listed, stop.epoch)
     patched += read_chunks(edges, table, BY_FOREIGN_KEYS, _chunks(table, moved), stop.epoch)
-    for part in patched:
-        _assert_contains(part.low, stop)
+    settled = min(_contained(part.low, stop, needed) for part in patched)
     patches = patches_of(edges, table, BY_FOREIGN_KEYS, patched, stop.epoch)
     progress = table.progress.cascades_read(
         patches,
         since,
-        Settled(table.foreign_keys, stop.place),
+        Settled(table.foreign_keys, settled),
         nulled=sum(part.nulled for part in patched),
         read_to=read_up_to(edges.config.source, binlog, latest(part.high for part in patched)),
     )
@@ -228,15 +234,45 @@ def _chunks(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
     return chunks
 
 
-def _assert_contains(low: Low, stop: Position) -> None:
-    """SplitUnstable unless a view with this low watermark has every transaction up to the position."""
-    has_all = stop.place <= low if isinstance(low, Place) else stop.gtids is not None and stop.gtids <= low
+def _view_has(edges: Edges, binlog: BinlogRun) -> Place:
+    """A view that is opened now has every change up to there, as far as the spool goes."""
+    position = binlog.spool.position
+    return (position.start_of_file if has_low_at_file_start(edges.connection, position) else position).place
+
+
+def _may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
+    """Whether a view that is opened now may lack changes of the table by foreign keys that the spool knows of."""
+    since, copies = _view_has(edges, binlog), _Copies(edges, binlog, table)
+    if since == copies.stop or table.id not in binlog.foreign_keys:
+        return False
+    with suppress(SpoolGap):
+        return may_be_changed(table.id, since, copies.stop, binlog.foreign_keys, copies)
+    return False
+
+
+def _before_rotation(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
+    return SplitUnstable(
+        f"{table.id}: foreign keys may have changed its rows since the source began its binlog file"
+        f" {binlog.spool.position.at.file}, and without GTIDs no read is known to have that before the next file;"
+        " FLUSH BINARY LOGS begins one, then run the same command again"
+    )
+
+
+def _contained(low: Low, stop: Position, needed: Place) -> Place:
+    """Up to where a view with this low watermark has every change, but not after `stop`; SplitUnstable before `needed`.
+
+    With GTIDs it has all up to `stop`.
+    """
+    has_all = needed <= low if isinstance(low, Place) else stop.gtids is not None and stop.gtids <= low
     if not has_all:
         raise SplitUnstable(f"rows were read as of {low}, which is before {stop.at}; run the same command again")
+    return min(stop.place, low) if isinstance(low, Place) else stop.place
 
 
 def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Have all rows compared with the source, because nobody can tell which of them foreign keys have changed."""
+    if _may_lack_changes(edges, binlog, table):
+        raise _before_rotation(binlog, table)
     table.compared += 1
     if table.compared > COMPARED_MAX:
         table.compared = 0  # a run that follows tries again later
@@ -253,9 +289,10 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     if table.staged.published is not None:
         begin_again(state_of(edges.config), table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals
-    cascades = Settled(table.foreign_keys, position.place) if table.foreign_keys else None
+    to = min(position.place, _view_has(edges, binlog))
+    cascades = Settled(table.foreign_keys, to) if table.foreign_keys else None
     begun = progress.over_gap(position, progress.fingerprint, progress.covered_from, signals=signals, cascades=cascades)
     edges.lease.assert_held()
     table.advance(edges.target.mark(table.staged, begun), sound=True)
-    table.settled = position.place
+    table.settled = to
     edges.observe(StartedOver(table.id, compared=True))

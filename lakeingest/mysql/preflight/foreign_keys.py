@@ -51,7 +51,7 @@ def cascades(server: Server, options: Tables) -> Checked:
     def finding(server: Server) -> Finding:
         keys = unlogged_keys(server, server.tables)
         tables = sorted(keys.keys() & set(server.tables))
-        reasons = "; ".join(reason for table in tables for reason in _lacks(server, options, table, keys))
+        reasons = "; ".join(reason for table in tables for reason in _lacks(options, table, keys))
         return f"foreign keys change rows outside the binlog: {reasons}; {CASCADES_FIX}" if reasons else None
 
     [checked] = ask(server, {NAME: finding})
@@ -69,21 +69,19 @@ def missing_cascades(server: Server, options: Tables) -> Checked:
     return Checked("changes by foreign keys", finding if named else None, fatal=False)
 
 
-def _lacks(server: Server, options: Tables, table: TableId, keys: ForeignKeys) -> list[str]:
+def _lacks(options: Tables, table: TableId, keys: ForeignKeys) -> list[str]:
     """Why a table's changes by foreign keys are neither read again nor missing by choice."""
     match options.of(table).cascades:
         case "missing":
             return []
         case "refuse":
             return [f"{table}: tables.options → cascades is `refuse`"]
-    reason = hindrance(server, options, table, keys)
+    reason = hindrance(options, table, keys)
     return [] if reason is None else [f"{table}: {reason}"]
 
 
-def hindrance(server: Server, options: Tables, table: TableId, keys: ForeignKeys) -> str | None:
+def hindrance(options: Tables, table: TableId, keys: ForeignKeys) -> str | None:
     """Why changes by foreign keys of a table cannot be read again exactly; None if they can."""
-    if not (server.dialect.has_snapshot_position or server.is_on("gtid_mode")):
-        return "the source has no GTIDs, without which no read is known to be after such a change; switch GTIDs on"
     try:
         chain = family(table, keys)
     except OperatorNeeded as error:

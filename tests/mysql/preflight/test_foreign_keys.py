@@ -134,18 +134,6 @@ def test_what_decides_how_values_are_compared_belongs_to_a_foreign_key(silent_db
     }
 
 
-def test_a_source_without_gtids_is_refused(mysql_server_with: Callable[..., LocalServer]) -> None:
-    """No read is known to be after a change that is spooled."""
-    settings = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF", **SILENT}
-    with database_on(mysql_server_with(**settings)) as plain:
-        plain.run(
-            "CREATE TABLE parent (id INT PRIMARY KEY)",
-            "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
-        )
-        assert "the source has no GTIDs" in finding(plain, ALL, "child", "parent")
-        assert finding(plain, options(child="missing"), "child", "parent") == ""
-
-
 def test_the_check_needs_no_more_rights_than_a_run(silent_db: Db) -> None:
     """SELECT on the tables shows their foreign keys."""
     silent_db.run(
