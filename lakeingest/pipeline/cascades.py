@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lakeingest.core.cascaded import Standing, may_be_changed
-from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Settled, values_of
+from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Rule, Settled, values_of
 from lakeingest.core.comparison import Comparison, comparison
 from lakeingest.core.keys import EVERY_KEY, quote
 from lakeingest.core.position import Low, Place, Position, latest
@@ -139,10 +139,12 @@ class _Copies:
         return classes_of(self.edges, key, values)
 
     def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
-        """Whether the spool has a parent's row that is deleted, or has other values; or may have other ones."""
+        """Whether the spool has a parent's row that is deleted, or has or may have other values, if the rules care."""
         self._read(key.parent)
         names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
-        return has_removed(self.binlog.spool.files(key.parent, after, upto), names, after, upto)
+        deletes, updates = key.on_delete is not Rule.NONE, key.on_update is not Rule.NONE
+        files = self.binlog.spool.files(key.parent, after, upto)
+        return has_removed(files, names, after, upto, deletes=deletes, updates=updates)
 
     def _comparison(self, key: ForeignKey) -> Comparison:
         tables = self.binlog.tables.get(key.table), self.binlog.tables.get(key.parent)

@@ -31,15 +31,21 @@ def removed_rows(files: Iterable[File], columns: Sequence[str], after: Place, st
     return found
 
 
-def has_removed(files: Iterable[File], columns: Sequence[str] | None, after: Place, stop: Place) -> bool:
-    """Whether `removed_rows` has any in these files; without columns, each row that is updated is another one."""
-    if columns is not None:
-        return any(removed_rows([file], columns, after, stop) for file in files)
+def has_removed(
+    files: Iterable[File], columns: Sequence[str] | None, after: Place, stop: Place, *, deletes: bool, updates: bool
+) -> bool:
+    """Whether `removed_rows` has a delete or an update, as is asked for; without columns every update is one."""
+    asked = {RowKind.DELETE: deletes, RowKind.UPDATE_BEFORE: updates}
     for file in files:
+        if columns is not None:
+            found = removed_rows([file], columns, after, stop)
+            if any(deletes if one.after is None else updates for one in found):
+                return True
+            continue
         rows = _read(file, [change.KIND, *change.PLACE])
-        gone = pc.is_in(rows[change.KIND], pa.array([RowKind.DELETE.value, RowKind.UPDATE_BEFORE.value], pa.int8()))
-        places = rows.filter(gone).select(change.PLACE).to_pydict()
-        if any(after < Place(*parts) <= stop for parts in zip(*places.values(), strict=True)):
+        kinds = pa.array([kind.value for kind, is_asked in asked.items() if is_asked], pa.int8())
+        places = rows.filter(pc.is_in(rows[change.KIND], kinds)).select(change.PLACE)
+        if any(after < Place(*parts) <= stop for parts in zip(*places.to_pydict().values(), strict=True)):
             return True
     return False
 
