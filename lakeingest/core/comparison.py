@@ -66,8 +66,6 @@ def _is_exact(column: Column) -> bool:
     match column.kind:
         case Kind.FLOAT | Kind.DOUBLE:
             return False  # zero has two signs
-        case Kind.BOOLEAN:
-            return column.source_type.name == "bit"
         case Kind.STRING:
             return column.charset in CHARSETS
     return column.choice != NULL_DATES
