@@ -119,7 +119,7 @@ def _cascading(server: Server, readable: Sequence[TableId]) -> dict[TableId, str
         before = len(refused)
         names = tuple(f"re:{re.escape(str(table))}" for table in readable if table not in refused)
         for table in keys.keys() & set(readable) - refused.keys():
-            if names and (reason := hindrance(server, Tables(include=names), table, keys)):
+            if names and (reason := hindrance(Tables(include=names), table, keys)):
                 refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
     return refused
 

@@ -5,11 +5,13 @@ row of the parent had before. That row's change is known: it is in the log, or i
 child row is touched only if one of its versions has such values: as the copy has it, as the log has it since, or as an
 earlier one of these changes left it. More rows than were touched may be found, never fewer. What became of them, only
 the source knows: they are read again (`pipeline.cascades`).
+
+Different values may be one to the server, such as `a` and `A`. `Classes` tells which.
 """
 
 import enum
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -39,7 +41,11 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ForeignKey:
-    """A foreign key of `table` that changes rows of it: its columns have the values of `referenced` in the parent."""
+    """A foreign key of `table` that changes rows of it: its columns have the values of `referenced` in the parent.
+
+    `types` says of each column what decides how the server compares its values (`core.comparison`); () if all are
+    integers.
+    """
 
     table: TableId
     columns: tuple[str, ...]
@@ -47,6 +53,7 @@ class ForeignKey:
     referenced: tuple[str, ...]
     on_delete: Rule
     on_update: Rule
+    types: tuple[str, ...] = ()
 
     def effect(self, columns: Sequence[str], change: RowChange) -> tuple[Row, Row | None] | None:
         """The values of the child rows that a change of the parent touches, and those that they get.
@@ -71,6 +78,9 @@ class Move:
 
 
 ForeignKeys = Mapping[TableId, Sequence[ForeignKey]]
+# of values of a foreign key's columns, without NULL, those of their class: equal ones where the server may find the
+# values to be equal
+Classes = Callable[[ForeignKey, Collection[Row]], Mapping[Row, Row]]
 
 
 def values_of(names: Sequence[str], columns: Sequence[str], row: Row) -> Row:
@@ -111,7 +121,11 @@ def depth(table: TableId, keys: ForeignKeys) -> int:
 
 def signature(keys: Iterable[ForeignKey]) -> str:
     """The same text for the same foreign keys; '' for none."""
-    texts = [f"{key.table} {key.columns} {key.parent} {key.referenced} {key.on_delete} {key.on_update}" for key in keys]
+    texts = [
+        f"{key.table} {key.columns} {key.parent} {key.referenced} {key.on_delete} {key.on_update}"
+        + (f" {key.types}" if key.types else "")
+        for key in keys
+    ]
     return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16] if texts else ""
 
 
@@ -141,13 +155,14 @@ class Settled:
 class Affected:
     """The rows of one table that its foreign keys may have touched, found step by step.
 
-    `add_changes` of the parents, then look for rows with the values that are `sought`, and `add_rows`, until nothing is
-    sought any more. The order of all that does not matter: `changes` has each change that may have happened.
+    `add_changes` of the parents, then look for rows with values of the classes that are `sought`, and `add_rows`, until
+    nothing is sought any more. The order of all that does not matter: `changes` has each change that may have happened.
     """
 
-    def __init__(self, table: TableId, columns: Sequence[str], keys: Sequence[ForeignKey]) -> None:
-        self._table, self._columns, self._keys = table, tuple(columns), tuple(keys)
+    def __init__(self, table: TableId, columns: Sequence[str], keys: Sequence[ForeignKey], classes: Classes) -> None:
+        self._table, self._columns, self._keys, self._classes = table, tuple(columns), tuple(keys), classes
         self._effects: dict[ForeignKey, dict[Row, set[tuple[Place, Row | None]]]] = {key: {} for key in keys}
+        self._class_of: dict[ForeignKey, dict[Row, Row]] = {key: {} for key in keys}  # by values
         self._asked: dict[ForeignKey, set[Row]] = {key: set() for key in keys}
         self._rows: set[Row] = set()
         self.changes: set[RowChange] = set()
@@ -158,7 +173,7 @@ class Affected:
         self._spread()
 
     def sought(self) -> dict[ForeignKey, set[Row]]:
-        """The values of each foreign key's columns that rows are to be looked for with; each is answered once."""
+        """The classes of each foreign key's values that rows are to be looked for with; each is answered once."""
         found = {}
         for key, effects in self._effects.items():
             if new := effects.keys() - self._asked[key]:
@@ -185,22 +200,38 @@ class Affected:
     def _note(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:
         known = list(changes)
         for key in self._keys:
-            for change in known if key.parent == parent else ():
-                effect = key.effect(columns, change)
-                if effect is not None:
-                    self._effects[key].setdefault(effect[0], set()).add((change.place, effect[1]))
+            if key.parent != parent:
+                continue
+            found = [(change.place, effect) for change in known if (effect := key.effect(columns, change)) is not None]
+            classes = self._learn(key, (old for _, (old, _) in found))
+            for place, (old, new) in found:
+                self._effects[key].setdefault(classes[old], set()).add((place, new))
+
+    def _learn(self, key: ForeignKey, values: Iterable[Row]) -> Mapping[Row, Row]:
+        """The classes of all values that are known so far, and of these, which have no NULL."""
+        known = self._class_of[key]
+        if new := set(values) - known.keys():
+            known |= self._classes(key, new)
+        return known
 
     def _spread(self) -> None:
         """Let every known change touch every known row; a changed row may be touched again, or be a parent itself."""
-        while new := {change for row in self._rows for change in self._touches(row)} - self.changes:
+        while new := self._touches() - self.changes:
             self.changes |= new
             self._rows |= {change.after for change in new if change.after is not None}
             self._note(self._table, self._columns, new)
 
-    def _touches(self, row: Row) -> Iterator[RowChange]:
-        for key in self._keys:
-            for place, values in self._effects[key].get(values_of(key.columns, self._columns, row), ()):
-                yield RowChange(place, row, None if values is None else self._with(row, key.columns, values))
+    def _touches(self) -> set[RowChange]:
+        return {change for key in self._keys if self._effects[key] for change in self._by(key)}
+
+    def _by(self, key: ForeignKey) -> Iterator[RowChange]:
+        """What one foreign key does with the known rows."""
+        rows = [(row, values_of(key.columns, self._columns, row)) for row in self._rows]
+        rows = [(row, values) for row, values in rows if None not in values]
+        classes, effects = self._learn(key, (values for _, values in rows)), self._effects[key]
+        for row, values in rows:
+            for place, new in effects.get(classes[values], ()):
+                yield RowChange(place, row, None if new is None else self._with(row, key.columns, new))
 
     def _with(self, row: Row, names: Sequence[str], values: Row) -> Row:
         new = dict(zip(names, values, strict=True))

@@ -232,6 +232,10 @@ class TableSchema:
         )
         return replace(self, columns=columns, stored=stored.pop() if len(stored) == 1 else ())
 
+    def column(self, name: str) -> Column:
+        """The column of this name."""
+        return self.columns[self.names.index(name)]
+
     @property
     def key_columns(self) -> tuple[Column, ...]:
         """The key's columns, in key order."""

@@ -24,6 +24,8 @@ class Dialect:
     first whose XA transactions can be copied. `is_xa_late`: a read view may lack an XA COMMIT that is before its
     position in the binlog; XA RECOVER, which every user may ask, lists the transaction until views have it.
     `double_widths`: the greatest length of a DOUBLE's text without an exponent, of a column and of an expression.
+    `weight` is what a text is compared by; on MariaDB without accents and case, because there spaces at the end count
+    in these, too.
     """
 
     session: str
@@ -39,6 +41,7 @@ class Dialect:
     is_xa_late: bool
     logs_cascades: tuple[int, ...] | None
     double_widths: tuple[int, int]
+    weight: str
 
 
 # The order and the text of values must not depend on the server's defaults. Autocommit is set too: the driver does not
@@ -66,6 +69,7 @@ MYSQL = Dialect(
     xa_since=(8, 0, 30),  # XA COMMIT and the binlog became one step
     is_xa_late=False,
     double_widths=(24, 22),
+    weight="WEIGHT_STRING({})",
 )
 
 MARIADB = Dialect(
@@ -84,6 +88,7 @@ MARIADB = Dialect(
     xa_since=(),  # all that can be a source
     is_xa_late=True,  # it writes XA COMMIT to the binlog first (measured, and read in its source)
     double_widths=(_ANY, _ANY),
+    weight="WEIGHT_STRING({} LEVEL 1)",
 )
 
 

@@ -55,6 +55,7 @@ def value_of(column: Column, value: Any) -> str:
         case str() if column.kind is Kind.STRING:
             return f"_utf8mb4 x'{value.encode().hex()}'"
         case dt.datetime():
-            return f"'{value:%Y-%m-%d %H:%M:%S.%f}'"
+            # strftime writes a year before 1000 with fewer digits
+            return f"'{value.replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
         case _:  # numerals, times, dates
             return f"'{value}'"

@@ -127,14 +127,15 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     """
     began = time.monotonic()
     staged, progress, stop = table.staged, table.progress, stop or spool.position
-    if progress.position is not None and progress.stop == stop.place:
+    cascades = _cascades(table, stop.place)
+    is_merged = progress.position is not None and progress.stop == stop.place
+    if is_merged and (staged.visible or cascades == progress.cascades):
         return
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)
     patches = PatchFolder.of(state_of(edges.config), table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
-    cascades = _cascades(table, stop.place)
     may_be_quiet = staged.visible and cascades == (progress.cascades and replace(progress.cascades, to=stop.place))
     if not files and may_be_quiet and not edges.quiet.needs_commit(table.id, staged, edges.connection):
         table.advance(edges.quiet.state_unchanged(table.id, staged, stop))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeingest.core import change
 from lakeingest.core.cascades import Row, RowChange
@@ -28,6 +29,25 @@ def removed_rows(files: Iterable[File], columns: Sequence[str], after: Place, st
         found += _changes(rows.select(names), gone, None, places, after, stop)
         found += _changes(rows.select(names), before, before + 1, places, after, stop)
     return found
+
+
+def has_removed(
+    files: Iterable[File], columns: Sequence[str] | None, after: Place, stop: Place, *, deletes: bool, updates: bool
+) -> bool:
+    """Whether `removed_rows` has a delete or an update, as is asked for; without columns every update is one."""
+    asked = {RowKind.DELETE: deletes, RowKind.UPDATE_BEFORE: updates}
+    for file in files:
+        if columns is not None:
+            found = removed_rows([file], columns, after, stop)
+            if any(deletes if one.after is None else updates for one in found):
+                return True
+            continue
+        rows = _read(file, [change.KIND, *change.PLACE])
+        kinds = pa.array([kind.value for kind, is_asked in asked.items() if is_asked], pa.int8())
+        places = rows.filter(pc.is_in(rows[change.KIND], kinds)).select(change.PLACE)
+        if any(after < Place(*parts) <= stop for parts in zip(*places.to_pydict().values(), strict=True)):
+            return True
+    return False
 
 
 def versions(files: Iterable[File], columns: Sequence[str], wanted: Filter) -> set[Row]:

@@ -36,6 +36,11 @@ LINKS += [(T, ("up",), T, ("id",)), (G, ("v",), P, ("id",)), (D, ("d",), G, ("id
 FOCUS = [[P, P, C, G, D], [P, P, K, H], [T], [P, C, G], [P, P, C, G, K, H, T, D]]
 
 
+def class_of(values: Row) -> Row:
+    """The class of values: 11 and 1 are one value to the source."""
+    return tuple(value and value % 10 for value in values)
+
+
 def place(number: int) -> Place:
     """The place of a transaction."""
     return Place(1, 1, number)
@@ -55,6 +60,7 @@ class Source:
     def __init__(self, chance: random.Random) -> None:
         self._chance, self.removing = chance, 0.2
         self._busy = chance.choice(FOCUS)  # the tables that are changed
+        self._variants = chance.choice([1, 2])  # of a value that are one to the source
         self.keys: dict[TableId, tuple[ForeignKey, ...]] = {}
         for child, columns, parent, referenced in LINKS:
             has_key = set(columns) & set(KEYS[child])
@@ -63,6 +69,8 @@ class Source:
             key = ForeignKey(child, columns, parent, referenced, chance.choice(rules), chance.choice(rules))
             if (key.on_delete, key.on_update) != (Rule.NONE, Rule.NONE):
                 self.keys[child] = (*self.keys.get(child, ()), key)
+        every = [key for keys in self.keys.values() for key in keys]
+        self.secret = {key for key in every if chance.random() < chance.choice([0, 0.2])}  # not comparable
         self.states: list[dict[TableId, Rows]] = [{one: {} for one in COLUMNS}]
         self.log: list[tuple[int, TableId, Row | None, Row | None]] = []
 
@@ -90,14 +98,15 @@ class Source:
         self.states.append(state)
 
     def _row(self, name: TableId) -> Row:
-        return tuple(self._chance.randrange(1, 4) for _ in COLUMNS[name])
+        variant = self._chance.randrange
+        return tuple(variant(1, 4) + 10 * variant(self._variants) for _ in COLUMNS[name])
 
     def _apply(self, state: dict[TableId, Rows], name: TableId, before: Row | None, after: Row | None) -> None:
         rows = state[name]
         if before is not None:
             del rows[key_of(name, before)]
         if after is not None:
-            if key_of(name, after) in rows:
+            if class_of(key_of(name, after)) in map(class_of, rows):
                 raise Collision
             rows[key_of(name, after)] = after
         if before is None:
@@ -107,7 +116,8 @@ class Source:
             if effect is None:
                 continue
             for row in list(state[key.table].values()):
-                if values_of(key.columns, COLUMNS[key.table], row) == effect[0] and row in state[key.table].values():
+                values = values_of(key.columns, COLUMNS[key.table], row)
+                if class_of(values) == class_of(effect[0]) and row in state[key.table].values():
                     self._apply(state, key.table, row, changed(key, row, effect[1]))
 
 
@@ -176,6 +186,20 @@ class Lake:
         copy = self.copies[name]
         return Standing(place(copy.to), None if copy.at is None else place(copy.at), copy.gap, copy.version)
 
+    def comparable(self, key: ForeignKey) -> bool:
+        """Most are."""
+        return key not in self.source.secret
+
+    def classes(self, key: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
+        """As the source compares them."""
+        assert key not in self.source.secret
+        return {one: class_of(one) for one in values}
+
+    def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
+        """Whatever was changed or removed."""
+        assert key in self.source.secret
+        return any(change.place <= upto for change in self.logged(key.parent, after))
+
     def logged(self, name: TableId, after: Place) -> Iterable[RowChange]:
         """The rows that the log takes away or makes others."""
         for number, one, before, new in self.source.log:
@@ -190,7 +214,9 @@ class Lake:
             if one == name and copy.needed < number <= self.end:
                 known += [before, after]
         for key, values in sought.items():
-            yield from (row for row in known if row and values_of(key.columns, COLUMNS[name], row) in values)
+            for row in filter(None, known):
+                if class_of(values_of(key.columns, COLUMNS[name], row)) in values:
+                    yield row
 
     # what a run does
 
@@ -214,7 +240,7 @@ class Lake:
         for first in range(1, 4):
             low, seen = self.view(name)
             for key, row in seen.items():
-                if key[0] == first:
+                if class_of(key)[0] == first:
                     copy.rows[key] = row
             copy.marks[first,] = low
         self.spool()
@@ -226,7 +252,7 @@ class Lake:
             key_of(copy.name, row) for _, one, *rows in self.source.log if one == copy.name for row in rows if row
         }
         for key in {*copy.rows, *touched}:
-            mark = copy.marks[key[:1]] if copy.at is None else copy.at
+            mark = copy.marks[class_of(key[:1])] if copy.at is None else copy.at
             wanted[key] = mark, copy.rows.get(key)
         for patch in copy.patches:
             wanted |= {key: (patch.low, row) for key, row in patch.rows.items()}
@@ -242,9 +268,12 @@ class Lake:
         copy.version += 1
 
     def read(self, copy: Copy, keys: Iterable[Row], *, since: int, to: int) -> None:
-        """Read keys again, as a patch."""
+        """Read keys again, as a patch; also rows whose keys are the same ones to the source."""
         low, seen = self.view(copy.name)
-        self.commit(copy, Patch(low, {key: seen.get(key) for key in keys}), since=since, to=to)
+        rows = {key: seen.get(key) for key in keys}
+        classes = set(map(class_of, rows))
+        rows |= {key: row for key, row in seen.items() if class_of(key) in classes}
+        self.commit(copy, Patch(low, rows), since=since, to=to)
 
     def commit(self, copy: Copy, patch: Patch, *, since: int, to: int) -> None:
         """Let a patch wait for the next merge."""
@@ -286,13 +315,13 @@ class Lake:
 
     def moved(self, name: TableId, seen: Rows, moves: Collection[Move]) -> dict[Row, Row | None]:
         """The rows of a view with values that were given to them."""
-        given = {(one.key, one.values) for one in moves}
+        given = {(one.key, class_of(one.values)) for one in moves}
         keys = {one.key for one in moves}
         return {
             at: row
             for at, row in seen.items()
             for key in keys
-            if (key, values_of(key.columns, COLUMNS[name], row)) in given
+            if (key, class_of(values_of(key.columns, COLUMNS[name], row))) in given
         }
 
     def compare(self, copy: Copy) -> None:
@@ -304,11 +333,11 @@ class Lake:
 
     def compare_some(self, copy: Copy) -> None:
         """A wave of the comparison: a third of what is left, with all keys that begin alike."""
-        since, first = self.end, copy.left[0][0]
+        since, first = self.end, class_of(copy.left[0])[0]
         low, seen = self.view(copy.name)
-        keys = {key for key in {*copy.rows, *seen} if key[0] == first}
+        keys = {key for key in {*copy.rows, *seen} if class_of(key)[0] == first}
         rows = {key: seen.get(key) for key in keys if copy.rows.get(key) != seen.get(key)}
-        copy.left = [key for key in copy.left if key[0] != first]
+        copy.left = [key for key in copy.left if class_of(key)[0] != first]
         copy.gap = bool(copy.left)
         if rows:
             self.commit(copy, Patch(low, rows), since=since, to=min(copy.to, since))

@@ -126,6 +126,11 @@ def test_a_settled_copy_is_the_table_of_the_source() -> None:
     assert reread > 10 * WALKS
 
 
+def alone(_: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
+    """Each value is one for itself."""
+    return {one: one for one in values}
+
+
 PARENT, CHILD = table("parent"), table("child")
 KEY = ForeignKey(CHILD, ("x", "y"), PARENT, ("b", "a"), Rule.CASCADE, Rule.SET_NULL)
 
@@ -146,13 +151,30 @@ def test_a_foreign_key_touches_rows_with_the_values_of_before() -> None:
 def test_each_value_is_sought_once_and_a_changed_row_is_changed_again() -> None:
     """A row that follows 1 to 2 goes with 2; both changes are found, whatever came first."""
     key = ForeignKey(CHILD, ("p",), PARENT, ("id",), Rule.CASCADE, Rule.CASCADE)
-    affected = Affected(CHILD, ("id", "p"), (key,))
+    affected = Affected(CHILD, ("id", "p"), (key,), alone)
     affected.add_rows([(5, 1), (6, 3)])
     affected.add_changes(PARENT, ("id",), [RowChange(place(1), (1,), (2,)), RowChange(place(2), (2,), None)])
     assert affected.sought() == {key: {(1,), (2,)}}
     assert affected.sought() == {}
     assert affected.changes == {RowChange(place(1), (5, 1), (5, 2)), RowChange(place(2), (5, 2), None)}
     assert {(one.place, one.values) for one in affected.moves} == {(place(1), (2,))}
+
+
+def test_values_that_are_one_to_the_server_are_found_together() -> None:
+    """A change from one to another of them is one, too; NULL is in no class."""
+    key = ForeignKey(CHILD, ("p",), PARENT, ("id",), Rule.SET_NULL, Rule.CASCADE)
+
+    def folded(_: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
+        return {one: (one[0].lower(),) for one in values}
+
+    affected = Affected(CHILD, ("id", "p"), (key,), folded)
+    affected.add_changes(PARENT, ("id",), [RowChange(place(1), ("a",), ("A",)), RowChange(place(2), ("B",), None)])
+    assert affected.sought() == {key: {("a",), ("b",)}}
+    affected.add_rows([(5, "A"), (6, "b"), (7, None)])
+    assert affected.changes == {
+        RowChange(place(1), (5, "A"), (5, "A")),
+        RowChange(place(2), (6, "b"), (6, None)),
+    }
 
 
 def test_the_order_and_the_signature_of_foreign_keys() -> None:
@@ -168,6 +190,7 @@ def test_the_order_and_the_signature_of_foreign_keys() -> None:
     assert family(G, keys) == tuple(sorted([*keys[C], *keys[G]]))
     assert signature(family(P, keys)) == ""
     assert len({signature(family(one, keys)) for one in (C, G)}) == 2
+    assert signature([replace(KEY, types=("date",))]) != signature([KEY])
     with pytest.raises(OperatorNeeded, match=r"foreign keys lead from m\.C, m\.P back to m\.C"):
         family(C, keys | {P: (ForeignKey(P, ("id",), C, ("id",), Rule.CASCADE, Rule.NONE),)})
 
@@ -195,6 +218,7 @@ class Fixed:
         self.end = 10
         self.rows: dict[TableId, list[Row]] = {C: [(7, 1, 0)], G: [(8, 7, 0)], T: [(2, 1)]}
         self.gone: dict[TableId, list[RowChange]] = {}
+        self.secret: set[ForeignKey] = set()
 
     @property
     def stop(self) -> Place:
@@ -208,6 +232,18 @@ class Fixed:
     def standing(self, name: TableId) -> Standing:
         """As it was set."""
         return self.standings[name]
+
+    def comparable(self, key: ForeignKey) -> bool:
+        """All but these."""
+        return key not in self.secret
+
+    def classes(self, key: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
+        """Each value is one for itself."""
+        return alone(key, values)
+
+    def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
+        """Whatever was removed."""
+        return any(one.place <= upto for one in self.logged(key.parent, after))
 
     def logged(self, name: TableId, after: Place) -> list[RowChange]:
         """The rows that were taken away after that."""
@@ -258,6 +294,22 @@ def test_a_change_several_tables_above_counts() -> None:
     copies.gone = {P: [RowChange(place(4), (1,), None)]}
     with pytest.raises(SpoolGap):
         Cascaded().changes(D, CHAIN | {D: (following(D, "d", G),)}, copies)
+
+
+def test_what_foreign_keys_change_whose_values_nobody_compares_is_never_known() -> None:
+    """It matters to the table, and to those below it, as long as their rows may lack it."""
+    copies, cascaded = Fixed(C=LEVEL, G=LEVEL), Cascaded()
+    copies.secret = set(CHAIN[C])
+    assert cascaded.changes(G, CHAIN, copies) == set()
+    copies.gone, copies.end = {P: [RowChange(place(12), (1,), None)]}, 13
+    for one in (C, G, C):
+        with pytest.raises(SpoolGap, match=r"whose values only the source|not known any more"):
+            cascaded.changes(one, CHAIN, copies)
+    copies.end = 14
+    copies.standings[G] = Standing(place(13), place(13), version=1)
+    assert cascaded.changes(G, CHAIN, copies) == set()
+    copies.standings[C] = Standing(place(13), place(13), version=1)
+    assert cascaded.changes(C, CHAIN, copies) == set()
 
 
 def test_what_was_found_is_kept_until_merges_pass_it() -> None:

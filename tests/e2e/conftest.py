@@ -85,3 +85,9 @@ def mortal(tmp_path: Path) -> Iterator[Mortal]:
         mortal = Mortal(server)
         yield mortal
         mortal.end()
+
+
+@pytest.fixture
+def silent(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
+    """A server that does not log what foreign keys change."""
+    return mysql_server_with(server_id="97", innodb_native_foreign_keys="ON")

@@ -20,12 +20,6 @@ from tests.e2e.test_signals_killed_anywhere import Dead
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 
-@pytest.fixture
-def silent(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
-    """A server that does not log what foreign keys change."""
-    return mysql_server_with(server_id="97", innodb_native_foreign_keys="ON")
-
-
 def family(pipe: Pipe) -> None:
     """A parent, children that go with it or forget it or follow it, and grandchildren."""
     pipe.sql(

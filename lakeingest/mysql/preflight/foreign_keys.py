@@ -5,9 +5,11 @@ again then (`pipeline.cascades`), where that can be done exactly.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from lakeingest.config.tables import Tables
 from lakeingest.core.cascades import ForeignKey, ForeignKeys, Rule, family
+from lakeingest.core.comparison import TEXTS, UNLIKE
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded
@@ -49,7 +51,7 @@ def cascades(server: Server, options: Tables) -> Checked:
     def finding(server: Server) -> Finding:
         keys = unlogged_keys(server, server.tables)
         tables = sorted(keys.keys() & set(server.tables))
-        reasons = "; ".join(reason for table in tables for reason in _lacks(server, options, table, keys))
+        reasons = "; ".join(reason for table in tables for reason in _lacks(options, table, keys))
         return f"foreign keys change rows outside the binlog: {reasons}; {CASCADES_FIX}" if reasons else None
 
     [checked] = ask(server, {NAME: finding})
@@ -67,21 +69,19 @@ def missing_cascades(server: Server, options: Tables) -> Checked:
     return Checked("changes by foreign keys", finding if named else None, fatal=False)
 
 
-def _lacks(server: Server, options: Tables, table: TableId, keys: ForeignKeys) -> list[str]:
+def _lacks(options: Tables, table: TableId, keys: ForeignKeys) -> list[str]:
     """Why a table's changes by foreign keys are neither read again nor missing by choice."""
     match options.of(table).cascades:
         case "missing":
             return []
         case "refuse":
             return [f"{table}: tables.options → cascades is `refuse`"]
-    reason = hindrance(server, options, table, keys)
+    reason = hindrance(options, table, keys)
     return [] if reason is None else [f"{table}: {reason}"]
 
 
-def hindrance(server: Server, options: Tables, table: TableId, keys: ForeignKeys) -> str | None:
+def hindrance(options: Tables, table: TableId, keys: ForeignKeys) -> str | None:
     """Why changes by foreign keys of a table cannot be read again exactly; None if they can."""
-    if not (server.dialect.has_snapshot_position or server.is_on("gtid_mode")):
-        return "the source has no GTIDs, without which no read is known to be after such a change; switch GTIDs on"
     try:
         chain = family(table, keys)
     except OperatorNeeded as error:
@@ -91,25 +91,7 @@ def hindrance(server: Server, options: Tables, table: TableId, keys: ForeignKeys
             return f"its parent {key.parent} is not copied; include it, too"
         if key.table != table and options.of(key.table).cascades != "read":
             return f"tables.options → cascades of its parent {key.table} is not `read`"
-    columns = {(key.table, name) for key in chain for name in key.columns}
-    columns |= {(key.parent, name) for key in chain for name in key.referenced}
-    unfit = _unfit(server, columns)
-    return f"its keys are not only of plain integers: {', '.join(unfit)}" if unfit else None
-
-
-def _unfit(server: Server, columns: Iterable[tuple[TableId, str]]) -> list[str]:
-    """Of these columns those whose values cannot be compared here as the server compares them."""
-    wanted = (f"({literal(table.database)}, {literal(table.name)}, {literal(name)})" for table, name in columns)
-    rows = query(
-        server.connection,
-        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, EXTRA FROM information_schema.COLUMNS"
-        f" WHERE (TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME) IN ({', '.join(wanted)})",
-    )
-    return sorted(
-        f"{TableId(str(database), str(table))}.{column} ({type_})"
-        for database, table, column, name, type_, extra in rows
-        if str(name).lower() not in _INTEGERS or str(type_).lower() == "tinyint(1)" or "GENERATED" in str(extra).upper()
-    )
+    return None
 
 
 def _read(server: Server, tables: Iterable[TableId]) -> Mapping[TableId, tuple[ForeignKey, ...]]:
@@ -142,7 +124,52 @@ def _read(server: Server, tables: Iterable[TableId]) -> Mapping[TableId, tuple[F
             _rule(on_update),
         )
         found.setdefault(table, []).append(key)
-    return {table: tuple(sorted(keys)) for table, keys in found.items()}
+    types = _types(server, [key for keys in found.values() for key in keys])
+    return {
+        table: tuple(sorted(replace(key, types=_compared(key, types)) for key in keys)) for table, keys in found.items()
+    }
+
+
+def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, str], tuple[str, str, str]]:
+    """Of the columns of foreign keys the type's name, the type, and the collation; no generated columns."""
+    columns = {(table, name) for key in keys for table, names in _sides(key) for name in names}
+    if not columns:
+        return {}
+    wanted = (f"({literal(table.database)}, {literal(table.name)}, {literal(name)})" for table, name in columns)
+    rows = query(
+        server.connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COLLATION_NAME"
+        f" FROM information_schema.COLUMNS WHERE (TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME) IN ({', '.join(wanted)})"
+        " AND COALESCE(GENERATION_EXPRESSION, '') = ''",
+    )
+    return {
+        (TableId(str(database), str(table)), str(column)): (str(name).lower(), str(type_).lower(), collation or "")
+        for database, table, column, name, type_, collation in rows
+    }
+
+
+def _sides(key: ForeignKey) -> tuple[tuple[TableId, tuple[str, ...]], tuple[TableId, tuple[str, ...]]]:
+    return (key.table, key.columns), (key.parent, key.referenced)
+
+
+def _compared(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[str, str, str]]) -> tuple[str, ...]:
+    """`ForeignKey.types`.
+
+    CHAR and VARCHAR are one type, unless values of one are given to the other: spaces at the end may be lost.
+    """
+    own, above = ([_type(key, types.get((table, name))) for name in names] for table, names in _sides(key))
+    found = tuple(one if one == other else UNLIKE for one, other in zip(own, above, strict=True))
+    return found if any(found) else ()
+
+
+def _type(key: ForeignKey, known: tuple[str, str, str] | None) -> str:
+    """What a column of a foreign key has to have in common with the other table's."""
+    name, text, collation = known or ("", UNLIKE, "")
+    if name in TEXTS:
+        return f"{name if key.on_update is Rule.CASCADE else 'text'} {collation}"
+    if name in _INTEGERS:
+        return ""
+    return name if name == "varbinary" else UNLIKE if name in {"enum", "set"} else text
 
 
 def _rule(text: str) -> Rule:

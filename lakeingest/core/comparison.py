@@ -1,0 +1,71 @@
+"""How far values of a foreign key can be compared outside the server, as InnoDB compares them in a foreign key.
+
+That is by bytes, and texts by their collation. A type of which every value has one text or number in the lake, and
+another value another one, is compared here. Of texts the server tells the classes (`mysql.text_classes`). All else is
+not compared: where a parent's change may have an effect, all rows of the child are compared with the source.
+"""
+
+import enum
+
+from lakeingest.core.cascades import ForeignKey
+from lakeingest.core.schema import INTEGERS, NULL_DATES, Column, Kind, TableSchema
+
+UNLIKE = "?"  # in `ForeignKey.types`: the child's column and the parent's are of two types, or generated
+# of these the classes of texts agree with `=` on the server in every collation (tests/mysql/test_text_classes.py)
+CHARSETS = frozenset({"ascii", "latin1", "utf8", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"})
+TEXTS = frozenset({"char", "varchar"})
+_ALIKE = INTEGERS | {
+    *(Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME),
+    *(Kind.UUID, Kind.ADDRESS, Kind.BOOLEAN, Kind.BINARY),
+}
+
+
+class Comparison(enum.Enum):
+    """What can be told of the values of a foreign key's columns."""
+
+    VALUES = "values"  # which of them may be equal
+    CHANGES = "changes"  # whether a parent's row has others after its change
+    NOTHING = "nothing"
+
+
+def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comparison:
+    """What can be told of the foreign key's values, as the copies of both tables have them."""
+    if not (set(key.columns) <= set(child.names) and set(key.referenced) <= set(parent.names)):
+        return Comparison.NOTHING
+    own, above = map(child.column, key.columns), [parent.column(name) for name in key.referenced]
+    types = key.types or ("",) * len(key.columns)
+    if all(map(_are_compared, own, above, types)):
+        return Comparison.VALUES
+    return Comparison.CHANGES if all(map(_is_exact, above)) else Comparison.NOTHING
+
+
+def collation_of(type_: str) -> str:
+    """The collation in one of `ForeignKey.types`; '' where the type is no text."""
+    name, _, collation = type_.partition(" ")
+    return collation if name in TEXTS | {"text"} else ""
+
+
+def collations(key: ForeignKey) -> dict[str, str]:
+    """The collations of the foreign key's columns that are texts, by column."""
+    found = zip(key.columns, map(collation_of, key.types), strict=True) if key.types else ()
+    return {name: collation for name, collation in found if collation}
+
+
+def _are_compared(child: Column, parent: Column, type_: str) -> bool:
+    if collation := collation_of(type_):
+        return collation.partition("_")[0] in CHARSETS
+    if type_ == UNLIKE or not (_is_exact(child) and _is_exact(parent)):
+        return False
+    return child.kind in _ALIKE and (child.kind is parent.kind or {child.kind, parent.kind} <= INTEGERS)
+
+
+def _is_exact(column: Column) -> bool:
+    """Whether values of the source that differ in a byte differ in the lake."""
+    if column.members:
+        return "" not in column.members  # the text of a wrong value is '', too
+    match column.kind:
+        case Kind.FLOAT | Kind.DOUBLE:
+            return False  # zero has two signs
+        case Kind.STRING:
+            return column.charset in CHARSETS
+    return column.choice != NULL_DATES

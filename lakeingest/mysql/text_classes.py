@@ -1,0 +1,37 @@
+"""Texts that are one value in a foreign key: only the server knows its collations, so it is asked for their weights.
+
+Texts that `=` finds equal have equal weights, but for spaces at the end, which many collations ignore. The weights of
+such spaces are taken away in all collations. So texts of two classes are never equal, but not all of one class are.
+"""
+
+from collections.abc import Collection
+
+import pymysql
+
+from lakeingest.mysql.connection import query
+from lakeingest.mysql.dialect import dialect
+
+_AT_ONCE = 500  # texts of a question
+
+
+def text_classes(connection: pymysql.Connection, collation: str, texts: Collection[str]) -> dict[str, str]:
+    """The class of each of these texts, by the text. The collation is one of `core.comparison.CHARSETS`."""
+    listed, found = list(texts), dict[str, str]()
+    for first in range(0, len(listed), _AT_ONCE):
+        part = listed[first : first + _AT_ONCE]
+        space, *weights = _weights(connection, collation, [" ", *part])
+        found |= zip(part, (_without_end(weight, space) for weight in weights), strict=True)
+    return found
+
+
+def _weights(connection: pymysql.Connection, collation: str, texts: Collection[str]) -> tuple[str, ...]:
+    charset, weight = collation.partition("_")[0], dialect(connection).weight
+    written = (f"CONVERT(_utf8mb4 x'{text.encode().hex()}' USING {charset}) COLLATE {collation}" for text in texts)
+    [weights] = query(connection, f"SELECT {', '.join(f'HEX({weight.format(text)})' for text in written)}")
+    return weights
+
+
+def _without_end(weight: str, space: str) -> str:
+    while space and weight.endswith(space):
+        weight = weight.removesuffix(space)
+    return weight
