@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -47,6 +48,16 @@ def fail_over(pair: Pair, pipe: Pipe) -> Pipe:
     source = pair.promote()
     query(pair.replica, f"USE {pipe.database}")
     return replace(pipe, config=pipe.config.model_copy(update={"source": source}), connection=pair.replica, events=[])
+
+
+@contextmanager
+def of_mariadb(server_of: Callable[..., LocalServer], pipe_on: Callable[..., Pipe]) -> Iterator[tuple[Pair, Pipe]]:
+    """Two servers of MariaDB, and a pipeline on the first one; chunks of 10 rows."""
+    with replicating_domains(server_of, MARIADB_11_4) as pair:
+        server = server_of(MARIADB_11_4, server_id="83", log_slave_updates="ON", gtid_strict_mode="ON")
+        pipe = pipe_on(server, chunk_rows=10)
+        pipe.config = pipe.config.model_copy(update={"source": pair.source.model_copy(update={"replica": None})})
+        yield pair, pipe
 
 
 TABLES = (
@@ -261,9 +272,7 @@ def test_a_copy_goes_on_with_a_promoted_replica_of_mariadb(
     server_of: Callable[..., LocalServer], pipe_on: Callable[..., Pipe]
 ) -> None:
     """Where its numbers are in order."""
-    with replicating_domains(server_of, MARIADB_11_4) as pair:
-        pipe = pipe_on(server_of(MARIADB_11_4, server_id="83", log_slave_updates="ON", gtid_strict_mode="ON"))
-        pipe.config = pipe.config.model_copy(update={"source": pair.source.model_copy(update={"replica": None})})
+    with of_mariadb(server_of, pipe_on) as (pair, pipe):
         pipe.sql(*TABLES)
         pipe.run()
         pipe.sql("UPDATE orders SET v = 10 WHERE id = 1")
@@ -282,13 +291,21 @@ def test_a_first_copy_goes_on_with_a_replica_of_mariadb(
     server_of: Callable[..., LocalServer], pipe_on: Callable[..., Pipe]
 ) -> None:
     """Its low watermarks are places of the server of before, which nobody finds on this one."""
-    with replicating_domains(server_of, MARIADB_11_4) as pair:
-        server = server_of(MARIADB_11_4, server_id="83", log_slave_updates="ON", gtid_strict_mode="ON")
-        pipe = pipe_on(server, chunk_rows=10)
-        pipe.config = pipe.config.model_copy(update={"source": pair.source.model_copy(update={"replica": None})})
+    with of_mariadb(server_of, pipe_on) as (pair, pipe):
         over = over_in_the_first_copy(pair, pipe, "INT", 0)
         first, *_ = (event for event in over.seen(WaveCommitted) if isinstance(event, WaveCommitted))
         assert first.wave > 1
+
+
+def dies(pipe: Pipe, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Run, and die at this step, if the run has so many; whether it died."""
+    with mortal(pipe, step) as mortality, monkeypatch.context() as patch:
+        patch.setattr(Spool, "open", mortality.after(Spool.open))
+        try:
+            pipe.run()
+        except Dead:
+            return True
+    return False
 
 
 @pytest.mark.long("a run for each step of a run")
@@ -305,14 +322,7 @@ def test_a_run_that_fails_over_may_die_at_any_step(pair: Pair, pipe: Pipe, monke
             query(now.primary, f"USE {pipe.database}")
             for statement in (f"UPDATE orders SET v = {step}", f"INSERT INTO items VALUES ({100 + step}, {step})"):
                 query(now.primary, statement)
-            with mortal(pipe, step) as mortality:
-                monkeypatch.setattr(Spool, "open", mortality.after(Spool.open))
-                try:
-                    pipe.run()
-                    died = False
-                except Dead:
-                    pass
-                monkeypatch.undo()
+            died = dies(pipe, step, monkeypatch)
             if step % 3 == 0:
                 now = now.swap(address)
             assert pipe.run().stopped == ()
@@ -353,14 +363,7 @@ def test_a_first_copy_that_fails_over_may_die_at_any_step(
             now = now.swap(address)
             query(now.primary, f"UPDATE {pipe.database}.big{step} SET v = -v WHERE id < 30")
             pipe.events.clear()
-            with mortal(pipe, step) as mortality:
-                monkeypatch.setattr(Spool, "open", mortality.after(Spool.open))
-                try:
-                    pipe.run()
-                    died = False
-                except Dead:
-                    pass
-                monkeypatch.undo()
+            died = dies(pipe, step, monkeypatch)
             assert pipe.run().stopped == ()
             pipe.assert_equal()
             kept += all(event.wave > 1 for event in pipe.seen(WaveCommitted) if isinstance(event, WaveCommitted))

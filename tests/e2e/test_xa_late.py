@@ -23,9 +23,8 @@ from tests import pinned
 from tests.beside import beside
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
-from tests.e2e.test_failover import fail_over
+from tests.e2e.test_failover import fail_over, of_mariadb
 from tests.e2e.test_xa import DETACHED_SECONDS, TABLES, UNKNOWN_XID, end, prepare, roll_back_all
-from tests.replication import replicating_domains
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -172,9 +171,7 @@ def test_what_is_prepared_is_ended_on_a_promoted_replica_of_mariadb(
     server_of: Callable[..., LocalServer], pipe_on: Callable[..., Pipe]
 ) -> None:
     """One is committed there, one is rolled back, one was committed before that. Nothing is copied again."""
-    with replicating_domains(server_of, MARIADB_11_4) as pair:
-        pipe = pipe_on(server_of(MARIADB_11_4, server_id="83", log_slave_updates="ON", gtid_strict_mode="ON"))
-        pipe.config = pipe.config.model_copy(update={"source": pair.source.model_copy(update={"replica": None})})
+    with of_mariadb(server_of, pipe_on) as (pair, pipe):
         pipe.sql(*TABLES)
         pipe.run()
         prepare(pipe, "kept", "UPDATE orders SET v = 50 WHERE id = 1", "INSERT INTO items VALUES (90, 9)")
