@@ -14,7 +14,7 @@ from lakeingest.pipeline.over_gap import go_on_over_gap, is_worth_comparing, lif
 from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spool.patch_files import PatchFolder
-from lakeingest.state.definition import begin_again, keep_definition
+from lakeingest.state.definition import begin_again, keep_definition, keep_layout
 
 
 def join(run: OpenRun) -> None:
@@ -37,6 +37,7 @@ def join(run: OpenRun) -> None:
     for table in _joining(run):
         with working_on(edges, table):
             table.definition = read_settled_schema(edges.connection, table.id, table.schema.choices)
+            table.altered_unseen = False
         if table.stop is not None:
             table.watch = Watch.UNWATCHED
     if _joining(run):
@@ -78,6 +79,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
         keep_definition(state, table.schema)
         progress = staged.progress.started_over(new, signals=signals)
         table.advance(edges.target.start_over(staged, table.schema, progress), sound=True)
+    keep_layout(state, table.schema)
     edges.observe(StartedOver(table.id, compared=lift is not None))
 
 

@@ -89,6 +89,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             if before is not None:
                 hand_over(state_of(config), ours)
             again |= {table for table, one in loaded.items() if one and _has_other_rows(one, schemas[table])}
+            again |= {table for table in altered if (one := loaded.get(table)) and not one.progress.splits.complete}
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due() else None)
             executors = Executors(config, session, borrowed=spark is not None)

@@ -296,11 +296,12 @@ def test_ddl_during_the_first_copy_begins_it_again(pipe: Pipe, statement: str) -
     assert len(pipe.rows("o")) == 1
 
 
-def test_a_first_copy_that_was_interrupted_begins_again_after_ddl(pipe: Pipe) -> None:
-    """The next run drops what readers have not seen."""
+@pytest.mark.parametrize("statement", ["ALTER TABLE t ADD c INT", "ALTER TABLE t MODIFY v INT AFTER c"])
+def test_a_first_copy_that_was_interrupted_begins_again_after_ddl(pipe: Pipe, statement: str) -> None:
+    """The next run drops what readers have not seen, also where only the order of the columns is another one."""
     pipe.sql(
-        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
-        f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(100))}",
+        f"CREATE TABLE t (id INT PRIMARY KEY, v INT{'' if 'ADD' in statement else ', c INT'})",
+        f"INSERT INTO t (id, v) VALUES {', '.join(f'({number}, 1)' for number in range(300))}",
     )
 
     def die(event: Event) -> None:
@@ -309,7 +310,10 @@ def test_a_first_copy_that_was_interrupted_begins_again_after_ddl(pipe: Pipe) ->
 
     with pytest.raises(Dead):
         pipe.run(observe=die)
-    pipe.sql("UPDATE t SET v = 2 WHERE id = 3", "ALTER TABLE t ADD c INT", "UPDATE t SET c = 3 WHERE id = 4")
+    pipe.sql("UPDATE t SET v = 2 WHERE id = 3", statement, "UPDATE t SET c = 3 WHERE id = 4")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    pipe.sql("UPDATE t SET v = 5, c = 6 WHERE id = 5")
     assert pipe.run().stopped == ()
     pipe.assert_equal()
 
@@ -321,6 +325,7 @@ def test_a_first_copy_that_was_interrupted_begins_again_after_ddl(pipe: Pipe) ->
         "ALTER TABLE t ADD c INT",
         "ALTER TABLE t ADD c INT DEFAULT (7), MODIFY v BIGINT, DROP w",
         "ALTER TABLE t RENAME COLUMN w TO x",
+        "ALTER TABLE t MODIFY v INT AFTER w",
         "TRUNCATE t",
     ],
 )
