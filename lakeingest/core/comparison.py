@@ -21,7 +21,7 @@ _ALIKE = INTEGERS | {
 
 
 class Comparison(enum.Enum):
-    """What can be told of the values of a foreign key's columns."""
+    """What can be compared here of the values of a foreign key's columns."""
 
     VALUES = "values"  # which of them may be equal
     CHANGES = "changes"  # whether a parent's row has others after its change
@@ -29,7 +29,7 @@ class Comparison(enum.Enum):
 
 
 def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comparison:
-    """What can be told of the foreign key's values, as the copies of both tables have them."""
+    """What can be compared here of a foreign key's values, with the types that they have in both copies."""
     if not (set(key.columns) <= set(child.names) and set(key.referenced) <= set(parent.names)):
         return Comparison.NOTHING
     own, above = map(child.column, key.columns), [parent.column(name) for name in key.referenced]

@@ -1,7 +1,8 @@
 """Texts that are one value in a foreign key: only the server knows its collations, so it is asked for their weights.
 
-Texts that `=` finds equal have equal weights, but for spaces at the end, which many collations ignore. The weights of
-such spaces are taken away in all collations. So texts of two classes are never equal, but not all of one class are.
+The server gives equal weights to texts that are equal by `=`. There is one exception: many collations ignore spaces at
+the end of a text, but give them a weight. So these weights are removed. Then texts of two classes are never equal.
+Texts of one class may differ.
 """
 
 from collections.abc import Collection

@@ -54,29 +54,26 @@ def is_altered(table: TableRun) -> bool:
 def _begin_again(run: OpenRun, table: TableRun) -> bool:
     """Copy it again; False where that cannot be done, and it stops for that reason."""
     tries = table.begun_again + 1
-    if table.staged.published is None and not _is_worth_comparing(run, table):
-        _drop(run, table)
-    elif why := start_over(run, table, over_gap=True):
-        stop(run.edges, table, why)
-        return False
-    elif table.stop is None:
-        resume(run.edges, table)
+    if table.staged.published is not None or not _is_dropped(run, table):
+        if why := start_over(run, table, over_gap=True):
+            stop(run.edges, table, why)
+            return False
+        if table.stop is None:
+            resume(run.edges, table)
     table.begun_again = tries
     return True
 
 
-def _is_worth_comparing(run: OpenRun, table: TableRun) -> bool:
-    with of_table():
-        schema = read_schema(run.edges.connection, table.id, table.options.choices)
-        return is_worth_comparing(run.edges.connection, table.staged, schema)
-
-
-def _drop(run: OpenRun, table: TableRun) -> None:
+def _is_dropped(run: OpenRun, table: TableRun) -> bool:
+    """Drop a first copy that has too few rows to be compared; whether it had."""
     edges = run.edges
     with of_table():
         schema = read_schema(edges.connection, table.id, table.options.choices)
+        if is_worth_comparing(edges.connection, table.staged, schema):
+            return False
     edges.lease.assert_held()
     edges.target.discard(table.id)
     table.copy, table.definition, table.watch, table.altered_unseen = None, schema, Watch.JOINING, False
     table.suspect = False
     resume(edges, table)
+    return True

@@ -9,12 +9,13 @@ Chunks that were read after the end of that spool are read again, and so are pat
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import pymysql
 
 from lakeingest.config import Config
 from lakeingest.core.failover import epoch_of
-from lakeingest.core.position import FIRST_EPOCH, Place, Position
+from lakeingest.core.position import FIRST_EPOCH, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, RestartNeeded, SourceDiverged
@@ -122,7 +123,7 @@ class _Moving:
         if not is_of_spool or schema is None or schema.fingerprint != progress.fingerprint:
             return None
         known = [spool.opened, *(after for *_, after in spool.parts())]
-        known = known[bisect_right(known, progress.covered_from, key=_place) - 1 :]
+        known = known[bisect_right(known, progress.covered_from, key=attrgetter("place")) - 1 :]
         staged = self._committed.inspect(table)
         if staged is None or known[0].place > progress.covered_from or not self._holds(table, known[0]):
             return None
@@ -184,7 +185,3 @@ def go_on(
                 table.advance(edges.target.mark(table.staged, progress), sound=True)
             else:
                 table.advance(edges.target.go_back(table.staged, version, progress), sound=True)
-
-
-def _place(position: Position) -> Place:
-    return position.place

@@ -66,8 +66,9 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     """Begin its rows again on staging, and say to readers of the changelog that what they see is of before."""
     edges, staged, state = run.edges, table.staged, state_of(run.edges.config)
     signals = run.signals.waiting.get(table.id, ())
-    compares = staged.progress.splits.complete or is_worth_comparing(edges.connection, staged, table.schema)
-    lift = lift_over_gap(state, staged, table.schema) if table.over_gap and compares else None
+    is_complete = staged.progress.splits.complete
+    compares = table.over_gap and (is_complete or is_worth_comparing(edges.connection, staged, table.schema))
+    lift = lift_over_gap(state, staged, table.schema) if compares else None
     if staged.published is not None:
         begin_again(state, table.schema, staged.published)
     patches = PatchFolder.of(state, table.schema)

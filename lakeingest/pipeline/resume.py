@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import pymysql
 
@@ -145,7 +146,7 @@ def _resumption(
     if failed and failed.keys() == positions.keys() and not is_asked:
         raise next(iter(failed.values()))
     left = [position for table, position in positions.items() if table not in failed]
-    return Resumption(None, min(left, key=_place, default=None), partial, failed)
+    return Resumption(None, min(left, key=attrgetter("place"), default=None), partial, failed)
 
 
 def _continued(
@@ -184,7 +185,7 @@ def _continued(
     needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
     if any(copied[table].splits.stop is None for table in covered):
         needed.append(spool.opened)
-    return Resumption(None, min(needed, key=_place), tuple(again), failed)
+    return Resumption(None, min(needed, key=attrgetter("place")), tuple(again), failed)
 
 
 def _gone(
@@ -280,10 +281,6 @@ def _read_after(copied: Mapping[TableId, Progress], proven: Place | None) -> dic
     """The greatest high watermark of each table that has one, if it is after a `proven` place."""
     marks = {table: progress.read_to for table, progress in copied.items() if progress.read_to is not None}
     return {table: mark for table, mark in marks.items() if proven is None or mark.place > proven}
-
-
-def _place(position: Position) -> Place:
-    return position.place
 
 
 def _covered(spool: Spool, progress: Progress) -> bool:

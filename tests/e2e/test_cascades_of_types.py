@@ -116,7 +116,7 @@ def test_keys_of_any_type_are_followed(pipe_on: Callable[..., Pipe], silent: Loc
 def test_keys_of_any_type_on_mariadb(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], kind: str
 ) -> None:
-    """It has types of its own."""
+    """Keys of types that only MariaDB has are followed, too."""
     assert_follows(pipe_on(server_of(MARIADB_11_4)), kind)
 
 
