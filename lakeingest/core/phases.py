@@ -6,11 +6,12 @@
 COPYING: some chunks are read. COPIED: all are, splits stand at different marks or a patch waits. LEVEL: all stand at
 one stop, so the staged rows are the source's table there. Only an AUDITED table may be visible to readers.
 
-Two steps lead back to COPIED from every later phase: a range is replaced, a patch waits. Each merge levels the table
-again, so it may be published before the re-snapshot has come to its end. Rows that were read again and are the same
-leave a table LEVEL. One leads back to COPYING: the copy is started over, and nothing is published before all of it is
-read again. A quiet table stays in its phase: it has no change up to a later position. A table whose rows were lifted to
-the source's next definition is LEVEL: the gates have not seen it with that. So is one whose position was found again on
+A patch leads back to COPIED from every later phase. The merge that takes it in levels the table again, so it may be
+published before the re-snapshot has come to its end. Rows that were read again and are the same leave a table LEVEL.
+One step leads back to COPYING: the copy is started over, and nothing is published before all of it is read again.
+
+A quiet table stays in its phase: it has no change up to a later position. A table whose rows were lifted to the
+source's next definition is LEVEL: the gates have not seen it with that. So is one whose position was found again on
 another server: the publish shows it there. The chunks of a copy that is not complete are carried there, and it stays in
 its phase. One that goes on over a gap is LEVEL, whatever it was, and is not audited before all of its rows were
 compared with the source.
@@ -41,7 +42,6 @@ class Step(enum.StrEnum):
     MERGE = "merge"
     GATES = "gates"
     PUBLISH = "publish"
-    RANGE = "range replaced"
     PATCH = "patch"
     SAME = "read again, and the same"
     QUIET = "no change"
@@ -64,11 +64,7 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
     (Phase.AUDITED, Step.MERGE): Phase.LEVEL,
     (Phase.AUDITED, Step.PUBLISH): Phase.PUBLISHED,
     (Phase.PUBLISHED, Step.MERGE): Phase.LEVEL,
-    **{
-        (phase, step): Phase.COPIED
-        for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)
-        for step in (Step.RANGE, Step.PATCH)
-    },
+    **{(phase, Step.PATCH): Phase.COPIED for phase in (Phase.COPIED, Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     (Phase.COPIED, Step.SAME): Phase.COPIED,
     **{(phase, Step.SAME): Phase.LEVEL for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},
     **{(phase, Step.QUIET): phase for phase in (Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED)},

@@ -28,11 +28,10 @@ class Progress:
     `patches` wait for the next merge. `reread_since` is a place that the lows of all that was read again contain, until
     a merge levels the table. `reread` is the re-snapshot that runs; `answered` are the signals whose rows are all on
     staging: they are done once readers see such progress. `uncounted`: rows were read again, so that `rows` counts also
-    what the target had lost or doubled; the gates count anew. `leftover`: the copy was started over, and the keys that
-    are in no finished split still have their old rows, which the wave that reads them takes out. `gap`: the rows lack
-    changes from before `position`, and nobody knows which; a re-snapshot of all rows closes it, and until then readers
-    see nothing of it. `restarts` counts how often the copy was started over, or went on over a gap. `cascades` says up
-    to where the rows have changes by foreign keys that the source does not log; None where nobody looks after them.
+    what the target had lost or doubled; the gates count anew. `gap`: the rows lack changes from before `position`, and
+    nobody knows which; a re-snapshot of all rows closes it, and until then readers see nothing of it. `restarts` counts
+    how often the copy was started over, or went on over a gap. `cascades` says up to where the rows have changes by
+    foreign keys that the source does not log; None where nobody looks after them.
     """
 
     table: TableId
@@ -52,7 +51,6 @@ class Progress:
     reread: Reread | None = None
     answered: tuple[int, ...] = ()
     uncounted: bool = False
-    leftover: bool = False
     gap: bool = False
     restarts: int = 0
     cascades: Settled | None = None
@@ -97,13 +95,10 @@ class Progress:
         rows: int,
         nulled: int = 0,
         read_to: Position | None = None,
-        *,
-        removed: int = 0,
     ) -> Self:
         """One more wave is on staging: these splits, `rows` rows in all, with so many values made NULL.
 
-        `read_to` is the greatest high watermark of the wave. Where rows are `leftover` the same commit takes out those
-        of the wave's range; it `removed` so many.
+        `read_to` is the greatest high watermark of the wave.
         """
         splits = self.splits.finish(wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
@@ -111,44 +106,14 @@ class Progress:
             step,
             splits=splits,
             wave=self.wave + 1,
-            rows=self.rows + rows - removed,
+            rows=self.rows + rows,
             nulled=self.nulled + nulled,
             read_to=_later(self.read_to, read_to),
         )
         if not splits.complete:
             return following
         answered = united(self.answered, self.reread.signals if self.reread else (), ())
-        return replace(following, leftover=False, reread=None, answered=answered)
-
-    def range_replaced(
-        self,
-        wave: tuple[Split, ...],
-        since: Place,
-        *,
-        removed: int,
-        added: int,
-        signals: Collection[int] = (),
-        last: bool = False,
-        settled: Collection[int] = (),
-        nulled: int = 0,
-        read_to: Position | None = None,
-    ) -> Self:
-        """One commit on staging took `removed` rows of the range of `wave` out, and put its rows in, `added` in all.
-
-        `since` is where the spool ended before the first low of the wave was read. `signals` are those that the
-        re-snapshot answers, and with the `last` wave of its range has answered; the documents of the `settled` say
-        that they are done. The merge that was planned before is void: its rows must not be committed, nor recorded.
-        """
-        splits = self.splits.replace_range(wave)
-        return self._reread(
-            Step.RANGE,
-            since,
-            **self._answers(Reread(tuple(signals), wave[-1].range.upper), last=last, settled=settled),
-            splits=splits,
-            rows=self.rows + added - removed,
-            nulled=self.nulled + nulled,
-            read_to=_later(self.read_to, read_to),
-        )
+        return replace(following, reread=None, answered=answered)
 
     def reread_rows(
         self,
@@ -165,8 +130,9 @@ class Progress:
         """Rows were read again; patches of those that differ from the staged rows wait for the next merge.
 
         The files of the patches are durable, and no staged row has changed. Without patches the copy, which has to be
-        level, has all those rows. The parameters are those of `range_replaced`; `up_to` is the key before which all
-        that was asked for is read.
+        level, has all those rows. `since` is where the spool ended before the first low of the rows was read. `signals`
+        are those that the re-snapshot answers, and with its `last` rows has answered; the documents of the `settled`
+        say that they are done. `up_to` is the key before which all that was asked for is read.
         """
         answers = self._answers(Reread(tuple(signals), up_to), last=last, settled=settled)
         if not patches:
@@ -219,20 +185,17 @@ class Progress:
             "gap": self.gap and not last,
         }
 
-    def started_over(self, new: Self, *, signals: Collection[int] = (), rows: int = 0) -> Self:
+    def started_over(self, new: Self, *, signals: Collection[int] = ()) -> Self:
         """The copy begins again as `new` progress does, because the changes since are lost or do not tell all.
 
-        `rows` old ones stay on staging until their chunks are read again; 0: the same commit emptied it. All `signals`
-        that were to read rows of the table again are answered with the last wave.
+        The same commit empties staging. All `signals` that were to read rows of the table again are answered with the
+        last wave.
         """
         if new.table != self.table or new.phase is not Phase.NEW:
             raise ValueError(f"{self.table} starts over as it was created, not as {new.table}, {new.phase}")
         return replace(
             new,
             phase=self._after(Step.RESTART).phase,
-            rows=rows,
-            leftover=rows > 0,
-            uncounted=rows > 0,
             reread=Reread(tuple(signals)) if signals else None,
             answered=self.answered,
             restarts=self.restarts + 1,

@@ -21,7 +21,7 @@ GAP_FORMAT = 3  # while there is a gap: earlier versions would publish it
 
 def document_of(progress: "Progress") -> dict[str, Any]:
     """A JSON document that `parts_of` reads back."""
-    format_ = REREAD_FORMAT if progress.patches or progress.uncounted or progress.leftover else FORMAT
+    format_ = REREAD_FORMAT if progress.patches or progress.uncounted else FORMAT
     doc = {
         "format": GAP_FORMAT if progress.gap else format_,
         "table": str(progress.table),
@@ -43,7 +43,6 @@ def document_of(progress: "Progress") -> dict[str, Any]:
         "reread": progress.reread and progress.reread.to_json(),
         "answered": list(progress.answered),
         "uncounted": progress.uncounted,
-        "leftover": progress.leftover,
         "gap": progress.gap,
         "restarts": progress.restarts,
         "cascades": progress.cascades and progress.cascades.to_json(),
@@ -73,7 +72,6 @@ def parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
         "reread": None if doc.get("reread") is None else Reread.from_json(doc["reread"]),
         "answered": tuple(int(number) for number in doc.get("answered", ())),
         "uncounted": doc.get("uncounted", False) is True,
-        "leftover": doc.get("leftover", False) is True,
         "gap": doc.get("gap", False) is True,
         "restarts": int(doc.get("restarts", 0)),
         "cascades": None if doc.get("cascades") is None else Settled.from_json(doc["cascades"]),

@@ -1,8 +1,4 @@
-"""Rows that are read again: patches, which wait for the next merge, and how far a re-snapshot has come.
-
-A range of an ordered table is replaced (`Splits.replace_range`). All other rows enter the next merge as a patch: listed
-keys, those of a predicate, a range in a format that cannot replace one, keys whose order only the server knows.
-"""
+"""Rows that are read again: patches, which wait for the next merge, and how far a re-snapshot has come."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

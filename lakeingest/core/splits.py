@@ -102,26 +102,6 @@ class Splits:
         finished = type(self)(self.all + _joined(wave))
         return finished if finished.ordered else type(self)((_as_one(finished.all),))
 
-    def replace_range(self, wave: Iterable[Split]) -> Self:
-        """These splits without the keys of `wave`, and instead its splits, which were read again.
-
-        A split that is cut by the range keeps its mark on both sides. ValueError where the wave has no split, a gap, or
-        one that is merged; where some of its keys are in no finished split; and where only the server knows the order,
-        unless the wave has every key: which rows would go, nobody here can tell, so they are read again as a `Patch`.
-        """
-        new = tuple(wave)
-        if not new or any(split.merged_at is not None for split in new):
-            raise ValueError(f"a range is replaced by splits that were read: {new}")
-        whole = KeyRange(new[0].range.lower, new[-1].range.upper)
-        if not self.all or not KeyRange(None, self.copied_up_to).covers(whole):
-            raise ValueError(f"{whole} has keys whose chunks are still to be read")
-        if not all(split.range.ordered for split in new):
-            new = (_as_one(new),)
-        parts = [(split, split.range.parted(whole)) for split in self.all]
-        before = [replace(split, range=keys) for split, (keys, _, _) in parts if keys is not None]
-        after = [replace(split, range=keys) for split, (_, _, keys) in parts if keys is not None]
-        return type(self)(_joined([*before, *new, *after]))
-
     @property
     def ordered(self) -> bool:
         """Whether it is known here which split a key is in."""

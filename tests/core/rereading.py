@@ -8,7 +8,6 @@ that covers it, it is not looked at; at the end all of it must be gone.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -21,7 +20,6 @@ from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Patch
 from lakeingest.core.signals import Action, Agenda, Event, Request, Scope, Signal, State, agenda
-from lakeingest.core.splits import Split
 from lakeingest.core.wave import MergePlan
 from tests.core.world import (
     CHUNK_KEYS,
@@ -43,13 +41,13 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Rereading(World):
-    """Ranges are replaced, all else enters the next merge as a patch."""
+    """What is read again enters the next merge as a patch; of a range there is one for each chunk."""
 
     CALM = (
         *("engine_commit", "gtid_add", "open_spool", "forward", "mark", "merge", "commit_wave", "commit_reread"),
         *("read", "plan_wave", "plan_reread", "plan_merge", "audit", "publish"),
     )
-    REPLACES = True  # whether the format replaces ranges
+    IN_CHUNKS = True  # whether it is known here which keys a chunk of a range has
 
     def __init__(self, rows: Table, *, gtids: bool) -> None:
         self.signals: dict[int, Signal] = {}
@@ -151,17 +149,17 @@ class Rereading(World):
         self.request, self.since = self.agenda().next[ORDERS], self.reach()
         for first in self.request.signals[:1]:
             self.signals[first] = self.signals[first].after(Event.BEGIN)
-        if self.replaces:
+        scope, self.copy = self.request.scope, Counter(self.lake.rows)
+        self.listed = frozenset(row[0] for row in self.lake.rows if self.has(scope, row)) | self.named(scope)
+        if self.in_chunks:
             self.plan_range(self.request)
-            return
-        staged = {key for key, value in self.lake.rows if self.has(self.request.scope, (key, value))}
-        self.listed = frozenset(staged | self.named(self.request.scope))
-        self.reads = [Read(self.request.scope.range or KeyRange())]
+        else:
+            self.reads = [Read(scope.range or KeyRange())]
 
     @property
-    def replaces(self) -> bool:
-        """Whether the running re-snapshot replaces ranges."""
-        return self.REPLACES and self.request is not None and self.request.scope.range is not None
+    def in_chunks(self) -> bool:
+        """Whether the running re-snapshot reads a range chunk by chunk."""
+        return self.IN_CHUNKS and self.request is not None and self.request.scope.range is not None
 
     def named(self, scope: Scope) -> set[int]:
         """The keys that the scope lists."""
@@ -187,29 +185,21 @@ class Rereading(World):
 
     def reach(self) -> Place:
         """A place that every later low contains; without GTIDs not where the spool ends, but where a file begins."""
-        end = self.source.places[self.spooled[1]]
+        end = max(self.source.places[self.spooled[1]], self.state.covered_from)  # it may have no transaction yet
         return end if self.source.gtids or isinstance(self, TellsItsPlace) else min(end, self.source.file.place(0))
 
     def wants(self, row: Row, read: Read) -> bool:
         """Rows of a patch are those of the scope, and of the keys that the target has in it."""
-        if self.request is None or self.replaces:
+        if self.request is None or self.in_chunks:
             return super().wants(row, read)
         return row[0] in self.listed or self.has(self.request.scope, row)
 
     # Commits.
 
     def commit_wave(self) -> None:
-        """A wave of a copy that was started over takes out what was left of the old one."""
-        splits = tuple(Split(read.keys, read.low, read.high) for read in self.reads)
-        rows = [row for read in self.reads for row in read.rows or ()]
-        kept = self.without([read.keys for read in self.reads]) if self.state.leftover else self.lake.rows
-        removed = len(self.lake.rows) - len(kept)
-        self.reads, self.since = [], None
-        self.store((*kept, *rows), self.state.wave_committed(splits, len(rows), removed=removed))
-
-    def without(self, ranges: Sequence[KeyRange]) -> tuple[Row, ...]:
-        """The staged rows that are in none of the ranges."""
-        return tuple(row for row in self.lake.rows if not any(self.is_in(row[0], keys) for keys in ranges))
+        """What is read from now on has later lows."""
+        super().commit_wave()
+        self.since = None
 
     def commit_reread(self) -> None:
         """Rows that were read again are on staging; a merge that was planned before is void."""
@@ -217,65 +207,51 @@ class Rereading(World):
         assert request is not None
         assert since is not None
         self.plan = None
-        rows = tuple(row for read in self.reads for row in read.rows or ())
-        if self.replaces:
-            self.commit_range(request, since, rows)
-        else:
-            self.commit_patch(request, since, rows)
-        self.reads, self.request, self.since = [], None, None
-
-    def commit_range(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
-        """Delete of the range, append of the rows, marks back to their lows, in one commit."""
-        splits, kept = self.reread_splits(), self.without([read.keys for read in self.reads])
-        assert request.scope.range is not None
-        progress = self.state.range_replaced(
-            splits,
+        patches = [patch for read in self.reads if (patch := self.patch(request.scope, read))]
+        progress = self.state.reread_rows(
+            patches,
             since,
-            removed=len(self.lake.rows) - len(kept),
-            added=len(rows),
             signals=request.signals,
-            last=splits[-1].range.upper == request.scope.range.upper,
+            up_to=self.reads[-1].keys.upper,
+            last=self.is_last(request),
             settled=self.settled(),
         )
-        self.store((*kept, *rows), progress)
+        self.store(self.lake.rows, progress)
+        self.reads, self.request, self.since = [], None, None
 
-    def reread_splits(self) -> tuple[Split, ...]:
-        """What was read again, with its watermarks."""
-        return tuple(Split(read.keys, read.low, read.high) for read in self.reads)
+    def is_last(self, request: Request) -> bool:
+        """Whether all that was asked for is read."""
+        return not self.in_chunks or self.reads[-1].keys.upper == (request.scope.range or KeyRange()).upper
 
     def settled(self) -> tuple[int, ...]:
         """The signals that are known to be done."""
         return tuple(number for number, signal in self.signals.items() if signal.state is State.DONE)
 
-    def commit_patch(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
-        """What the view had, and what it lacked, for the next merge."""
-        patch, lacking = self.patch(request.scope), sorted(self.listed - {key for key, _ in rows})
+    def patch(self, scope: Scope, read: Read) -> Patch | None:
+        """What a view had, and what it lacked, for the next merge; None for a range that has neither."""
+        assert read.low is not None
+        assert read.high is not None
+        patch = Patch(f"patch-{len(self.files)}", self.within(scope, read), read.low, read.high)
         insert = [
             ChangeRow(RowKind.INSERT, (key,), patch.high, 0, {"value": value})
-            for key, value in rows
-            if not self.leaves_out(request.scope, (key, value))
+            for key, value in read.rows or ()
+            if not self.leaves_out(scope, (key, value))
         ]
+        lacking = sorted(self.wanted(read) - {key for key, _ in read.rows or ()})
         self.files[patch.name] = insert + [ChangeRow(RowKind.DELETE, (key,), patch.high, 0) for key in lacking]
-        patches = [patch] if self.files[patch.name] or request.scope.range is None else []
-        progress = self.state.reread_rows(patches, since, signals=request.signals, last=True, settled=self.settled())
-        self.store(self.lake.rows, progress)
+        return patch if self.files[patch.name] or scope.range is None else None
+
+    def wanted(self, read: Read) -> frozenset[int]:
+        """The keys that a view is asked for, and that are deleted where it has no row of them."""
+        return frozenset(key for key in self.listed if not self.in_chunks or self.is_in(key, read.keys))
 
     def leaves_out(self, scope: Scope, row: Row) -> bool:  # noqa: ARG002 - every row is written
         """Whether a row that was read again is not written to a patch."""
         return False
 
-    def patch(self, scope: Scope) -> Patch:
-        """The patch that was read."""
-        (read,) = self.reads
-        assert read.low is not None
-        assert read.high is not None
-        return Patch(f"patch-{len(self.files)}", self.within(scope), read.low, read.high)
-
-    def within(self, scope: Scope) -> KeyRange:
-        """A range with all the keys of the scope."""
-        if scope.keys is not None:
-            return KeyRange(scope.keys[0], (int(scope.keys[-1][0]) + 1,))
-        return scope.range or KeyRange()
+    def within(self, scope: Scope, read: Read) -> KeyRange:
+        """A range with all keys that are wanted."""
+        return read.keys if scope.keys is None else KeyRange(scope.keys[0], (int(scope.keys[-1][0]) + 1,))
 
     def reread(self, plan: MergePlan) -> list[ChangeRow]:
         """The rows of the patches, in their place."""
@@ -293,14 +269,13 @@ class Rereading(World):
             begin = sum(transaction.place <= self.source.file.place(0) for transaction in self.source.log)
             self.spool = min(begin, self.source.executed), self.source.executed
         covered_from = self.source.places[self.spool[0]]
-        rows = self.lake.rows if keep % 2 and not isinstance(self, Collated) else ()
         new = Progress(ORDERS, "f00d", SERVER, 0, covered_from)
         waiting = self.agenda().waiting.get(ORDERS, ())
         self.reads, self.request, self.since = [], None, None
         if keep > 1 and self.state.splits.all and not self.state.patches:
             self.store(self.lake.rows, self.over_gap(covered_from, waiting))
         else:
-            self.store(rows, self.over(new, waiting, len(rows)))
+            self.begin_copy_again(new, waiting)
 
     def over_gap(self, covered_from: Place, waiting: tuple[int, ...]) -> Progress:
         """The progress of a copy that stands where the spool ends, whatever its rows are."""
@@ -309,9 +284,9 @@ class Rereading(World):
         position = Position(SERVER, 0, self.source.ends[end], gtids)
         return self.state.over_gap(position, "f00d", covered_from, signals=waiting)
 
-    def over(self, new: Progress, waiting: tuple[int, ...], rows: int) -> Progress:
-        """The progress of a copy that is started over."""
-        return self.state.started_over(new, signals=waiting, rows=rows)
+    def begin_copy_again(self, new: Progress, waiting: tuple[int, ...]) -> None:
+        """A copy that is started over has no row at first."""
+        self.store((), self.state.started_over(new, signals=waiting))
 
     def store(self, rows: tuple[Row, ...], progress: Progress) -> None:
         """What is damaged was not counted."""
@@ -364,19 +339,8 @@ class Rereading(World):
         assert Counter(self.lake.main[0]) == Counter(self.source.tables[-1].items()), f"not the table at {self.place}"
 
 
-class Patching(Rereading):
-    """A format that replaces no range: all that is read again enters the next merge."""
-
-    REPLACES = False
-
-
-class Comparing(Patching):
+class Comparing(Rereading):
     """Rows of a range are compared with the copy, as it is when they are asked for: what is the same needs no patch."""
-
-    def plan_reread(self) -> None:
-        """The copy of now."""
-        super().plan_reread()
-        self.copy = Counter(self.lake.rows)
 
     def leaves_out(self, scope: Scope, row: Row) -> bool:
         """Those that the copy has."""
@@ -384,9 +348,9 @@ class Comparing(Patching):
 
 
 class RereadingCollated(Rereading, Collated):
-    """Only the server knows what is in a range: all that is read again enters the next merge."""
+    """Only the server knows what is in a range: all of it is read at once, and may be any key's."""
 
-    REPLACES = False
+    IN_CHUNKS = False
 
     def literal(self, key: int) -> Key:
         """As the server compares it."""
@@ -396,7 +360,7 @@ class RereadingCollated(Rereading, Collated):
         """Before the key that stands there in the server's order."""
         return self.literal(self.ORDER[at]) if 0 < at < len(KEYS) else None
 
-    def within(self, scope: Scope) -> KeyRange:  # noqa: ARG002 - nobody here can tell
+    def within(self, scope: Scope, read: Read) -> KeyRange:  # noqa: ARG002 - nobody here can tell
         """All keys."""
         return KeyRange()
 

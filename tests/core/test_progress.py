@@ -27,7 +27,6 @@ LOG = [(Gtid(SERVER, number), Place(0, 1, number)) for number in range(1, 100)]
 COVERED, HIGH = Place(0, 1, 0), Place(0, 1, 3)
 NEW = Progress(TableId("shop", "orders"), "f00d", SERVER, 0, COVERED)
 FIRST = Split(KeyRange(None, (5,)), low=GtidSet(), high=HIGH)
-RANGE = (Split(KeyRange((2,), (4,)), low=GtidSet(), high=Place(0, 1, 8)),)
 PATCH = Patch("p", KeyRange((1,), (9,)), GtidSet(), Place(0, 1, 8))
 
 
@@ -40,7 +39,8 @@ def plan(progress: Progress, number: int) -> MergePlan:
     """The plan of a merge to there; before any split is finished, one that covers nothing."""
     if not progress.splits.all:
         return MergePlan(Splits(), (), position(number).place)
-    return plan_merge(progress.splits, position(number).place, log_of(LOG[:number]), progress.covered_from)
+    log, stop = log_of(LOG[:number]), position(number).place
+    return plan_merge(progress.splits, stop, log, progress.covered_from, progress.patches)
 
 
 def last_wave(progress: Progress) -> Progress:
@@ -60,11 +60,6 @@ def partly_merged(progress: Progress) -> Progress:
     splits = Splits(progress.splits.all[:1])
     early = MergePlan(splits, ((FIRST.range, COVERED),), position(7).place)
     return progress.merged(early, position(7), inserted=2, deleted=1)
-
-
-def replaced(progress: Progress, wave: tuple[Split, ...], **more: Any) -> Progress:
-    """A range that is read again, of which a row was lost."""
-    return progress.range_replaced(wave, more.pop("since", COVERED), removed=3, added=4, **more)
 
 
 HERE = Position("4f22fb58-71ca-11e1-9e33-c80aa9429563", 2, FilePosition("other.000003", 200), None)
@@ -87,7 +82,6 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.PARTIAL_MERGE: partly_merged,
     Step.GATES: Progress.audited,
     Step.PUBLISH: Progress.published,
-    Step.RANGE: lambda progress: replaced(progress, RANGE),
     Step.PATCH: lambda progress: progress.reread_rows([PATCH], COVERED, signals=[4]),
     Step.SAME: lambda progress: progress.reread_rows([], COVERED, signals=[4]),
     Step.QUIET: lambda progress: progress.unchanged(position(99)),
@@ -95,7 +89,7 @@ STEPS: dict[Step, Callable[[Progress], Progress]] = {
     Step.MOVE: moved,
     Step.CARRY: lambda progress: progress.carried(HERE, THERE),
     Step.GAP: lambda progress: progress.over_gap(position(99), "beef", position(98).place, signals=[3]),
-    Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3], rows=progress.rows),
+    Step.RESTART: lambda progress: progress.started_over(NEW, signals=[3]),
 }
 MERGES = {Step.MERGE, Step.PARTIAL_MERGE}
 PATH = [Step.CREATED, Step.WAVE, Step.LAST_WAVE, Step.MERGE, Step.GATES, Step.PUBLISH]
@@ -136,9 +130,8 @@ def test_a_table_moves_to_another_server_with_the_rows_that_are_merged() -> None
     assert (after.stop, after.position, after.rows, after.answered) == (HERE.place, HERE, before.rows, (4,))
     patched = before.reread_rows([PATCH], COVERED, signals=[4], last=True).moved(HERE)
     assert (patched.patches, patched.reread_since, patched.read_to, patched.answered) == ((), None, None, ())
-    for unmerged in (at(Phase.COPIED), replaced(before, RANGE)):
-        with pytest.raises(ValueError, match="do not stand at one position"):
-            unmerged.moved(HERE)
+    with pytest.raises(ValueError, match="do not stand at one position"):
+        at(Phase.COPIED).moved(HERE)
 
 
 def test_chunks_are_carried_to_a_server_that_has_all_that_they_saw() -> None:
@@ -196,9 +189,7 @@ def test_every_illegal_step_is_refused_and_changes_nothing(phase: Phase, step: S
     """A table that is complete takes no wave, and only audited rows are published."""
     before = at(phase)
     kept = stored(before)
-    with pytest.raises(
-        ValueError, match=r"no .* when |no rows|no more chunks|planned on other|still to be read|at one position"
-    ):
+    with pytest.raises(ValueError, match=r"no .* when |no rows|no more chunks|planned on other|at one position"):
         STEPS[step](before)
     assert stored(before) == kept
 
@@ -352,21 +343,20 @@ def test_the_greatest_high_watermark_of_the_chunks_is_kept() -> None:
 
 def test_a_table_is_published_again_after_each_range_that_is_read_again() -> None:
     """The signal is answered with the last one, and the document that says so stays until it is not needed."""
-    first = replaced(at(Phase.PUBLISHED), RANGE, signals=[4, 6])
-    assert (first.phase, first.stop, first.reread) == (Phase.COPIED, None, Reread((4, 6), (4,)))
-    assert (first.rows, first.uncounted, first.reread_since) == (17, True, COVERED)
-    level = first.merged(plan(first, 9), position(9), inserted=0, deleted=0)
+    first = at(Phase.PUBLISHED).reread_rows([PATCH], COVERED, signals=[4, 6], up_to=(9,))
+    assert (first.phase, first.stop, first.reread) == (Phase.COPIED, None, Reread((4, 6), (9,)))
+    assert (first.rows, first.uncounted, first.reread_since) == (16, True, COVERED)
+    level = first.merged(plan(first, 9), position(9), inserted=1, deleted=0)
     assert (level.reread_since, level.needed_from, level.reread) == (None, position(9).place, first.reread)
     with pytest.raises(ValueError, match="not counted"):
         level.audited()
     shown = level.audited(16).published()
     assert (shown.rows, shown.uncounted) == (16, False)
-    late = (Split(KeyRange((4,), None), low=GtidSet(), high=Place(0, 1, 12)),)
-    last = replaced(shown, late, since=position(9).place, signals=[4, 6], last=True)
+    late = Patch("late", KeyRange((9,)), GtidSet(), Place(0, 1, 12))
+    last = shown.reread_rows([late], position(9).place, signals=[4, 6], last=True)
     assert (last.reread, last.answered) == (None, (4, 6))
-    assert last.splits.all == (Split(KeyRange(None, (4,)), merged_at=position(9).place), late[0])
-    again = replaced(last, RANGE, signals=[8], last=True, settled=[4])
-    assert again.answered == (6, 8)
+    again = last.reread_rows([PATCH], COVERED, signals=[8], last=True, settled=[4])
+    assert (again.answered, again.patches) == ((6, 8), (late, PATCH))
     for progress in (first, level, shown, last, again):
         assert Progress.from_json(stored(progress)) == progress
 
@@ -375,16 +365,18 @@ def test_the_spool_keeps_what_was_read_again_needs_and_what_readers_see_needs() 
     """The least of the lows, of the last stop, and of what runs; all of it before the first merge."""
     shown = at(Phase.PUBLISHED)
     early, late = position(5).place, position(9).place
-    staged = replaced(replaced(shown, RANGE, since=late), RANGE, since=early)
-    assert replaced(shown, RANGE, since=late).needed_from == position(7).place
+    second, third = replace(PATCH, name="second"), replace(PATCH, name="third")
+    first = shown.reread_rows([PATCH], late)
+    staged = first.reread_rows([second], early)
+    assert first.needed_from == position(7).place
     assert staged.needed_from == early
-    assert replaced(staged, RANGE, since=late).needed_from == early
-    assert replaced(at(Phase.COPIED), RANGE, since=late).needed_from == COVERED
+    assert staged.reread_rows([third], late).needed_from == early
+    assert at(Phase.COPIED).reread_rows([PATCH], late).needed_from == COVERED
     assert needed_by(staged, shown) == early
     assert needed_by(shown, None, [late]) == position(7).place
     assert needed_by(shown, None, [COVERED, late]) == COVERED
     with pytest.raises(SpoolGap, match="what was read again needs it from"):
-        replaced(replace(shown, covered_from=early), RANGE, since=COVERED)
+        replace(shown, covered_from=early).reread_rows([PATCH], COVERED)
 
 
 def test_a_patch_waits_for_a_merge_that_ends_after_it() -> None:
@@ -396,7 +388,7 @@ def test_a_patch_waits_for_a_merge_that_ends_after_it() -> None:
         waiting.reread_rows([PATCH], COVERED)
     old = waiting.merged(plan(shown, 8), position(8), inserted=0, deleted=0)
     assert (old.phase, old.patches, old.reread_since) == (Phase.COPIED, (PATCH,), COVERED)
-    merge = plan_merge(old.splits, position(9).place, log_of(LOG[:9]), COVERED, old.patches)
+    merge = plan(old, 9)
     level = old.merged(merge, position(9), inserted=0, deleted=0)
     assert (level.phase, level.patches, level.needed_from) == (Phase.LEVEL, (), position(9).place)
     with pytest.raises(ValueError, match="planned on other"):
@@ -404,32 +396,19 @@ def test_a_patch_waits_for_a_merge_that_ends_after_it() -> None:
     assert Progress.from_json(stored(waiting)) == waiting
 
 
-def test_a_merge_that_was_planned_before_a_range_was_replaced_cannot_be_recorded() -> None:
-    """Its rows are of other splits."""
-    shown = at(Phase.PUBLISHED)
-    with pytest.raises(ValueError, match="planned on other splits"):
-        replaced(shown, RANGE).merged(plan(shown, 9), position(9), inserted=0, deleted=0)
-
-
 def test_a_copy_that_is_started_over_answers_all_that_waited_with_its_last_wave() -> None:
-    """Old rows are taken out by the wave that reads their keys again, or with the start."""
-    shown = replaced(at(Phase.PUBLISHED), RANGE, signals=[2], last=True)
-    over = shown.started_over(NEW, signals=[4, 6], rows=17)
-    assert (over.phase, over.rows, over.leftover, over.splits, over.position) == (
-        Phase.COPYING,
-        17,
-        True,
-        Splits(),
-        None,
-    )
-    first = over.wave_committed((FIRST,), 10, removed=9)
-    assert (first.rows, first.leftover, first.answered, first.reread) == (18, True, (2,), Reread((4, 6)))
+    """Its old rows are gone with the start, and what was answered before stays answered."""
+    shown = at(Phase.PUBLISHED).reread_rows([PATCH], COVERED, signals=[2], last=True)
+    over = shown.started_over(NEW, signals=[4, 6])
+    assert (over.phase, over.rows, over.splits, over.position) == (Phase.COPYING, 0, Splits(), None)
+    assert (over.patches, over.uncounted, over.restarts) == ((), False, 1)
+    first = over.wave_committed((FIRST,), 10)
+    assert (first.rows, first.answered, first.reread) == (10, (2,), Reread((4, 6)))
     last = last_wave(first)
-    assert (last.leftover, last.answered, last.reread, last.uncounted) == (False, (2, 4, 6), None, True)
+    assert (last.rows, last.answered, last.reread) == (15, (2, 4, 6), None)
     empty = shown.started_over(NEW)
     assert (shown.restarts, empty.restarts, empty.started_over(NEW).restarts) == (0, 1, 2)
-    assert Progress.from_json(empty.to_json()) == empty
-    assert (empty.rows, empty.leftover, empty.uncounted, empty.reread) == (0, False, False, None)
+    assert empty.reread is None
     for progress in (over, first, last, empty):
         assert Progress.from_json(stored(progress)) == progress
     for wrong in (shown, replace(NEW, table=TableId("shop", "items"))):
@@ -475,8 +454,8 @@ def test_progress_without_re_snapshots_is_stored_as_before() -> None:
     """A version from before them reads it; what it would misread has the next format."""
     shown = at(Phase.PUBLISHED)
     assert stored(shown)["format"] == FORMAT
-    assert not {"patches", "reread_since", "reread", "answered", "uncounted", "leftover", "gap"} & stored(shown).keys()
-    assert stored(replaced(shown, RANGE))["format"] == REREAD_FORMAT
+    assert not {"patches", "reread_since", "reread", "answered", "uncounted", "gap"} & stored(shown).keys()
+    assert stored(shown.reread_rows([PATCH], COVERED))["format"] == REREAD_FORMAT
     assert stored(replace(shown, answered=(4,)))["format"] == FORMAT
 
 

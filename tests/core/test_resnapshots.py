@@ -1,7 +1,7 @@
 """Re-snapshots are taken in any order with everything else, and each shortcut is found out."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -17,13 +17,13 @@ from lakeingest.core.rereads import Patch
 from lakeingest.core.signals import Agenda, Request, Scope, agenda
 from lakeingest.core.splits import Split, Splits
 from lakeingest.errors import SpoolGap
-from tests.core.rereading import KEYS, Comparing, Patching, Rereading, RereadingCollated, RereadingPlaces
+from tests.core.rereading import KEYS, Comparing, Rereading, RereadingCollated, RereadingPlaces
 from tests.core.test_interleavings import statements
 from tests.core.world import ORDERS, SERVER, Read, Row
 
 WALKS = 10
 TRIES = 400  # walks within which a shortcut is found out
-SOUND = (Rereading, Patching, Comparing, RereadingCollated, RereadingPlaces)
+SOUND = (Rereading, Comparing, RereadingCollated, RereadingPlaces)
 
 
 def walked(kind: type[Rereading], seed: int) -> Rereading:
@@ -58,63 +58,49 @@ def test_re_snapshots_survive_the_walks_that_the_shortcuts_do_not(kind: type[Rer
     assert sum(world.publishes for world in worlds) > WALKS
 
 
-class Appends(Rereading):
-    """The rows of the range stay beside those of the chunk."""
+class AnswersWithItsFirstWave(Rereading):
+    """The chunks that are still to be read have what is damaged."""
 
-    def without(self, ranges: Sequence[KeyRange]) -> tuple[Row, ...]:  # noqa: ARG002 - nothing is taken out
-        """Everything."""
-        return self.lake.rows
-
-
-class DeletesAndAppendsInTwoCommits(Rereading):
-    """Between the two, what is staged is a table with a hole, at its old position."""
-
-    def commit_range(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
-        """The delete is a commit without the append; where it ends, the table may be published."""
-        if self.state.phase is Phase.PUBLISHED:
-            self.store(self.without([read.keys for read in self.reads]), replace(self.state, phase=Phase.AUDITED))
-            self.compare(self.source.tables[self.source.places.index(self.place)])
-        super().commit_range(request, since, rows)
+    def is_last(self, request: Request) -> bool:  # noqa: ARG002 - whatever was asked for
+        """Each wave is the last one."""
+        return True
 
 
-class KeepsTheMarkOfTheRange(Rereading):
-    """What the view had of the time after the mark is published at a stop before it."""
+class TakesKeysOfOtherChunksForDeleted(Rereading):
+    """A chunk's view has no row of them."""
 
-    def commit_range(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
-        """The splits are those of before."""
-        before = self.state.splits
-        super().commit_range(request, since, rows)
-        self.store(self.lake.rows, replace(self.state, splits=before))
+    def wanted(self, read: Read) -> frozenset[int]:  # noqa: ARG002 - whatever the chunk is
+        """All keys of the range that the copy has."""
+        return self.listed
 
 
-class GivesTheNeighboursTheNewMark(Rereading):
-    """They lack what came between their stop and the chunk's low."""
+class KeepsTheMarksOfWhatIsReadAgain(Rereading):
+    """A view may lack changes that are merged already: they have to be applied once more."""
 
-    def commit_range(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
-        """The whole table has the marks of the last chunk."""
-        last = self.reread_splits()[-1]
-        super().commit_range(request, since, rows)
-        self.store(self.lake.rows, replace(self.state, splits=Splits((replace(last, range=KeyRange()),))))
+    def within(self, scope: Scope, read: Read) -> KeyRange:  # noqa: ARG002 - whatever was read
+        """No key of the table."""
+        return KeyRange((len(KEYS),))
 
 
 class PublishesAForcedCopyByItsOldSplits(Rereading):
     """Its rows lack what nobody spooled."""
 
-    def over(self, new: Progress, waiting: tuple[int, ...], rows: int) -> Progress:
-        """The splits stay valid, from where the new spool begins."""
+    def begin_copy_again(self, new: Progress, waiting: tuple[int, ...]) -> None:
+        """Rows and splits stay valid, from where the new spool begins."""
         if self.state.stop is None:
-            return super().over(new, waiting, rows)
+            super().begin_copy_again(new, waiting)
+            return
         end = self.spooled[1]
         gtids = self.source.gtid_set(end) if self.source.gtids else None
         position = Position(SERVER, 0, self.source.ends[end], gtids)
         splits = Splits((Split(KeyRange(), merged_at=position.place),))
-        return replace(
-            new, phase=Phase.LEVEL, splits=splits, position=position, rows=len(self.lake.rows), uncounted=True
-        )
+        rows = len(self.lake.rows)
+        progress = replace(new, phase=Phase.LEVEL, splits=splits, position=position, rows=rows, uncounted=True)
+        self.store(self.lake.rows, progress)
 
-    def start_over(self, keep: int) -> None:  # noqa: ARG002 - the rows stay
-        """No row is read again."""
-        super().start_over(1)
+    def start_over(self, keep: int) -> None:  # noqa: ARG002 - however it goes on
+        """Nothing is compared."""
+        super().start_over(0)
 
 
 class PublishesOverAGap(Rereading):
@@ -125,7 +111,7 @@ class PublishesOverAGap(Rereading):
         return replace(super().over_gap(covered_from, waiting), gap=False)
 
 
-class ClosesAGapWithPartOfTheRows(Patching):
+class ClosesAGapWithPartOfTheRows(Rereading):
     """The others still lack what nobody spooled."""
 
     def agenda(self) -> Agenda:
@@ -182,13 +168,13 @@ class KeepsItsProgressBesideTheCommits(Rereading):
         return progress.answered if progress else ()
 
 
-class EntersAtHigh(Patching):
+class EntersAtHigh(Rereading):
     """The view may lack what is before its high watermark."""
 
-    def patch(self, scope: Scope) -> Patch:
+    def patch(self, scope: Scope, read: Read) -> Patch | None:
         """Its low is its high."""
-        patch = super().patch(scope)
-        return replace(patch, low=patch.high)
+        patch = super().patch(scope, read)
+        return patch and replace(patch, low=patch.high)
 
 
 class ComparesKeysAlone(Comparing):
@@ -199,16 +185,15 @@ class ComparesKeysAlone(Comparing):
         return scope.range is not None and row[0] in {key for key, _ in self.copy}
 
 
-class LeavesWhatTheSourceLacks(Patching):
+class LeavesWhatTheSourceLacks(Rereading):
     """A key that the source has not stays."""
 
-    def commit_patch(self, request: Request, since: Place, rows: tuple[Row, ...]) -> None:
+    def wanted(self, read: Read) -> frozenset[int]:  # noqa: ARG002 - whatever was read
         """Only what the view has."""
-        self.listed = frozenset()
-        super().commit_patch(request, since, rows)
+        return frozenset()
 
 
-class TakesARowThatNoLongerMatchesForDeleted(Patching):
+class TakesARowThatNoLongerMatchesForDeleted(Rereading):
     """It has another value in the source, and is gone from the target."""
 
     def wants(self, row: Row, read: Read) -> bool:
