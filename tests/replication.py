@@ -5,7 +5,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import pymysql
 
@@ -52,7 +53,7 @@ class Pair:
             update={"host": self.source.replica.host, "port": self.source.replica.port, "replica": None}
         )
 
-    def swap(self, address: "Address") -> "Pair":
+    def swap(self, address: "Address") -> Self:
         """The replica takes over with all transactions, and replicates to the primary; the pair as it is now.
 
         Whoever writes by the address is refused for that long, and then gets to the other server.
@@ -62,9 +63,14 @@ class Pair:
         promoted = self.promote()
         query(self.replica, "SET GLOBAL read_only = OFF")
         address.lead_to(promoted)
+        return self.turned(promoted)
+
+    def turned(self, promoted: Source) -> Self:
+        """The primary replicates from the server that took over; the pair as it is now."""
         follow(self.primary, promoted.host, promoted.port)
         old = Replica(host=self.source.host, port=self.source.port)
-        return Pair(promoted.model_copy(update={"replica": old}), self.replica, self.primary)
+        source = promoted.model_copy(update={"replica": old})
+        return replace(self, source=source, primary=self.replica, replica=self.primary)
 
     def unlogged(self, statement: str) -> None:
         """Change the replica without a trace in its GTIDs."""
@@ -121,19 +127,7 @@ def replicating(server_with: Callable[..., LocalServer], ids: tuple[str, str] = 
     """
     one, other = server_with(server_id=ids[0]), server_with(server_id=ids[1])
     with administrator(one) as primary, administrator(other) as replica:
-        [(executed,)] = query(primary, "SELECT @@global.gtid_executed")
-        for statement in (
-            f"DROP USER IF EXISTS {USER}",
-            "RESET BINARY LOGS AND GTIDS",
-            f"SET GLOBAL gtid_purged = '{executed}'",
-        ):
-            query(replica, statement)
-        query(primary, f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'")
-        query(primary, f"GRANT ALL ON *.* TO {USER}")
-        follow(replica, one.host, one.port)
-        account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
-        source = Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
-        pair = Pair(source, primary, replica)
+        pair = Pair(replicate(one, other, primary, replica), primary, replica)
         try:
             pair.level()
             yield pair
@@ -142,6 +136,22 @@ def replicating(server_with: Callable[..., LocalServer], ids: tuple[str, str] = 
         finally:
             pair.part()
             query(primary, f"DROP USER IF EXISTS {USER}")
+
+
+def replicate(one: LocalServer, other: LocalServer, primary: pymysql.Connection, replica: pymysql.Connection) -> Source:
+    """Let the second server replicate from the first one; that is the source, and rows are read from the replica."""
+    [(executed,)] = query(primary, "SELECT @@global.gtid_executed")
+    for statement in (
+        f"DROP USER IF EXISTS {USER}",
+        "RESET BINARY LOGS AND GTIDS",
+        f"SET GLOBAL gtid_purged = '{executed}'",
+    ):
+        query(replica, statement)
+    query(primary, f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'")
+    query(primary, f"GRANT ALL ON *.* TO {USER}")
+    follow(replica, one.host, one.port)
+    account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
+    return Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
 
 
 def follow(replica: pymysql.Connection, host: str, port: int) -> None:

@@ -53,17 +53,19 @@ def owner(
 ) -> tuple[StateOwner, StateOwner | None]:
     """The owner that the state folder must have, and the one that it has if this one takes over. Nothing is changed.
 
-    A server takes over from another one if it has transactions of the history that copies were made from. NotOurState
-    where the folder belongs to another pipeline or another server; BinlogGone where it belongs to this pipeline's
-    copies of `tables`, but the source is now another server.
+    A server takes over from another one if it has transactions of the history that copies were made from, or if nothing
+    was copied yet. NotOurState where the folder belongs to another pipeline or another server; BinlogGone where it
+    belongs to this pipeline's copies of `tables`, but the source is now another server.
     """
     folder, state = state_of(config), server_state(connection)
     ours, found = StateOwner(config.name, state.uuid), owner_of(folder)
     if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
         found = StateOwner(config.name, spool.opened.server_uuid)
     if found is not None and found.pipeline == ours.pipeline and found.server != ours.server:
+        spool = Spool.load(folder / "spool")
         progress = [staged.progress for staged in copies(open_target(config), tables).staged.values()]
-        if is_successor(config, connection, progress, Spool.load(folder / "spool")):
+        is_unused = spool is None and not progress
+        if is_unused or is_successor(config, connection, progress, spool):
             return ours, found
         if any(one.position is not None for one in progress):
             raise BinlogGone(

@@ -11,10 +11,14 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, Source
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
+from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer, local_server
 from tests import lakes
+from tests.conftest import metadata_of
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
+from tests.e2e.semi_sync import SemiSyncPair, semi_sync_pair
+from tests.replication import Address, addressed
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -62,7 +66,7 @@ def pipe_on(
 
     yield make
     for pipe in opened:
-        pipe.sql(f"DROP DATABASE {pipe.database}")
+        pipe.sql(f"DROP DATABASE IF EXISTS {pipe.database}")  # a replica may not have it yet
         pipe.connection.close()
 
 
@@ -91,3 +95,27 @@ def mortal(tmp_path: Path) -> Iterator[Mortal]:
 def silent(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
     """A server that does not log what foreign keys change."""
     return mysql_server_with(server_id="97", innodb_native_foreign_keys="ON")
+
+
+@pytest.fixture
+def semi_sync(tmp_path: Path) -> Iterator[SemiSyncPair]:
+    """Two servers of the test's own that take over from each other."""
+    with semi_sync_pair(tmp_path / "servers", binlog_row_metadata=metadata_of(MYSQL)) as pair:
+        yield pair
+
+
+@pytest.fixture
+def address(semi_sync: SemiSyncPair) -> Iterator[Address]:
+    """Leads to the one of them that is the source."""
+    with addressed(semi_sync.source) as address:
+        yield address
+
+
+@pytest.fixture
+def pipe_there(semi_sync: SemiSyncPair, address: Address, pipe_on: Callable[..., Pipe]) -> Iterator[Pipe]:
+    """A pipeline on that address; chunks of 20 rows."""
+    first = semi_sync.servers[semi_sync.source.port]
+    pipe = pipe_on(first.server, chunk_rows=20)
+    pipe.config = pipe.config.model_copy(update={"source": address.of(semi_sync.source)})
+    yield pipe
+    pipe.connection = first.connect()  # it was killed since, and is the source or its replica

@@ -6,7 +6,7 @@ LAKEINGEST_FAILOVERS sets their number.
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -15,13 +15,13 @@ import pymysql
 import pytest
 
 from lakeingest.config import Source
-from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.connection import connect, query
 from lakeingest.pipeline.events import Event, Merged, Published, Spooled, StartedOver, WaveCommitted
 from tests.beside import beside
 from tests.e2e.pipe import Pipe
-from tests.replication import Address, Pair, addressed, replicating
+from tests.e2e.semi_sync import SemiSyncPair
+from tests.replication import Address
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -33,33 +33,6 @@ MOMENTS: dict[str, tuple[type[Event], ...]] = {
     "in a first copy": (WaveCommitted,),
     "in a catch-up": (Spooled, Merged, Published),
 }
-
-
-@pytest.fixture
-def pair(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
-    """Two servers that take over from each other."""
-    with replicating(mysql_server_with, ("73", "74")) as both:
-        yield both
-
-
-@pytest.fixture
-def address(pair: Pair) -> Iterator[Address]:
-    """Leads to the one that is the source now."""
-    with addressed(pair.source) as one:
-        yield one
-
-
-@pytest.fixture
-def pipe(
-    pair: Pair, address: Address, pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
-) -> Iterator[Pipe]:
-    """A pipeline on the address; chunks of 20 rows."""
-    made = pipe_on(mysql_server_with(server_id="73"), chunk_rows=20)
-    first = made.connection
-    made.config = made.config.model_copy(update={"source": address.of(pair.source)})
-    yield made
-    pair.part()
-    made.connection = first
 
 
 @dataclass
@@ -131,17 +104,21 @@ def run(pipe: Pipe, moments: tuple[type[Event], ...], count: int, switch: Callab
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.long("a round for each moment and format", only=("between runs", "in a first copy", "hudi"))
 def test_no_change_is_lost_when_servers_take_over_under_load(
-    pair: Pair, address: Address, pipe: Pipe, moment: str
+    semi_sync: SemiSyncPair, address: Address, pipe_there: Pipe, moment: str
 ) -> None:
-    """In each round one takes over, and the copies are equal when the writers rest. None was copied twice."""
-    chance, now = Random(moment), pair
+    """In each round one takes over, and the copies are equal when the writers rest. None was copied twice.
+
+    In every second round the source was killed before.
+    """
+    chance, now, switches, pipe = Random(moment), semi_sync, 0, pipe_there
     for table in ("orders", "items", "others"):
         fill(pipe, table)
     writers = Writers(pipe.config.source, pipe.database, threading.Event())
 
     def switch() -> None:
-        nonlocal now
-        now = now.swap(address)
+        nonlocal now, switches
+        now = now.kill(address) if switches % 2 else now.swap(address)
+        switches += 1
 
     with beside(writers.write, 3):
         run(pipe, (), 0, switch)

@@ -13,9 +13,12 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import NotOurState
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.events import Planned, Spooled
 from lakeingest.spool.spool import Spool
+from lakeingest.state.lease import held
+from lakeingest.state.owner import StateOwner, claim, owner_of
 from tests.e2e.pipe import Pipe
 from tests.stores import everything, remove
 
@@ -57,6 +60,18 @@ def test_a_state_folder_is_of_one_pipeline_and_one_server(
     pipe.sql("DELETE FROM orders WHERE id = 1")
     pipe.run()
     pipe.assert_equal()
+
+
+def test_a_folder_that_has_no_copies_goes_to_the_server_that_took_over(pipe: Pipe) -> None:
+    """A first run had ended before it read anything."""
+    with held(pipe.state):
+        claim(pipe.state, StateOwner(pipe.config.name, "00000000-0000-0000-0000-000000000001"))
+    pipe.sql(*ORDERS)
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    found = owner_of(pipe.state)
+    assert found is not None
+    assert found.server == server_state(pipe.connection).uuid
 
 
 @pytest.mark.long("many waves")

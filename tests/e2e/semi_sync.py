@@ -1,0 +1,98 @@
+"""A semi-synchronous pair of MySQL servers, whose source is killed.
+
+A commit on the source ends only when the replica has the transaction. So the replica, once it has applied what it has
+received, lacks none that a client was told of; it may lack what the source has in its binlog.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import pymysql
+
+from lakeingest.config import Source
+from lakeingest.demo.server import local_server
+from lakeingest.mysql.connection import query, query_dicts, reopen
+from tests.e2e.mortal import Mortal
+from tests.replication import USER, Address, Pair, administrator, replicate
+
+SETTINGS = {
+    "performance_schema": "OFF",
+    "plugin_load_add": "rpl_semi_sync_source=semisync_source.so;rpl_semi_sync_replica=semisync_replica.so",
+    "loose_rpl_semi_sync_source_enabled": "ON",
+    "loose_rpl_semi_sync_replica_enabled": "ON",
+    "loose_rpl_semi_sync_source_timeout": "3600000",  # a commit waits for the replica, however long that takes
+    "loose_rpl_semi_sync_source_wait_no_replica": "OFF",  # it does not wait where none is connected
+}
+SYSTEM = "information_schema", "mysql", "performance_schema", "sys"
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class SemiSyncPair(Pair):
+    """Two servers of a test's own, by their ports."""
+
+    servers: Mapping[int, Mortal]
+
+    def await_replica(self) -> None:
+        """Wait until commits of the source wait for the replica."""
+        deadline = time.monotonic() + SECONDS
+        while query(self.primary, "SHOW STATUS LIKE 'Rpl_semi_sync_source_status'")[0][1] != "ON":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def kill(self, address: Address) -> Self:
+        """Kill the source, let the replica take over, and set the killed server up again as its replica."""
+        self.await_replica()
+        killed = self.servers[self.source.port]
+        killed.die()
+        promoted = self.promote()
+        query(self.replica, "SET GLOBAL read_only = OFF")
+        address.lead_to(promoted)
+        killed.rise().close()
+        reopen(self.primary)
+        empty(self.primary)
+        return self.turned(promoted)
+
+    def promote(self) -> Source:
+        """The replica first applies all that it has received."""
+        query(self.replica, "STOP REPLICA IO_THREAD")
+        [status] = query_dicts(self.replica, "SHOW REPLICA STATUS")
+        received = status["retrieved_gtid_set"].replace("\n", "")
+        [(is_late,)] = query(self.replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{received}', {SECONDS})")
+        assert is_late == "0"
+        return super().promote()
+
+    def part(self) -> None:
+        """Nothing: the servers end with the test."""
+
+
+def empty(server: pymysql.Connection) -> None:
+    """The server loses its databases, the account of pairs, and its transactions."""
+    query(server, "SET sql_log_bin = 0")
+    for (database,) in query(server, "SHOW DATABASES"):
+        if database not in SYSTEM:
+            query(server, f"DROP DATABASE {database}")
+    query(server, f"DROP USER IF EXISTS {USER}")
+    query(server, "SET sql_log_bin = 1")
+    query(server, "RESET BINARY LOGS AND GTIDS")
+
+
+@contextmanager
+def semi_sync_pair(folder: Path, **settings: str) -> Iterator[SemiSyncPair]:
+    """Start both servers, which also get these settings."""
+    with (
+        local_server(folder / "one", {"server_id": "1", **SETTINGS, **settings}) as one,
+        local_server(folder / "other", {"server_id": "2", **SETTINGS, **settings}) as other,
+        administrator(one) as primary,
+        administrator(other) as replica,
+    ):
+        servers = {server.port: Mortal(server) for server in (one, other)}
+        try:
+            yield SemiSyncPair(replicate(one, other, primary, replica), primary, replica, servers)
+        finally:
+            for server in servers.values():
+                server.end()
