@@ -36,6 +36,8 @@ __all__ = [  # hooks that pytest finds here
 SPECIAL_SERVERS = 5
 # What servers write of columns in the binlog, unless a test says: minimal, or default: as they come, NO_LOG on MariaDB
 METADATA = os.environ.get("LAKEINGEST_METADATA", "full")
+# Of MySQL, unless a test says
+GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"} if os.environ.get("LAKEINGEST_GTIDS") == "off" else {}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -66,8 +68,8 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
                 servers.pop(special[0])[1].close()
             running, folder = ExitStack(), tmp_path_factory.mktemp("server")
             lean = {} if flavor.is_mariadb else {"performance_schema": "OFF"}  # 250 MB of memory
-            named = {"binlog_row_metadata": metadata_of(flavor)}
-            server = local_server(folder, lean | named | settings, flavor=flavor, program=pinned.program(flavor))
+            chosen = {"binlog_row_metadata": metadata_of(flavor)} | ({} if flavor.is_mariadb else GTIDS)
+            server = local_server(folder, lean | chosen | settings, flavor=flavor, program=pinned.program(flavor))
             servers[wanted] = running.enter_context(server), running
         servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last
         return servers[wanted][0]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -36,6 +37,7 @@ class SemiSyncPair(Pair):
     """Two servers of a test's own, by their ports."""
 
     servers: Mapping[int, Mortal]
+    ids: Iterator[int]  # those of servers that are still to come
 
     def await_replica(self) -> None:
         """Wait until commits of the source wait for the replica."""
@@ -45,16 +47,19 @@ class SemiSyncPair(Pair):
             time.sleep(0.05)
 
     def kill(self, address: Address) -> Self:
-        """Kill the source, let the replica take over, and set the killed server up again as its replica."""
+        """Kill the source, let the replica take over, and make a new replica with the program of the killed server."""
         self.await_replica()
         killed = self.servers[self.source.port]
         killed.die()
         promoted = self.promote()
         query(self.replica, "SET GLOBAL read_only = OFF")
         address.lead_to(promoted)
+        (killed.data / "auto.cnf").unlink()  # has its uuid
         killed.rise().close()
         reopen(self.primary)
         empty(self.primary)
+        # it does not take transactions of its own id from others
+        query(self.primary, f"SET GLOBAL server_id = {next(self.ids)}")
         return self.turned(promoted)
 
     def promote(self) -> Source:
@@ -92,7 +97,7 @@ def semi_sync_pair(folder: Path, **settings: str) -> Iterator[SemiSyncPair]:
     ):
         servers = {server.port: Mortal(server) for server in (one, other)}
         try:
-            yield SemiSyncPair(replicate(one, other, primary, replica), primary, replica, servers)
+            yield SemiSyncPair(replicate(one, other, primary, replica), primary, replica, servers, count(3))
         finally:
             for server in servers.values():
                 server.end()
