@@ -14,7 +14,7 @@ from lakeingest.core.alteration import Act, Alteration, Change, lifts
 from lakeingest.core.change import ChangeRow
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.phases import Phase
-from lakeingest.core.position import FilePosition, Gtid, Place
+from lakeingest.core.position import FilePosition, Gtid, Low, Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, SourceType, TableSchema
 from tests.core.world import ORDERS, SERVER, Source, Statement, Table, Transaction, World, changed
@@ -240,14 +240,14 @@ class Evolving(World):
     def start_over(self) -> None:
         """The copy is read again from its first chunk, by the definition of now; readers keep what they see.
 
-        Where DDL is not over yet, or a low watermark may be before it, the table waits.
+        Where DDL is not over yet, the table waits.
         """
         if not self.can_join():
             return
         source, count = self.source, self.source.executed
         now = self.next_definition()
         self.definitions[now.fingerprint] = now
-        start = source.places[count] if source.gtids else source.file.place(0)
+        start = source.places[count] if source.gtids else self.settled()
         self.spool = sum(one.place <= start for one in source.log), count
         new = Progress(ORDERS, now.fingerprint, SERVER, 0, start)
         self.reads, self.plan, self.bound = [], None, None
@@ -262,15 +262,22 @@ class Evolving(World):
         return ()
 
     def can_join(self) -> bool:
-        """Whether all is executed, and the spool would not have DDL from before a low watermark."""
-        source, start = self.source, self.source.file.place(0)
-        if source.executed < source.written:
-            return False
-        if not source.gtids and any(isinstance(one, Altered) and one.place > start for one in source.log):
-            source.file = FilePosition(f"binlog.{source.file.number + 1:06d}", 4)  # FLUSH BINARY LOGS
-            source.ends[-1], source.places[-1] = source.file, source.file.place(0)
-            return False
-        return True
+        """Whether all DDL is executed."""
+        return not any(isinstance(one, Altered) for one in self.source.log[self.source.executed :])
+
+    def settled(self) -> Place:
+        """Without GTIDs, the place up to which views have every change: a file's start, or the last DDL after that.
+
+        DDL has the table for itself: the transactions before it have ended.
+        """
+        source = self.source
+        altered = [end for one, end in zip(source.log, source.places[1:], strict=True) if isinstance(one, Altered)]
+        return max([source.file.place(0), *altered])
+
+    def low(self) -> Low:
+        """Without GTIDs it is not before the place from which on the table is watched."""
+        low = super().low()
+        return max(low, self.state.covered_from) if isinstance(low, Place) else low
 
     def chosen(self, found: list[Lift]) -> list[Lift]:
         """The lift over the next DDL."""
@@ -327,13 +334,14 @@ class Evolving(World):
         super().commit_wave()
 
     def open_spool(self) -> None:
-        """The table joins with the definition of now, unless the spool would have DDL from before that."""
+        """The table joins with the definition of now."""
         if not self.can_join():
             return
         super().open_spool()
         now = self.source.definitions[self.source.visible]
         self.definitions[now.fingerprint] = now
-        self.store(self.lake.rows, replace(self.state, fingerprint=now.fingerprint))
+        joined = replace(self.state, fingerprint=now.fingerprint)
+        self.store(self.lake.rows, joined if self.source.gtids else replace(joined, covered_from=self.settled()))
 
     def merge(self) -> None:
         """With rows by the names of their columns."""

@@ -11,7 +11,7 @@ import pytest
 
 from lakeingest.core.alteration import Alteration
 from lakeingest.core.lift import Lift
-from lakeingest.core.position import Place
+from lakeingest.core.position import Low, Place
 from tests.core.evolving import Altered, Definition, Evolving, Values
 from tests.core.test_interleavings import KEYS, statements
 
@@ -141,6 +141,28 @@ class ReadsAgainByTheOldDefinition(Evolving):
     def next_definition(self) -> Definition:
         """Of before the barrier."""
         return self.definition
+
+
+class TakesDdlForOver(Evolving):
+    """A view may still be as of before it."""
+
+    def can_join(self) -> bool:
+        """As soon as it is in the binlog."""
+        return True
+
+    def low(self) -> Low:
+        """As if a view had all DDL."""
+        low = super().low()
+        return max(low, self.settled()) if isinstance(low, Place) else low
+
+
+class TakesAllForSeen(Evolving):
+    """Without GTIDs nobody knows which of the transactions after the last DDL have ended."""
+
+    def low(self) -> Low:
+        """As if a view had all that is written."""
+        low = super().low()
+        return max(low, self.high()) if isinstance(low, Place) else low
 
 
 class HasNoBracket(Evolving):
