@@ -74,11 +74,15 @@ class Alteration:
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
-    """A statement in the binlog that altered tables, with the positions before and after it."""
+    """A statement in the binlog that altered tables, with the positions before and after it.
+
+    `alone` are the tables that it certainly had for itself: all transactions with changes of them had ended before.
+    """
 
     start: FilePosition
     stop: FilePosition
     alterations: Mapping[TableId, Alteration]
+    alone: frozenset[TableId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from lakeingest.core.cascades import Settled
 from lakeingest.core.keys import EVERY_KEY, Key
@@ -15,15 +15,18 @@ from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan
 from lakeingest.errors import SpoolGap, StateUnreadable
 
+Read = TypeVar("Read", Split, Patch)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """All that a table's next step depends on; stored whole in every staging commit, never as a delta.
 
-    `covered_from` is the place from which on the spool watched this table. `rows` counts the staged rows as the commits
-    so far must have left them. `position` is the stop of the last merge, or where `covered_from` is before the first
-    one; None where that is unknown. `nulled` counts values that are NULL only because the user chose so. `read_to` is
-    the greatest high watermark of the chunks, with its history of the binlog; None where that was not noted.
+    `covered_from` is the place from which on the spool watched this table; each view since then has all changes before
+    it, so that no low watermark that is a place is before it. `rows` counts the staged rows as the commits so far must
+    have left them. `position` is the stop of the last merge, or where `covered_from` is before the first one; None
+    where that is unknown. `nulled` counts values that are NULL only because the user chose so. `read_to` is the
+    greatest high watermark of the chunks, with its history of the binlog; None where that was not noted.
 
     `patches` wait for the next merge. `reread_since` is a place that the lows of all that was read again contain, until
     a merge levels the table. `reread` is the re-snapshot that runs; `answered` are the signals whose rows are all on
@@ -100,7 +103,7 @@ class Progress:
 
         `read_to` is the greatest high watermark of the wave.
         """
-        splits = self.splits.finish(wave)
+        splits = self.splits.finish(_contains(split, self.covered_from) for split in wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
         following = self._after(
             step,
@@ -130,9 +133,9 @@ class Progress:
         """Rows were read again; patches of those that differ from the staged rows wait for the next merge.
 
         The files of the patches are durable, and no staged row has changed. Without patches the copy, which has to be
-        level, has all those rows. `since` is where the spool ended before the first low of the rows was read. `signals`
-        are those that the re-snapshot answers, and with its `last` rows has answered; the documents of the `settled`
-        say that they are done. `up_to` is the key before which all that was asked for is read.
+        level, has all those rows. Their views have all changes before `since`, and the spool has those after it.
+        `signals` are those that the re-snapshot answers, and with its `last` rows has answered; the documents of the
+        `settled` say that they are done. `up_to` is the key before which all that was asked for is read.
         """
         answers = self._answers(Reread(tuple(signals), up_to), last=last, settled=settled)
         if not patches:
@@ -151,19 +154,10 @@ class Progress:
     def _patched(
         self, patches: Collection[Patch], since: Place, nulled: int, read_to: Position | None, **changes: Any
     ) -> Self:
-        names = [patch.name for patch in (*self.patches, *patches)]
+        waiting = (*self.patches, *(_contains(patch, since) for patch in patches))
+        names = [patch.name for patch in waiting]
         if len(set(names)) < len(names):
             raise ValueError(f"{self.table}: two patches with one name of {names}")
-        return self._reread(
-            Step.PATCH,
-            since,
-            patches=(*self.patches, *patches),
-            nulled=self.nulled + nulled,
-            read_to=_later(self.read_to, read_to),
-            **changes,
-        )
-
-    def _reread(self, step: Step, since: Place, **changes: Any) -> Self:
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, what was read again needs it from {since}")
         # until the first merge of all splits every change is needed that was spooled
@@ -171,7 +165,10 @@ class Progress:
         # the views may lack later changes by foreign keys, and undo them
         known = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
         return self._after(
-            step,
+            Step.PATCH,
+            patches=waiting,
+            nulled=self.nulled + nulled,
+            read_to=_later(self.read_to, read_to),
             reread_since=None if before is None else min(before, since),
             uncounted=True,
             **{"cascades": known} | changes,
@@ -356,6 +353,11 @@ class Progress:
             return cls(**parts_of(doc))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's progress: {error}") from error
+
+
+def _contains(read: Read, place: Place) -> Read:
+    """What was read, whose view has all changes before a place: a low watermark that is a place is not before it."""
+    return replace(read, low=max(read.low, place)) if isinstance(read.low, Place) else read
 
 
 def _later(one: Position | None, other: Position | None) -> Position | None:

@@ -17,7 +17,7 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(slots=True)
 class BinlogRun:
-    """The spool of a run, which a re-snapshot may replace, and what the run has learned of the unread binlog.
+    """The spool of a run, and what the run has learned of the binlog.
 
     `tables` are all tables of the run, also those that are not watched.
     """
@@ -28,6 +28,8 @@ class BinlogRun:
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
     # by epoch: what the spool has not seen prepared, and the server lists; it has not ended, unless the spool has that
     older_xids: Mapping[int, frozenset[Xid]] = field(default_factory=dict, init=False)
+    # without GTIDs: up to where a file was searched for DDL of a table, and what views have (`watching.covered_from`)
+    searched: dict[TableId, tuple[FilePosition, FilePosition | None]] = field(default_factory=dict, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)
 

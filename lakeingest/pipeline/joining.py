@@ -1,18 +1,21 @@
 """Joining: new tables are created in the lake, and the spool watches them from then on."""
 
+from collections.abc import Mapping
+
 from lakeingest.core.cascades import Settled
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
 from lakeingest.files.file import state_of
 from lakeingest.mysql.schema_reader import read_settled_schema
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.open_run import OpenRun
-from lakeingest.pipeline.opening import watched_from
 from lakeingest.pipeline.over_gap import go_on_over_gap, is_worth_comparing, lift_over_gap
 from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.pipeline.watching import has_low_at_file_start, watched_from
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.definition import begin_again, keep_definition, keep_layout
 
@@ -25,14 +28,15 @@ def join(run: OpenRun) -> None:
 
     First the binlog is read up to now for the other tables. Then the DDL of a table that was just made, or is copied
     again, lies before its start, and so does what cannot be replayed of it. Without GTIDs a low watermark is the start
-    of a file, so the new tables are watched from there on; one with such DDL in the file stops before it has a copy,
-    and can join when the file is full.
+    of a file, so the new tables are watched from there on, or from the end of their last DDL in it. One with a change
+    in it that cannot be replayed stops before it has a copy, and can join when the file is full.
 
     The definition is read after the place from which the table is watched: then it is in force from there on, or the
     spool meets the DDL that came between.
     """
     edges, binlog = run.edges, run.binlog
-    if any(binlog.schemas or table.copy is not None for table in _joining(run)):
+    is_late = has_low_at_file_start(edges.connection, binlog.spool.position)
+    if any(is_late or binlog.schemas or table.copy is not None for table in _joining(run)):
         spool_to_now(edges, binlog)
     for table in _joining(run):
         with working_on(edges, table):
@@ -42,10 +46,10 @@ def join(run: OpenRun) -> None:
             table.watch = Watch.UNWATCHED
     if _joining(run):
         know_foreign_keys(edges, binlog)
-    start = _watch(run)
+    starts = _watch(run)
     for table in _joining(run):
         with working_on(edges, table):
-            at = binlog.spool.position
+            at, start = binlog.spool.position, starts[table.id]
             cascades = Settled(table.foreign_keys, start) if table.foreign_keys else None
             begins = at if at.place == start else None
             new = Progress(
@@ -88,11 +92,11 @@ def _joining(run: OpenRun) -> list[TableRun]:
     return [table for table in run.tables.values() if table.watch is Watch.JOINING and not table.paused]
 
 
-def _watch(run: OpenRun) -> Place:
-    """The place from which the spool watches the new tables. A table whose changes after it cannot be read stops."""
+def _watch(run: OpenRun) -> Mapping[TableId, Place]:
+    """The places from which the spool watches the new tables. A table whose changes after it cannot be read stops."""
     joining = {table.id: table.schema for table in _joining(run)}
     joined = watched_from(run.edges.config, run.edges.connection, run.binlog.spool, joining)
     for table, error in joined.stopped.items():
         stop(run.edges, run.tables[table], error)
         run.tables[table].watch = Watch.UNWATCHED
-    return joined.start
+    return joined.starts

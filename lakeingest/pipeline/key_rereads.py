@@ -14,17 +14,15 @@ from lakeingest.files.file import state_of
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_values import key_table
 from lakeingest.mysql.keyed_rows import conditions_of
-from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.opening import has_low_at_file_start
 from lakeingest.pipeline.reread_tasks import Chunk, FindPresent, Patched, ReadAgain
 from lakeingest.pipeline.settled_position import settled_position
 from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.watching import covered_from
 from lakeingest.rows import source_names, table_schema
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.patch_files import PatchFolder, absent
-from lakeingest.spool.spool import Spool
 
 KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
 
@@ -35,20 +33,9 @@ def patch_folder(edges: Edges, table: TableRun) -> PatchFolder:
 
 
 def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """The place from which on the spool has every change of the table that low watermarks after now may lack.
-
-    Without GTIDs a low watermark is the start of the source's current file. The spool is opened again at that
-    start, for all tables, if it begins later, or if the table is not watched from that start on.
-    """
-    position = binlog.spool.position
-    if not has_low_at_file_start(edges.connection, position):
-        return position.place
-    start = position.start_of_file
-    if start.place <= binlog.spool.start and start.place < binlog.spool.watched_from(table.id):
-        edges.lease.assert_held()
-        binlog.spool = Spool.open(binlog.spool.folder, start)
-        spool_to_now(edges, binlog)
-    return start.place
+    """The place from which on the spool has every change of the table that low watermarks after now may lack."""
+    edges.lease.assert_held()
+    return covered_from(edges.config, edges.connection, binlog, table.schema)
 
 
 def compared_columns(schema: TableSchema) -> list[str]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pymysql
@@ -14,24 +14,20 @@ from lakeingest.core.history import History
 from lakeingest.core.position import (
     FilePosition,
     GtidSet,
-    Place,
     Position,
     bytes_between,
     in_same_file,
-    is_before,
 )
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.core.segments import LEAST_BYTES, Segment
+from lakeingest.core.segments import LEAST_BYTES
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.continuity import executed_with, file_began, last_transaction, wait_until_over
-from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
-from lakeingest.pipeline.binlog_ingest import SpoolSegment
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.boundaries import check_boundaries, noted
 from lakeingest.pipeline.edges import Edges
@@ -48,10 +44,10 @@ from lakeingest.pipeline.resume import Resumption, asked_anew, owner, resumption
 from lakeingest.pipeline.signal_run import SignalRun
 from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.pipeline.watching import has_low_at_file_start, is_exact
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
 from lakeingest.spool.halts import waits
-from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import definition_of, keep_definition, restore_definition
 from lakeingest.state.lease import held
@@ -294,48 +290,6 @@ def _spool(
     return Spool.open(state_of(config) / "spool", begins), again, chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The place from which the spool watches joining tables, and the tables that it cannot watch."""
-
-    start: Place
-    stopped: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
-
-
-def watched_from(
-    config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
-) -> Joined:
-    """The place from which the spool watches joining tables; what it holds of the others stays.
-
-    It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
-    watermark of a joining table is the start of the source's current file.
-    """
-    position, start = spool.position, spool.position.start_of_file
-    if not joining or position == start or not has_low_at_file_start(connection, position):
-        return Joined(position.place)
-    left, stopped, begins = dict(joining), dict[TableId, LakeIngestError](), start
-
-    def read(segment: Segment) -> Manifest:
-        decoded = SpoolSegment(config.source, segment, left, spool.folder, segment.stop.pos).run()
-        for table, error in decoded.stopped.items():
-            stopped[table] = error
-            del left[table]
-        return decoded.manifest
-
-    if start.place < spool.start:  # it begins in this file
-        begins = spool.opened
-        spool.reach_back(start, read(Segment.after(start, begins.at)))
-    if left and begins.at != position.at:
-        spool.widen(read(Segment.after(begins, position.at)))
-    return Joined(start.place, stopped)
-
-
-def has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
-    """Whether a low watermark that is read after now may be before the position."""
-    without_gtids = position.gtids is None and not is_exact(connection)
-    return without_gtids and not is_before(position.at, written_position(connection).start_of_file)
-
-
 def _opening(config: Config, connection: pymysql.Connection, epoch: int) -> Position:
     """Where a first spool begins: every transaction before it is executed.
 
@@ -363,8 +317,3 @@ def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[Fil
         at = written_position(connection)
         if in_same_file(at, before):
             return at, began
-
-
-def is_exact(connection: pymysql.Connection) -> bool:
-    """Whether a low watermark is the place of its read view, which is never before a position that was read earlier."""
-    return dialect(connection).has_snapshot_position

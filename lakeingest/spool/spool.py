@@ -186,7 +186,7 @@ class Spool:
         return sum(files.parquet_metadata(self.folder / segment.transactions).num_rows for segment in segments)
 
     def widen(self, read: Manifest) -> None:
-        """Add joining tables to all segments after the start of `read`, which was read for these tables alone.
+        """Add tables to all segments after the start of `read`, which was read for these tables alone.
 
         An interruption leaves segments that watch a table without a copy; the next call corrects them.
         """
@@ -202,7 +202,8 @@ class Spool:
             # the last segment has all rows: each merge reads it
             is_last = number == self._last
             segment, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
-            nulled = {**segment.nulled, **read.nulled} if is_last else segment.nulled
+            nulled = {table: count for table, count in segment.nulled.items() if table not in read.tables}
+            nulled |= read.nulled if is_last else {}
             wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
             self._put(number, wider)
 

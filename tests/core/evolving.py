@@ -14,7 +14,7 @@ from lakeingest.core.alteration import Act, Alteration, Change, lifts
 from lakeingest.core.change import ChangeRow
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.phases import Phase
-from lakeingest.core.position import FilePosition, Gtid, Low, Place
+from lakeingest.core.position import FilePosition, Gtid, Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, SourceType, TableSchema
 from tests.core.world import ORDERS, SERVER, Source, Statement, Table, Transaction, World, changed
@@ -273,11 +273,6 @@ class Evolving(World):
         source = self.source
         altered = [end for one, end in zip(source.log, source.places[1:], strict=True) if isinstance(one, Altered)]
         return max([source.file.place(0), *altered])
-
-    def low(self) -> Low:
-        """Without GTIDs it is not before the place from which on the table is watched."""
-        low = super().low()
-        return max(low, self.state.covered_from) if isinstance(low, Place) else low
 
     def chosen(self, found: list[Lift]) -> list[Lift]:
         """The lift over the next DDL."""

@@ -11,7 +11,7 @@ import pytest
 
 from lakeingest.core.alteration import Alteration
 from lakeingest.core.lift import Lift
-from lakeingest.core.position import Low, Place
+from lakeingest.core.position import Place
 from tests.core.evolving import Altered, Definition, Evolving, Values
 from tests.core.test_interleavings import KEYS, statements
 
@@ -150,19 +150,13 @@ class TakesDdlForOver(Evolving):
         """As soon as it is in the binlog."""
         return True
 
-    def low(self) -> Low:
-        """As if a view had all DDL."""
-        low = super().low()
-        return max(low, self.settled()) if isinstance(low, Place) else low
 
-
-class TakesAllForSeen(Evolving):
+class TakesAllForSettled(Evolving):
     """Without GTIDs nobody knows which of the transactions after the last DDL have ended."""
 
-    def low(self) -> Low:
-        """As if a view had all that is written."""
-        low = super().low()
-        return max(low, self.high()) if isinstance(low, Place) else low
+    def settled(self) -> Place:
+        """All that is written."""
+        return self.high()
 
 
 class HasNoBracket(Evolving):

@@ -379,6 +379,17 @@ def test_the_spool_keeps_what_was_read_again_needs_and_what_readers_see_needs() 
         replace(shown, covered_from=early).reread_rows([PATCH], COVERED)
 
 
+def test_a_low_watermark_that_is_a_place_is_not_before_what_each_view_has() -> None:
+    """Without GTIDs it is the start of a file, in which the table may have had DDL since."""
+    early, watched, late = (Place(0, 1, number) for number in (1, 2, 5))
+    copying = replace(NEW.created(), covered_from=watched)
+    for low, expected in ((early, watched), (HIGH, HIGH)):
+        assert copying.wave_committed((replace(FIRST, low=low),), 1).splits.all[0].low == expected
+    shown = at(Phase.PUBLISHED)
+    for low, expected in ((early, late), (Place(0, 1, 7), Place(0, 1, 7))):
+        assert shown.reread_rows([replace(PATCH, low=low)], late).patches[0].low == expected
+
+
 def test_a_patch_waits_for_a_merge_that_ends_after_it() -> None:
     """Until then the table stands at no stop, though its splits do."""
     shown = at(Phase.PUBLISHED)

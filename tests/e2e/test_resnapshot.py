@@ -228,3 +228,27 @@ def test_without_gtids_rows_are_read_again(
     read_again(pipe, "t", WHOLE, between=lambda: pipe.sql("UPDATE t SET w = w + 1 WHERE id > 100"))
     pipe.run("t")
     pipe.assert_equal("t")
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+@pytest.mark.long("starts another server")
+def test_without_gtids_rows_are_read_again_after_ddl_in_the_same_file(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], metadata: str
+) -> None:
+    """Rows from before the DDL have other columns, or the same with other names. Those of another table stay unread."""
+    server = mysql_server_with(gtid_mode="OFF", enforce_gtid_consistency="OFF", binlog_row_metadata=metadata)
+    pipe = pipe_on(server, chunk_rows=50)
+    for table in ("t", "o"):
+        pipe.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, w INT)")
+        pipe.sql(f"INSERT INTO {table} VALUES {', '.join(f'({number}, 1, 2)' for number in range(200))}")
+    pipe.run()
+    for table in ("t", "o"):
+        pipe.sql(f"UPDATE {table} SET v = 3, w = 4 WHERE id < 20")
+        pipe.sql(f"ALTER TABLE {table} RENAME COLUMN v TO w, RENAME COLUMN w TO v, ADD c INT FIRST")
+        pipe.sql(f"UPDATE {table} SET v = v + 5 WHERE id IN (1, 30)")
+    assert pipe.run().stopped == ()
+    unlogged(pipe, "UPDATE t SET v = 7 WHERE id = 100", "DELETE FROM t WHERE id = 101")
+    between = [f"UPDATE {table} SET w = w + 1 WHERE id % 90 = 5" for table in ("t", "o")]
+    read_again(pipe, "t", WHOLE, between=lambda: pipe.sql(*between))
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()

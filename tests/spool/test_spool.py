@@ -620,6 +620,19 @@ def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tm
         assert (loaded.start, loaded.position.place) == (place(100), place(300))
 
 
+def test_what_is_read_again_of_a_table_replaces_what_was_spooled_of_it(tmp_path: Path) -> None:
+    """Its rows and its values that were made NULL count once; those of the other table stay."""
+    spool = Spool.open(tmp_path, Position(UUID, 1, FilePosition("binlog.000007", 100), GtidSet()))
+    for start in (100, 200):
+        part = segment(spool.folder, start, start + 100, range(0), orders=5, late=4)
+        spool.append([replace(part, nulled={ORDERS: 2, LATE: 3})])
+    spool.widen(replace(segment(spool.folder, 150, 300, range(0), late=6), nulled={LATE: 4}))
+    for one in (spool, Spool.load(spool.folder)):
+        assert one is not None
+        assert [one.nulled(table, place(100), place(300)) for table in (ORDERS, LATE)] == [4, 4]
+        assert [one.backlog(table, place(100)) for table in (ORDERS, LATE)] == [10, 6]
+
+
 def test_a_spool_reaches_back_only_to_an_earlier_place_without_a_gap(spool: Spool) -> None:
     """What does not end at its start is no part of it."""
     for begin, stop in ((2, 3), (4, 4)):

@@ -21,6 +21,7 @@ _OPTIONS = {
     *("ROW_FORMAT", "STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES"),
 }
 _INDEX = ("INDEX", "KEY")
+_ADMINISTERED = ("ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")  # partitions, while others may change the table
 _IGNORED_ENDINGS = {"RESTRICT", "CASCADE", "WAIT", "NOWAIT"}  # after the list of tables of a DROP TABLE
 
 Tables = Mapping[TableId, TableSchema]
@@ -36,6 +37,18 @@ def may_change(query: Query, copied: Tables) -> bool:
         return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))
     except Unclear:
         return _is_near(query, copied)
+
+
+def has_alone(query: Query, schema: TableSchema) -> bool:
+    """Whether a DDL statement certainly had the table for itself before it was in the binlog; in doubt, False.
+
+    ALTER, DROP, RENAME and TRUNCATE TABLE take an exclusive metadata lock, which waits for the end of each transaction
+    that has changed the table, and is kept until the statement is in force (MySQL manual, "Metadata Locking").
+    """
+    try:
+        return all(_ExactReader(tokens, query.database, {schema.table: schema}).locks() for tokens in readings(query))
+    except Unclear:
+        return False
 
 
 class DdlReader:
@@ -211,6 +224,35 @@ class DdlReader:
 
     def _has(self, *words: str) -> bool:
         return any(token.sort is Sort.WORD and token.text.upper() in words for token in self._tokens)
+
+
+class _ExactReader(DdlReader):
+    """Takes no table of another spelling for a copied one: it may be another table."""
+
+    def locks(self) -> bool:
+        """Whether the statement is one that locks the copied table."""
+        match self._word():
+            case "ALTER":
+                self._expect("TABLE")
+                return bool(self._table()) and not (self._has("PARTITION") and self._has(*_ADMINISTERED))
+            case "DROP":
+                self._expect("TABLE")
+                self._skip_all("IF", "EXISTS")
+                return self._any_of_list()
+            case "RENAME":
+                self._expect("TABLE")
+                return self._rename()
+            case "TRUNCATE":
+                self._skip("TABLE")
+                return bool(self._table())
+        return False
+
+    def _table(self) -> list[TableSchema]:
+        name, database = self._name(), self._database
+        if self._is_sign("."):
+            self._at += 1
+            database, name = name, self._name()
+        return [self._copied[table] for table in self._copied if table == TableId(database, name)]
 
 
 class Action(DdlReader):

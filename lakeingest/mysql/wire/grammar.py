@@ -11,7 +11,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, UnsupportedEvent
 from lakeingest.mysql.wire.alter import alteration_of
-from lakeingest.mysql.wire.ddl import folded, may_change
+from lakeingest.mysql.wire.ddl import folded, has_alone, may_change
 from lakeingest.mysql.wire.dml import Change, Reach, change_of
 from lakeingest.mysql.wire.events import Beginning, Damaged, Event
 from lakeingest.mysql.wire.query import Query, read_query
@@ -160,7 +160,8 @@ def sign_of(
         error.tables = frozenset(table for table, schema in tables.items() if may_change(query, {table: schema}))
         error.alterations = _alterations(query, {table: tables[table] for table in error.tables}, excerpt)
         if begun is not None:
-            error.ddl = Ddl(begun, replace(begins, pos=begins.pos + event.size), error.alterations)
+            alone = frozenset(table for table in error.tables if has_alone(query, tables[table]))
+            error.ddl = Ddl(begun, replace(begins, pos=begins.pos + event.size), error.alterations, alone)
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
         raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
