@@ -41,8 +41,12 @@ class SemiSyncPair(Pair):
 
     def await_replica(self) -> None:
         """Wait until commits of the source wait for the replica."""
+        self.await_status("Rpl_semi_sync_source_status", "ON")
+
+    def await_status(self, name: str, value: str) -> None:
+        """Wait until a status of the source has this value."""
         deadline = time.monotonic() + SECONDS
-        while query(self.primary, "SHOW STATUS LIKE 'Rpl_semi_sync_source_status'")[0][1] != "ON":
+        while query(self.primary, f"SHOW STATUS LIKE '{name}'") != [(name, value)]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 

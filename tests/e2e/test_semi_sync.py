@@ -1,7 +1,6 @@
 """A semi-synchronous source: what its binlog has, and its replica lacks, is no change yet."""
 
 import threading
-import time
 from contextlib import suppress
 
 import pymysql
@@ -41,7 +40,7 @@ def test_a_change_that_no_client_was_told_of_is_not_copied(
     query(semi_sync.replica, "STOP REPLICA IO_THREAD")
     waiting = threading.Thread(target=update, args=(pipe,))
     waiting.start()
-    wait_for_a_commit_that_waits(semi_sync)
+    semi_sync.await_status("Rpl_semi_sync_source_wait_sessions", "1")
     with pytest.raises(Retryable, match="in the binlog but not executed"):
         pipe.run()
     over = semi_sync.kill(address)
@@ -58,9 +57,3 @@ def update(pipe: Pipe) -> None:
     """Change a row; the server is killed before it answers."""
     with suppress(pymysql.err.MySQLError):
         pipe.sql("UPDATE t SET v = 20 WHERE id = 2")
-
-
-def wait_for_a_commit_that_waits(pair: SemiSyncPair) -> None:
-    """Until one waits for the replica."""
-    while query(pair.primary, "SHOW STATUS LIKE 'Rpl_semi_sync_source_wait_sessions'")[0][1] == "0":
-        time.sleep(0.05)
