@@ -36,7 +36,7 @@ __all__ = [  # hooks that pytest finds here
 SPECIAL_SERVERS = 5
 # What servers write of columns in the binlog, unless a test says: minimal, or default: as they come, NO_LOG on MariaDB
 METADATA = os.environ.get("LAKEINGEST_METADATA", "full")
-# Of MySQL, unless a test says
+# Settings of each MySQL, unless a test has others: none, or no GTIDs
 GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"} if os.environ.get("LAKEINGEST_GTIDS") == "off" else {}
 
 

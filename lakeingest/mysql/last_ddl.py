@@ -1,4 +1,4 @@
-"""The last DDL of tables in a part of the binlog: it may tell which of their changes all later views have."""
+"""The last DDL of tables in a part of the binlog. If it had the table for itself, later views have all before it."""
 
 from collections.abc import Mapping
 from dataclasses import replace

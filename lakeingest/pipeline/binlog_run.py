@@ -28,7 +28,7 @@ class BinlogRun:
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
     # by epoch: what the spool has not seen prepared, and the server lists; it has not ended, unless the spool has that
     older_xids: Mapping[int, frozenset[Xid]] = field(default_factory=dict, init=False)
-    # without GTIDs: up to where a file was searched for DDL of a table, and what views have (`watching.covered_from`)
+    # without GTIDs: up to where the current file was searched for DDL of a table, and the place that this has led to
     searched: dict[TableId, tuple[FilePosition, FilePosition | None]] = field(default_factory=dict, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)

@@ -35,13 +35,13 @@ from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.bootstrap import read_up_to
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import RowsReread, StartedOver
-from lakeingest.pipeline.key_rereads import cover_lows, patch_folder, patches_of, read_chunks, read_keys
+from lakeingest.pipeline.key_rereads import patch_folder, patches_of, read_chunks, read_keys
 from lakeingest.pipeline.lifting import merge_over_halts
 from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.reread_tasks import Chunk
 from lakeingest.pipeline.row_versions import classes_of, rows_with
 from lakeingest.pipeline.table_run import TableRun, Watch
-from lakeingest.pipeline.watching import has_low_at_file_start
+from lakeingest.pipeline.watching import cover_lows, has_low_at_file_start
 from lakeingest.spool.halts import halts
 from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
 from lakeingest.spool.row_versions import has_removed, removed_rows

@@ -35,8 +35,10 @@ def join(run: OpenRun) -> None:
     spool meets the DDL that came between.
     """
     edges, binlog = run.edges, run.binlog
-    is_late = has_low_at_file_start(edges.connection, binlog.spool.position)
-    if any(is_late or binlog.schemas or table.copy is not None for table in _joining(run)):
+    if any(
+        binlog.schemas or table.copy is not None or has_low_at_file_start(edges.connection, binlog.spool.position)
+        for table in _joining(run)
+    ):
         spool_to_now(edges, binlog)
     for table in _joining(run):
         with working_on(edges, table):

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeingest.core.keys import EVERY_KEY
-from lakeingest.core.position import Place
 from lakeingest.core.rereads import Patch
 from lakeingest.core.schema import TableSchema
 from lakeingest.files.file import state_of
@@ -19,7 +18,6 @@ from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.reread_tasks import Chunk, FindPresent, Patched, ReadAgain
 from lakeingest.pipeline.settled_position import settled_position
 from lakeingest.pipeline.table_run import TableRun
-from lakeingest.pipeline.watching import covered_from
 from lakeingest.rows import source_names, table_schema
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.patch_files import PatchFolder, absent
@@ -30,12 +28,6 @@ KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
 def patch_folder(edges: Edges, table: TableRun) -> PatchFolder:
     """Where patches of the table are."""
     return PatchFolder.of(state_of(edges.config), table.schema)
-
-
-def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """The place from which on the spool has every change of the table that low watermarks after now may lack."""
-    edges.lease.assert_held()
-    return covered_from(edges.config, edges.connection, binlog, table.schema)
 
 
 def compared_columns(schema: TableSchema) -> list[str]:

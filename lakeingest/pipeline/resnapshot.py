@@ -37,7 +37,6 @@ from lakeingest.pipeline.events import RowsReread
 from lakeingest.pipeline.key_rereads import (
     KEYS_AT_ONCE,
     compared_columns,
-    cover_lows,
     listed_chunk,
     patch_folder,
     patches_of,
@@ -49,6 +48,7 @@ from lakeingest.pipeline.reread_tasks import Chunk, FindAbsent, Patched, ReadAga
 from lakeingest.pipeline.settled_position import settled_position
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
+from lakeingest.pipeline.watching import cover_lows
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 

@@ -16,6 +16,8 @@ from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.last_ddl import last_ddl
 from lakeingest.pipeline.binlog_ingest import SpoolSegment
 from lakeingest.pipeline.binlog_run import BinlogRun
+from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.table_run import TableRun
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 
@@ -46,32 +48,34 @@ def watched_from(
     return Joined({table: at.place(start.epoch) for table, at in starts.items()}, stopped)
 
 
-def covered_from(config: Config, connection: pymysql.Connection, binlog: BinlogRun, schema: TableSchema) -> Place:
+def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     """The place from which on the spool has every change of a watched table that low watermarks after now may lack.
 
     It is that of a table that joins. The spool is extended to it where it has less of the table. SplitUnstable after
     DDL that may have shared the table with changes before it.
     """
-    position, table = binlog.spool.position, schema.table
-    if not has_low_at_file_start(connection, position):
+    position, source = binlog.spool.position, edges.config.source
+    if not has_low_at_file_start(edges.connection, position):
         return position.place
     start = position.start_of_file
-    searched, at = binlog.searched.get(table, (start.at, start.at))
+    searched, at = binlog.searched.get(table.id, (start.at, start.at))
     if not in_same_file(searched, start.at):
         searched = at = start.at
     rest = Segment.after(replace(start, at=searched, history=None), position.at)
-    at = last_ddl(config.source, rest, {table: schema}).get(table, at)
-    binlog.searched[table] = position.at, at
+    at = last_ddl(source, rest, {table.id: table.schema}).get(table.id, at)
+    binlog.searched[table.id] = position.at, at
     if at is None:
         raise SplitUnstable(
-            f"{table}: its DDL in the source's binlog file {start.at.file} may have let other changes in, and without"
-            " GTIDs no read is known to have those before the next file; FLUSH BINARY LOGS begins one, then run the"
-            " same command again"
+            f"{table.id}: DDL in the source's binlog file {start.at.file} may have run beside changes of the table, and"
+            " without GTIDs a read may lack them until the source begins its next file; FLUSH BINARY LOGS begins one,"
+            " then run the same command again"
         )
     since = at.place(start.epoch)
-    if since < binlog.spool.watched_from(table):
-        for error in _extend(config, binlog.spool, {table: schema}, {table: at}).values():
-            raise error
+    if since < binlog.spool.watched_from(table.id):
+        edges.lease.assert_held()
+        stopped = _extend(edges.config, binlog.spool, {table.id: table.schema}, {table.id: at})
+        if table.id in stopped:
+            raise stopped[table.id]
     return since
 
 

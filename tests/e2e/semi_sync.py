@@ -1,7 +1,7 @@
 """A semi-synchronous pair of MySQL servers, whose source is killed.
 
-A commit on the source ends only when the replica has the transaction. So the replica, once it has applied what it has
-received, lacks none that a client was told of; it may lack what the source has in its binlog.
+A commit on the source ends only when the replica has received the transaction. So a replica that has applied all that
+it received has every transaction whose commit has ended. The source may have more transactions in its binlog.
 """
 
 import time
@@ -62,7 +62,7 @@ class SemiSyncPair(Pair):
         killed.rise().close()
         reopen(self.primary)
         empty(self.primary)
-        # it does not take transactions of its own id from others
+        # a replica skips transactions that were written with its own server_id
         query(self.primary, f"SET GLOBAL server_id = {next(self.ids)}")
         return self.turned(promoted)
 

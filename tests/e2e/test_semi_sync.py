@@ -1,4 +1,4 @@
-"""A semi-synchronous source: what its binlog has, and its replica lacks, is no change yet."""
+"""A semi-synchronous source: a run copies no transaction before the replica has received it."""
 
 import threading
 from contextlib import suppress
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.ma
 
 @pytest.mark.parametrize("has_copy", [True, False], ids=["in a catch-up", "in a first copy"])
 @pytest.mark.long("starts two more servers")
-def test_a_change_that_no_client_was_told_of_is_not_copied(
+def test_a_transaction_that_the_replica_has_not_received_is_not_copied(
     semi_sync: SemiSyncPair,
     address: Address,
     pipe_there: Pipe,
@@ -27,7 +27,10 @@ def test_a_change_that_no_client_was_told_of_is_not_copied(
     *,
     has_copy: bool,
 ) -> None:
-    """A run waits for it, and ends with an error. Then the source is killed, and the replica takes over without it."""
+    """A run waits for it, and ends with an error. Then the source is killed, and the replica takes over without it.
+
+    The commit has not ended: no client knows of the transaction.
+    """
     monkeypatch.setattr(continuity, "EXECUTED_WITHIN_SECONDS", 1)
     pipe = pipe_there
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")

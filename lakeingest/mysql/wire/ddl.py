@@ -155,17 +155,21 @@ class DdlReader:
 
     def _table(self) -> list[TableSchema]:
         """The copied tables with the name that comes next, compared without case and accents."""
-        name, database = self._name(), self._database
-        has_database = self._is_sign(".")
-        if has_database:
-            self._at += 1
-            database, name = name, self._name()
+        named = self._table_id()
         return [
             schema
             for table, schema in self._copied.items()
-            if folded(table.name) == folded(name)
-            and (folded(table.database) == folded(database) or not (has_database or database))
+            if folded(table.name) == folded(named.name)
+            and (folded(table.database) == folded(named.database) or not named.database)
         ]
+
+    def _table_id(self) -> TableId:
+        """The table whose name comes next; it is in the default database unless the name has one."""
+        name = self._name()
+        if not self._is_sign("."):
+            return TableId(self._database, name)
+        self._at += 1
+        return TableId(name, self._name())
 
     def _is_copied_from(self, database: str) -> bool:
         return folded(database) in {folded(table.database) for table in self._copied}
@@ -248,11 +252,8 @@ class _ExactReader(DdlReader):
         return False
 
     def _table(self) -> list[TableSchema]:
-        name, database = self._name(), self._database
-        if self._is_sign("."):
-            self._at += 1
-            database, name = name, self._name()
-        return [self._copied[table] for table in self._copied if table == TableId(database, name)]
+        named = self._table_id()
+        return [schema for table, schema in self._copied.items() if table == named]
 
 
 class Action(DdlReader):
