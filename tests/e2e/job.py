@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -174,3 +175,10 @@ def descendants(pid: int) -> Iterator[int]:
         with suppress(FileNotFoundError, ProcessLookupError):
             for child in children.read_text().split():
                 yield from descendants(int(child))
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each process that has not ended: one that gets it may end the others."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

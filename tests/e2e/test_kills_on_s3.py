@@ -36,7 +36,7 @@ from lakeingest.pipeline import maintenance, signals
 from lakeingest.state.signals import SignalFolder
 from tests.beside import beside
 from tests.catalog_servers import add_catalog, object_store, rest_server
-from tests.e2e.job import Job, command_lines, descendants, is_worker
+from tests.e2e.job import Job, command_lines, descendants, is_worker, signal_all
 from tests.e2e.test_resnapshots_under_load import CHUNK_ROWS, CLOCK, ROWS, Load, fill, scope
 from tests.shown import catalog_of, shown
 from tests.spoiling import BadCatalog, BadStore, proxied
@@ -108,9 +108,7 @@ def driver(process: "subprocess.Popen[str]") -> bool:
 def tree(process: "subprocess.Popen[str]") -> bool:
     """Kill a machine: the process, Spark's JVM and workers, at once."""
     found = list(descendants(process.pid)) if process.poll() is None else []
-    for pid in found:
-        with suppress(ProcessLookupError):  # a worker ends when the one that started it does
-            os.kill(pid, signal.SIGKILL)
+    signal_all(found, signal.SIGKILL)
     return bool(found)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.e2e.job import Job, command_lines, descendants, is_worker, until
+from tests.e2e.job import Job, command_lines, is_worker, signal_all, until
 from tests.e2e.test_follow import soon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -36,7 +36,7 @@ def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
 
 def kill_java(process: "subprocess.Popen[str]") -> None:
     """Kill -9 the JVM, and no process else."""
-    [java, *_] = [pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
+    [java, *_] = [pid for pid, line in command_lines(process.pid).items() if line.partition("\0")[0].endswith("java")]
     os.kill(java, signal.SIGKILL)
 
 
@@ -64,8 +64,7 @@ def test_workers_that_are_killed_as_they_start_are_named(job: Job) -> None:
     process = job.start("run")
     while process.poll() is None and not (started := workers(process)):
         time.sleep(0.01)
-    for pid in started:
-        os.kill(pid, signal.SIGKILL)
+    signal_all(started, signal.SIGKILL)
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 75, output[-2000:]
     assert output.splitlines()[-1].endswith("(runbook: SparkLost)")

@@ -1,11 +1,9 @@
 """A pipeline whose state is in S3: runs on machines that share nothing else, as a scheduler starts them."""
 
 import json
-import os
 import signal
 import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
 from tests.catalog_servers import hudi_on_s3, rest_on_s3
-from tests.e2e.job import Job, descendants, until
+from tests.e2e.job import Job, descendants, signal_all, until
 from tests.e2e.signalled import soon
 from tests.stores import everything
 
@@ -69,8 +67,7 @@ def test_a_killed_run_is_continued_on_another_machine(job: Job, tmp_path: Path) 
     assert "state folder" in said(job, "check")
     run = job.start("run")
     until(run, "wave 2,")
-    for pid in list(descendants(run.pid)):
-        os.kill(pid, signal.SIGKILL)
+    signal_all(list(descendants(run.pid)), signal.SIGKILL)
     run.communicate(timeout=60)
     second = job.on_another_machine(tmp_path / "second")
     job.sql(f"DELETE FROM {job.database}.t WHERE id % 9 = 0")
@@ -153,28 +150,23 @@ def test_a_run_that_is_paused_within_a_publish_of_hudi_changes_nothing_after_it(
             first = job.start("run")
             soon(partial(has_begun, timeline, done))
             paused = list(descendants(first.pid))
-            for pid in paused:
-                os.kill(pid, signal.SIGSTOP)
+            signal_all(paused, signal.SIGSTOP)
             if len(files.listed(timeline, "*_*.commit")) == commits:
                 break
-            for pid in paused:
-                os.kill(pid, signal.SIGCONT)
+            signal_all(paused, signal.SIGCONT)
             first.communicate(timeout=300)
             done = {file.name for file in files.listed(timeline, "*.inflight")}
         within = len(files.listed(timeline, "*_*.commit")) - commits
         job.sql(f"UPDATE {job.database}.t SET v = 'again' WHERE id % 5 = 0")
         soon(lambda: second.run()[0] == 0)
         assert second.published("t") == job.source("t")
-        for pid in paused:
-            os.kill(pid, signal.SIGCONT)
+        signal_all(paused, signal.SIGCONT)
         output, _ = first.communicate(timeout=300)
         assert within == 0, "it was paused too late"
         assert first.returncode == 75, output
         assert second.published("t") == job.source("t")
     finally:
-        for pid in paused:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        signal_all(paused, signal.SIGKILL)
         first.kill()
     job.sql(f"UPDATE {job.database}.t SET v = 'last' WHERE id % 3 = 0")
     assert second.run()[0] == 0

@@ -14,7 +14,7 @@ import pytest
 
 from lakeingest.core.phases import Phase
 from lakeingest.demo.server import LocalServer
-from tests.e2e.job import Job, descendants
+from tests.e2e.job import Job, descendants, signal_all
 from tests.e2e.previous import previously, unpacked
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql]
@@ -117,8 +117,7 @@ def test_a_copy_that_was_killed_is_continued(code: Path, make_job: Callable[...,
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    for one in list(descendants(process.pid)):
-        os.kill(one, signal.SIGKILL)
+    signal_all(list(descendants(process.pid)), signal.SIGKILL)
     process.communicate()
     before = job.progress("t")
     assert before is not None
