@@ -1,14 +1,15 @@
-"""Publishes all rows without Spark: it puts them into buckets, and writes the file of each bucket, in one commit.
+"""Publishes all rows by files of ours: it puts them into buckets, and writes the file of each bucket, in one commit.
 
 The first one makes the table that Hudi's own bulk insert makes. A later one replaces the rows of a copy that was read
-again, or lifted to other columns. Hudi publishes what is too large for this process.
+again, or lifted to other columns. What is too large for this process, tasks of Spark write.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,19 +18,23 @@ from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.avro_schema import avro_schema
-from lakeingest.lake.hudi.base_files import META, Contents, FileGroup, Written, groups_of, stored, write_next
-from lakeingest.lake.hudi.buckets import buckets_of
-from lakeingest.lake.hudi.changes import by_bucket, last_changes, read_rows
+from lakeingest.lake.hudi.base_files import META, FileGroup, Written, groups_of
+from lakeingest.lake.hudi.bucket_tasks import write_in_tasks
+from lakeingest.lake.hudi.bucket_writer import BucketWriter
+from lakeingest.lake.hudi.changes import bucket_numbers, in_groups, last_changes, read_rows
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.record_key import RECORD_KEY
-from lakeingest.lake.hudi.record_texts import record_key_for, record_texts
+from lakeingest.lake.hudi.record_texts import record_key_for
 from lakeingest.lake.hudi.table_form import Unfit, record_key_of, write_form
 from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.refusals import stale
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 MOST_BYTES = 512 << 20  # of the files of staging
-_PASS_BYTES = 32 << 20  # of them, whose rows a thread has in memory at the same time
+_PASS_BYTES = 32 << 20  # of them, whose rows a thread or task has in memory at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,13 @@ class AllRows:
     buckets: int
     count: int
 
-    def publish(self, properties: Mapping[str, str]) -> bool:
+    def publish(self, properties: Mapping[str, str], spark: "SparkSession | None" = None) -> bool:
         """Commit them, with these properties; False, and readers see nothing of it, where only Hudi can.
 
-        StaleWriter where another run has rolled the commit back meanwhile.
+        Without a session this process writes them; False where they are too large for it. StaleWriter where another run
+        has rolled the commit back meanwhile.
         """
-        if files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
+        if spark is None and files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False
         columns = pa.unify_schemas([_columns(file) for file in self.rows])
         if self.published is not None:
@@ -64,26 +70,14 @@ class AllRows:
             if RECORD_KEY in record_key:
                 columns = columns.append(pa.field(RECORD_KEY, pa.string()))
             schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
-            changes = last_changes(self.merges, self.key)
-            changed = {} if changes is None else by_bucket(changes, self.key, record_key, self.buckets)
-            numbers = [self._numbers(file, record_key) for file in self.rows]
             if self.published is None:
                 write_form(self.folder, self.table.name, record_key)
             commit = Commit.begin(self.folder)
-
-            def write(within: range) -> list[Written]:
-                found = by_bucket(self._rows_within(within, numbers), self.key, record_key, self.buckets)
-                wanted = {*found, *(bucket for bucket in (*changed, *groups) if bucket in within)}
-                written = []
-                for bucket in sorted(wanted):
-                    rows = found.get(bucket)
-                    before = schema.empty_table() if rows is None else stored(rows, commit.instant, bucket, schema)
-                    group = groups.get(bucket) or FileGroup.new(bucket)
-                    written.append(write_next(commit, group, Contents(before, {}), changed.get(bucket)))
-                return written
-
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                written = [one for some in pool.map(write, self._passes()) for one in some]
+            writer = BucketWriter(commit, groups, schema, self.key, record_key)
+            if spark is None:
+                written = self._write(writer)
+            else:
+                written = write_in_tasks(spark, writer, in_groups(self.rows, _PASS_BYTES), self.merges, self._passes())
         except Unfit:
             return False
         if sum(one.rows for one in written) != self.count:
@@ -104,21 +98,30 @@ class AllRows:
             raise Unfit
         return declared
 
-    def _groups(self) -> Mapping[int, FileGroup]:
-        """The file groups of a table that is there."""
-        if self.published is None:
-            return {}
-        return groups_of(visible_files(self.folder, self.published.time), self.buckets)
+    def _groups(self) -> list[FileGroup]:
+        """The file group of each bucket."""
+        newest = [] if self.published is None else visible_files(self.folder, self.published.time)
+        groups = groups_of(newest, self.buckets)
+        return [groups.get(bucket) or FileGroup.new(bucket) for bucket in range(self.buckets)]
 
-    def _numbers(self, file: File, record_key: Sequence[str]) -> np.ndarray:
-        """The bucket of each row of a file."""
-        return buckets_of(record_texts(read_rows(file, self.key), self.key, record_key).parts, self.buckets)
+    def _write(self, writer: BucketWriter) -> list[Written]:
+        """Write the files of all buckets in this process; the changes are in memory together."""
+        changes = last_changes(self.merges, self.key)
+        changed = {} if changes is None else writer.by_bucket(changes)
+        keys = (read_rows(file, self.key) for file in self.rows)
+        numbers = [bucket_numbers(one, self.key, writer.record_key, self.buckets) for one in keys]
 
-    def _passes(self) -> Iterator[range]:
+        def write(within: range) -> list[Written]:
+            return writer.write(within, self._rows_within(within, numbers), changed)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return [one for some in pool.map(write, self._passes()) for one in some]
+
+    def _passes(self) -> list[range]:
         """The buckets whose rows are in memory at the same time."""
         passes = max(os.cpu_count() or 1, files.total(self.rows) // _PASS_BYTES)
         step = max(1, -(-self.buckets // passes))
-        return (range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step))
+        return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
 
     def _rows_within(self, within: range, numbers: Sequence[np.ndarray]) -> pa.Table:
         """The rows whose bucket is one of these. Columns that the source has dropped are NULL in new rows."""

@@ -1,6 +1,6 @@
 """Groups rows and changes by the bucket of their key, for the commits that lakeingest writes itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,19 @@ _NUMBER = "_lakeingest_number"
 def by_bucket(rows: pa.Table, key: Sequence[str], record_key: Sequence[str], buckets: int) -> dict[int, pa.Table]:
     """The rows of each of so many buckets, with RECORD; Unfit as `record_texts`."""
     texts = record_texts(rows, key, record_key)
-    numbers = buckets_of(texts.parts, buckets)
+    return by_number(rows.append_column(RECORD, texts.keys), buckets_of(texts.parts, buckets))
+
+
+def bucket_numbers(rows: pa.Table, key: Sequence[str], record_key: Sequence[str], buckets: int) -> np.ndarray:
+    """The bucket of each row, of so many; Unfit as `record_texts`."""
+    return buckets_of(record_texts(rows, key, record_key).parts, buckets)
+
+
+def by_number(rows: pa.Table, numbers: np.ndarray) -> dict[int, pa.Table]:
+    """The rows of each number, in the order that they have."""
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
-    ordered = rows.append_column(RECORD, texts.keys).take(pa.array(order))
+    ordered = rows.take(pa.array(order))
     ends = np.append(starts, len(ordered))[1:]
     return {int(n): ordered.slice(at, end - at) for n, at, end in zip(found, starts, ends, strict=True)}
 
@@ -42,3 +51,21 @@ def read_rows(file: File, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of a file of staging; StateUnreadable where it is damaged."""
     with parsed(str(file)), files.parquet(file) as opened:
         return opened.read(None if columns is None else list(columns))
+
+
+def read_all_rows(found: Iterable[File]) -> pa.Table:
+    """The rows of these files of staging, in which a column may be missing that the source has dropped."""
+    return pa.concat_tables((read_rows(file) for file in found), promote_options="default")
+
+
+def in_groups(found: Iterable[File], size: int) -> list[list[File]]:
+    """The files in groups of about so many bytes."""
+    groups: list[list[File]] = []
+    filled = size
+    for file in found:
+        if filled >= size:
+            groups.append([])
+            filled = 0
+        groups[-1].append(file)
+        filled += files.size(file)
+    return groups

@@ -54,27 +54,22 @@ class Publication:
         """
         if self.way == "statement" and not is_started_over(self.commits):
             return False
-        names, changes = files_of(self.commits)
-        rows = [self.staging / name for name in names]
-        merges = [[self.staging / name for name in one] for one in changes]
-        added = [commit.added for commit in since_restart(self.commits) if commit.changes]
-        if None in added:  # a commit of an earlier version was not counted
-            return False
-        more, key, buckets = sum(filter(None, added)), self.commits[-1].key, int(self._buckets)
         if self.published is None or is_started_over(self.commits):
-            place = self.folder.building if self.published is None else self.folder.place
-            count = rows_in(rows) + more
-            return AllRows(self.table, place, self.published, rows, merges, key, buckets, count).publish(self._marks)
-        place = self.folder.place
-        if not merges or len(writes(place)) >= most_commits(self._retained):
+            return self._with_all_rows()
+        place, (_, merges), more = self.folder.place, self._files, self._added
+        if more is None or not merges or len(writes(place)) >= most_commits(self._retained):
             return False
+        key, buckets = self.commits[-1].key, int(self._buckets)
         return RowDelta(self.table, place, self.published, merges, key, buckets, more).publish(self._marks)
 
-    def by_statement(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
+    def by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
         """At first a bulk insert of all `rows`, then a MERGE INTO of the changes.
 
-        Where the copy was started over these are all its rows, and the keys that readers see and it has not.
+        Where the copy was started over, tasks write the table's files; where only Hudi can, the changes are all rows,
+        and the keys that readers see and the copy has not.
         """
+        if self.published is not None and is_started_over(self.commits) and self._with_all_rows(spark):
+            return
         last, place = self.commits[-1], self.folder.place
         options = write_options(self._buckets, self._retained, self._marks)
         if self.published is None:
@@ -86,14 +81,36 @@ class Publication:
             after = rows()
             if before.columns != after.columns:
                 raise SchemaChanged(
-                    f"{self.table}: its copy cannot get other columns: it is too large, or not as lakeingest made it;"
-                    f" remove {place} to copy the table again"
+                    f"{self.table}: its copy cannot get other columns, because it is not as lakeingest made it; remove"
+                    f" {place} to copy the table again"
                 )
             gone, changes = GONE, replacing(before, after, last.key)
         elif changes is None:  # the commit is only for its progress
             changes = no_changes(before)
         with configured(spark, options):
             merge_folder(place, completed(changes, before), last.key, spark, gone)
+
+    def _with_all_rows(self, spark: "SparkSession | None" = None) -> bool:
+        """Write all files of the table; False as `AllRows.publish`."""
+        (rows, merges), more = self._files, self._added
+        if more is None:
+            return False
+        place = self.folder.building if self.published is None else self.folder.place
+        key, buckets, count = self.commits[-1].key, int(self._buckets), rows_in(rows) + more
+        all_rows = AllRows(self.table, place, self.published, rows, merges, key, buckets, count)
+        return all_rows.publish(self._marks, spark)
+
+    @property
+    def _files(self) -> tuple[list[File], list[list[File]]]:
+        """The files of rows, and of the changes of each merge."""
+        names, changes = files_of(self.commits)
+        return [self.staging / name for name in names], [[self.staging / name for name in one] for one in changes]
+
+    @property
+    def _added(self) -> int | None:
+        """By how many rows the changes make the table larger; None: a commit of an earlier version was not counted."""
+        added = [commit.added for commit in since_restart(self.commits) if commit.changes]
+        return None if None in added else sum(filter(None, added))
 
     @property
     def _retained(self) -> int:

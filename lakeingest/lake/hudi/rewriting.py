@@ -15,11 +15,10 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import SchemaChanged
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.base_files import META
-from lakeingest.lake.hudi.changes import last_changes, read_rows
+from lakeingest.lake.hudi.changes import in_groups, last_changes, read_all_rows
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.record_texts import record_key_for
@@ -46,8 +45,7 @@ class HudiRewriter:
         with storage_errors(str(self.folder.path)):
             changes = last_changes(self.merges, self.lift.before.key)
             if self.files:
-                # columns that the source has dropped are in the older ones of the files alone
-                rows = pa.concat_tables((read_rows(file) for file in self.files), promote_options="default")
+                rows = read_all_rows(self.files)
                 rows = rows if changes is None else _without(rows, changes, self.lift.before.key)
             elif changes is None:
                 rows = lake_schema(self.lift.before).empty_table()
@@ -61,14 +59,7 @@ def rewriters(
 ) -> list[HudiRewriter]:
     """Rewriters that together write the rows of these files, under the changes of these merges; at least one."""
     changes = tuple(map(tuple, merges))
-    groups: list[list[File]] = []
-    size = _BYTES
-    for file in rows:
-        if size >= _BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += files.size(file)
+    groups = in_groups(rows, _BYTES)
     found = [HudiRewriter(folder, lift, tuple(group), changes, keeps_dropped) for group in groups]
     return found if found and not changes else [*found, HudiRewriter(folder, lift, (), changes, keeps_dropped)]
 

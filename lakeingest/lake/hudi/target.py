@@ -353,7 +353,7 @@ class HudiTarget:
             began = time.time()
             try:
                 if spark is not None:
-                    publication.by_statement(spark, lambda: self.read(table, staged.version, spark))
+                    publication.by_spark(spark, lambda: self.read(table, staged.version, spark))
                 elif not publication.by_files():
                     return False
             except Exception as error:

@@ -217,7 +217,7 @@ def test_an_interrupted_merge_is_repeated(lake: Lake) -> None:
 def failing(when: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A publish fails before its commit, or after it: then only the answer is lost."""
     with monkeypatch.context() as patch:
-        for way in ("by_files", "by_statement"):
+        for way in ("by_files", "by_spark"):
             patch.setattr(Publication, way, breaking(getattr(Publication, way), when))
         yield
 

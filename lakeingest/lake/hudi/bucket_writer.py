@@ -1,0 +1,41 @@
+"""Writes the files of some buckets, for a commit that has all rows of a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeingest.lake.hudi.base_files import Contents, FileGroup, Written, stored, write_next
+from lakeingest.lake.hudi.changes import by_bucket
+from lakeingest.lake.hudi.commit import Commit
+
+
+@dataclass(frozen=True, slots=True)
+class BucketWriter:
+    """The commit and its table: the file group of each bucket, the columns of the files, the key and the record key."""
+
+    commit: Commit
+    groups: Sequence[FileGroup]
+    schema: pa.Schema
+    key: tuple[str, ...]
+    record_key: tuple[str, ...]
+
+    def write(self, within: range, rows: pa.Table | None, changed: Mapping[int, pa.Table]) -> list[Written]:
+        """Write the files of these buckets: their `rows`, and what is `changed` of each bucket.
+
+        It may be repeated: the files have the same names and rows. Unfit as `write_next`.
+        """
+        found = {} if rows is None else self.by_bucket(rows)
+        written = []
+        for bucket in within:
+            group, before = self.groups[bucket], self.schema.empty_table()
+            if group.newest is None and bucket not in found and bucket not in changed:
+                continue  # a bucket that has no rows needs no file
+            if bucket in found:
+                before = stored(found[bucket], self.commit.instant, bucket, self.schema)
+            written.append(write_next(self.commit, group, Contents(before, {}), changed.get(bucket)))
+        return written
+
+    def by_bucket(self, rows: pa.Table) -> dict[int, pa.Table]:
+        """The rows or changes of each bucket; Unfit as `record_texts`."""
+        return by_bucket(rows, self.key, self.record_key, len(self.groups))
