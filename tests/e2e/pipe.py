@@ -12,6 +12,7 @@ from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.pipeline.events import Event, Observer
+from tests.conftest import GTIDS
 from tests.shown import shown
 
 
@@ -35,6 +36,16 @@ class Pipe:
         with self.connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
+
+    def unlogged(self, *statements: str) -> None:
+        """Change the source without a word in its binlog."""
+        self.sql("SET SESSION sql_log_bin = 0", *statements, "SET SESSION sql_log_bin = 1")
+        self.begin_file()
+
+    def begin_file(self) -> None:
+        """Without GTIDs, let the source begin a binlog file, as the runbooks say: a read has all that is before it."""
+        if GTIDS:
+            self.sql("FLUSH BINARY LOGS")
 
     def freeze(self) -> None:
         """Let no copy follow DDL from now on."""

@@ -27,11 +27,6 @@ from tests.stores import everything, remove
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 
-def unlogged(pipe: Pipe, *statements: str) -> None:
-    """Change the source without a word in its binlog."""
-    pipe.sql("SET SESSION sql_log_bin = 0", *statements, "SET SESSION sql_log_bin = 1")
-
-
 @pytest.fixture
 def lost(pipe: Pipe) -> Pipe:
     """A table of 60 rows that is copied, and then differs from its source by changes that no binlog has."""
@@ -40,7 +35,7 @@ def lost(pipe: Pipe) -> Pipe:
         f"INSERT INTO t VALUES {', '.join(f'({number}, {number})' for number in range(60))}",
     )
     pipe.run()
-    unlogged(pipe, "UPDATE t SET v = 'lost' WHERE id IN (5, 25, 45)", "DELETE FROM t WHERE id IN (6, 26, 46)")
+    pipe.unlogged("UPDATE t SET v = 'lost' WHERE id IN (5, 25, 45)", "DELETE FROM t WHERE id IN (6, 26, 46)")
     pipe.events.clear()
     return pipe
 
@@ -223,7 +218,7 @@ def test_numbers_go_on_where_the_state_folder_was_lost(lost: Pipe) -> None:
     """The commits name the signals that they answered: a new one does not get such a number."""
     ask(lost.config, "resnapshot", [name(lost)], scope=WHOLE, spark=lost.spark)
     remove(lost.state / "signals")
-    unlogged(lost, "UPDATE t SET v = 'more' WHERE id = 1")
+    lost.unlogged("UPDATE t SET v = 'more' WHERE id = 1")
     [done] = ask(lost.config, "resnapshot", [name(lost)], scope=WHOLE, spark=lost.spark)
     assert (done.number, done.state) == (2, "done")
     lost.assert_equal()

@@ -19,7 +19,7 @@ from tests.e2e import replay
 from tests.e2e.pipe import Pipe
 from tests.e2e.signalled import soon
 from tests.e2e.test_changelog import KEY, following, keeping, lines, ops, position, replayed, source
-from tests.e2e.test_resnapshot import read_again, unlogged
+from tests.e2e.test_resnapshot import read_again
 from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
@@ -45,8 +45,7 @@ def copied(pipe: Pipe) -> Pipe:
 
 def lose(pipe: Pipe) -> None:
     """Changed, deleted and new rows that are not in the binlog."""
-    unlogged(
-        pipe,
+    pipe.unlogged(
         "UPDATE t SET v = 'lost' WHERE id IN (5, 25, 45)",
         "DELETE FROM t WHERE id IN (6, 26, 46)",
         "INSERT INTO t VALUES (70, 'new', 7), (71, 'new', NULL)",
@@ -152,7 +151,7 @@ def test_changes_while_rows_are_read_again_win(any_pipe: Pipe) -> None:
 def test_lines_of_rows_that_were_read_again(copied: Pipe) -> None:
     """+I of a row, -D with the key alone; a read and a delete in Debezium's form; each with its position, in order."""
     at = end(copied)
-    unlogged(copied, "UPDATE t SET v = 'lost' WHERE id = 5", "DELETE FROM t WHERE id = 6")
+    copied.unlogged("UPDATE t SET v = 'lost' WHERE id = 5", "DELETE FROM t WHERE id = 6")
     resnapshot(copied, keys=[5, 6])
     docs = [json.loads(line, parse_float=Decimal) for line in lines(copied, since=at)]
     place, _, log = at.partition(".end-")
@@ -261,7 +260,7 @@ def test_a_reader_that_follows_gets_rows_that_were_read_again(copied: Pipe) -> N
     """All the while, also where the binlog stands still; each line once."""
     with following(copied) as got:
         for number in range(1, 4):
-            lose(copied) if number == 1 else unlogged(copied, f"UPDATE t SET v = 'lost {number}' WHERE id = 9")
+            lose(copied) if number == 1 else copied.unlogged(f"UPDATE t SET v = 'lost {number}' WHERE id = 9")
             resnapshot(copied, **({} if number < 3 else {"keys": [9]}))
             soon(lambda: replayed(list(got), strict=False) == source(copied))
             if number == 2:

@@ -28,7 +28,6 @@ from lakeingest.pipeline.opening import opened
 from lakeingest.spool.spool import Spool
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
-from tests.e2e.test_resnapshot import unlogged
 from tests.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
@@ -292,7 +291,7 @@ def test_rows_that_were_read_again_in_a_lost_end_of_the_binlog_stop_their_table(
         if isinstance(event, RowsReread):
             raise Stop
 
-    unlogged(pipe, "UPDATE orders SET v = 'lost' WHERE id = 150")
+    pipe.unlogged("UPDATE orders SET v = 'lost' WHERE id = 150")
     ask(pipe.config, "resnapshot", [orders], scope=Scope(range=KeyRange((110,), (190,))), wait=False)
     with writes(mortal, "INSERT INTO elsewhere.t VALUES ()"), pytest.raises(Stop):
         pipe.run(observe=stop)

@@ -19,7 +19,7 @@ from lakeingest.errors import GateFailed, SchemaChanged
 from lakeingest.pipeline.events import Event, Merged, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines, replayed, source
-from tests.e2e.test_resnapshot import read_again, unlogged
+from tests.e2e.test_resnapshot import read_again
 from tests.shown import shown
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
@@ -259,7 +259,7 @@ def test_rows_that_are_read_again_leave_deleted_rows_as_they_are(
     pipe.sql("DELETE FROM t WHERE n = 1")
     pipe.run()
     lost = ("DELETE FROM t WHERE n = 2", "UPDATE t SET v = 'x' WHERE n = 3", "INSERT INTO t VALUES (100, 'y', 1)")
-    unlogged(pipe, *lost)
+    pipe.unlogged(*lost)
     pipe.sql("UPDATE t SET v = 'late' WHERE n = 4", "DELETE FROM t WHERE n = 4")
     read_again(pipe, "t", WHOLE, between=lambda: pipe.sql("DELETE FROM t WHERE n = 6"))
     pipe.run()
@@ -270,7 +270,7 @@ def test_rows_that_are_read_again_leave_deleted_rows_as_they_are(
 
     gone = {1: ("1", 1, "d"), 2: ("2", 2, "d"), 4: ("late", 4, "d"), 6: ("6", 6, "d")}
     assert deleted() == gone
-    unlogged(pipe, "DELETE FROM t WHERE n = 8", "DELETE FROM t WHERE n = 9")
+    pipe.unlogged("DELETE FROM t WHERE n = 8", "DELETE FROM t WHERE n = 9")
     read_again(pipe, "t", Scope(keys=tuple((n if key == "INT" else str(n),) for n in (1, 8, 7, 12345))))
     assert deleted() == gone | {8: ("8", 8, "d")}
 

@@ -25,11 +25,6 @@ KEYS = {
 }
 
 
-def unlogged(pipe: Pipe, *statements: str) -> None:
-    """Change the source without a word in its binlog."""
-    pipe.sql("SET SESSION sql_log_bin = 0", *statements, "SET SESSION sql_log_bin = 1")
-
-
 def copied(pipe: Pipe, columns: str, key: str) -> str:
     """A copied table of 3,000 rows; the names of its key columns."""
     names = ", ".join(column.split()[0] for column in columns.split(", "))
@@ -55,8 +50,7 @@ def test_fifty_differences_are_found_and_repaired_and_nothing_else(
     copied(pipe, columns, key)
     chosen = random.Random(1).sample(range(1, ROWS + 1), 50)
     changed, deleted, new = chosen[:20], chosen[20:35], 15
-    unlogged(
-        pipe,
+    pipe.unlogged(
         f"UPDATE t SET v = 'changed' WHERE n IN ({', '.join(map(str, changed))})",
         f"DELETE FROM t WHERE n IN ({', '.join(map(str, deleted))})",
         f"INSERT INTO t WITH RECURSIVE s AS (SELECT {ROWS + 1} n UNION ALL SELECT n + 1 FROM s"

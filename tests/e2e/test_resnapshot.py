@@ -51,11 +51,6 @@ def read_again(pipe: Pipe, table: str, scope: Scope, signal: int = 1, between: C
                 return waves
 
 
-def unlogged(pipe: Pipe, *statements: str) -> None:
-    """Change the source without a word in its binlog."""
-    pipe.sql("SET SESSION sql_log_bin = 0", *statements, "SET SESSION sql_log_bin = 1")
-
-
 def filled(pipe: Pipe, key: str = "id INT", value: str = "n") -> None:
     """A table of 300 rows that is copied and differs from its source then: changed, deleted, new rows."""
     pipe.sql(
@@ -70,8 +65,7 @@ def filled(pipe: Pipe, key: str = "id INT", value: str = "n") -> None:
 def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
     """Changes that the binlog lacks are found, all of them, beside changes that it has."""
     filled(pipe)
-    unlogged(
-        pipe,
+    pipe.unlogged(
         "UPDATE t SET v = 'x' WHERE id % 50 = 0",
         "DELETE FROM t WHERE id % 60 = 1",
         "INSERT INTO t VALUES (0, 'new', 0), (400, 'new', 0)",
@@ -102,7 +96,7 @@ def test_a_wave_is_read_again_if_the_commit_of_its_comparison_has_expired(
     history = {"history": History.model_validate({"keep": "0s", "least": 1})}
     pipe.config = pipe.config.model_copy(update={"target": pipe.config.target.model_copy(update=history)})
     filled(pipe)
-    unlogged(pipe, "UPDATE t SET v = 'x' WHERE id = 200")
+    pipe.unlogged("UPDATE t SET v = 'x' WHERE id = 200")
     has_expired, read = threading.Event(), ReadAgain.run
 
     def read_late(task: ReadAgain) -> Patched:
@@ -140,7 +134,7 @@ def up_to(table: TableRun) -> Key | None:
 def test_a_range_is_read_again_and_nothing_else(pipe: Pipe) -> None:
     """`[100, 200)`: rows outside of it stay as they are."""
     filled(pipe)
-    unlogged(pipe, "UPDATE t SET v = 'x' WHERE id IN (99, 100, 199, 200)", "DELETE FROM t WHERE id IN (98, 150, 250)")
+    pipe.unlogged("UPDATE t SET v = 'x' WHERE id IN (99, 100, 199, 200)", "DELETE FROM t WHERE id IN (98, 150, 250)")
     read_again(pipe, "t", Scope(range=KeyRange((100,), (200,))))
     rows = {row[0]: row[1] for row in pipe.rows("t")}
     assert [rows[n] for n in (99, 100, 199, 200)] == ["99", "x", "x", "200"]
@@ -152,8 +146,7 @@ def test_a_range_is_read_again_and_nothing_else(pipe: Pipe) -> None:
 def test_listed_keys_are_read_again(pipe: Pipe) -> None:
     """Those without a row are deleted, those that the copy lacks inserted."""
     filled(pipe)
-    unlogged(
-        pipe,
+    pipe.unlogged(
         "UPDATE t SET v = 'x' WHERE id IN (5, 6)",
         "DELETE FROM t WHERE id IN (7, 8)",
         "INSERT INTO t VALUES (900, 'n', 1), (901, 'n', 1)",
@@ -174,7 +167,7 @@ def test_listed_keys_are_read_again(pipe: Pipe) -> None:
 def test_rows_that_meet_a_condition_are_read_again(pipe: Pipe) -> None:
     """A condition finds rows that the source has; what it has no longer stays."""
     filled(pipe)
-    unlogged(pipe, "UPDATE t SET v = 'x' WHERE id IN (5, 6)", "DELETE FROM t WHERE id = 7")
+    pipe.unlogged("UPDATE t SET v = 'x' WHERE id IN (5, 6)", "DELETE FROM t WHERE id = 7")
     read_again(pipe, "t", Scope(where="w = 5 OR w = 7"))
     rows = {row[0]: row[1] for row in pipe.rows("t")}
     assert [rows[5], rows[6], 7 in rows] == ["x", "6", True]
@@ -185,8 +178,7 @@ def test_rows_that_meet_a_condition_are_read_again(pipe: Pipe) -> None:
 def test_keys_whose_order_only_the_server_knows_are_read_again(pipe: Pipe, scope: str) -> None:
     """Blind to case and marks: the range is the server's, and so are the keys in it."""
     filled(pipe, "id VARCHAR(20) COLLATE utf8mb4_0900_ai_ci", "CONCAT(IF(n % 2, 'k', 'K'), n)")
-    unlogged(
-        pipe,
+    pipe.unlogged(
         "UPDATE t SET v = 'x' WHERE w % 50 = 0",
         "DELETE FROM t WHERE w % 60 = 1",
         "UPDATE t SET id = 'É1' WHERE w = 17",
@@ -222,7 +214,7 @@ def test_without_gtids_rows_are_read_again(
     """
     pipe = pipe_on(mysql_server_with(gtid_mode="OFF", enforce_gtid_consistency="OFF"), chunk_rows=50)
     filled(pipe)
-    unlogged(pipe, "UPDATE t SET v = 'x' WHERE id % 50 = 0", "DELETE FROM t WHERE id % 60 = 1")
+    pipe.unlogged("UPDATE t SET v = 'x' WHERE id % 50 = 0", "DELETE FROM t WHERE id % 60 = 1")
     pipe.sql("FLUSH BINARY LOGS", "UPDATE t SET w = -1 WHERE id < 40")
     pipe.run("t")
     read_again(pipe, "t", WHOLE, between=lambda: pipe.sql("UPDATE t SET w = w + 1 WHERE id > 100"))
@@ -247,7 +239,7 @@ def test_without_gtids_rows_are_read_again_after_ddl_in_the_same_file(
         pipe.sql(f"ALTER TABLE {table} RENAME COLUMN v TO w, RENAME COLUMN w TO v, ADD c INT FIRST")
         pipe.sql(f"UPDATE {table} SET v = v + 5 WHERE id IN (1, 30)")
     assert pipe.run().stopped == ()
-    unlogged(pipe, "UPDATE t SET v = 7 WHERE id = 100", "DELETE FROM t WHERE id = 101")
+    pipe.unlogged("UPDATE t SET v = 7 WHERE id = 100", "DELETE FROM t WHERE id = 101")
     between = [f"UPDATE {table} SET w = w + 1 WHERE id % 90 = 5" for table in ("t", "o")]
     read_again(pipe, "t", WHOLE, between=lambda: pipe.sql(*between))
     assert pipe.run().stopped == ()

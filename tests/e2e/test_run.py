@@ -316,12 +316,10 @@ def test_verify_names_what_differs_and_notices_a_busy_source(pipe: Pipe) -> None
     pipe.sql(ORDERS)
     fill(pipe, 60)
     pipe.run()
-    pipe.sql(
-        "SET sql_log_bin = 0",
+    pipe.unlogged(
         "UPDATE orders SET d = d + 1e-12 WHERE id = 42",
         "DELETE FROM orders WHERE id = 7",
         "INSERT INTO orders VALUES (-3, NULL, NULL, NULL)",
-        "SET sql_log_bin = 1",
     )
     [result] = pipe.verify().values()
     assert not result.equal

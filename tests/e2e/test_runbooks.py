@@ -193,7 +193,7 @@ def take_name(pipe: Pipe) -> None:
 
 def change_unlogged(pipe: Pipe) -> None:
     """A change that the binlog does not tell of, so that no run notices."""
-    pipe.sql("SET sql_log_bin = 0", "UPDATE orders SET v = 'x' WHERE id = 2", "SET sql_log_bin = 1")
+    pipe.unlogged("UPDATE orders SET v = 'x' WHERE id = 2")
     assert not pipe.verify("orders")["orders"].equal
 
 

@@ -15,6 +15,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ChangelogGone, LakeIngestError, MainMoved, SpoolGap, UnsupportedValue
 from lakeingest.pipeline.events import Event, StartedOver, TableStopped, WaveCommitted
 from lakeingest.state.signals import SignalFolder
+from tests.conftest import GTIDS
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_binlog_of_one_table import without
 from tests.e2e.test_follow import follow_while, shown, soon
@@ -68,6 +69,7 @@ def lose_beans(pipe: Pipe) -> None:
 
 def whole(pipe: Pipe) -> int:
     """Ask for the whole table, without waiting; the signal's number."""
+    pipe.begin_file()
     [signal] = ask(pipe.config, "resnapshot", [beans(pipe)], scope=WHOLE, wait=False)
     return signal.number
 
@@ -219,6 +221,7 @@ def test_a_run_that_follows_starts_a_copy_over(market: Pipe) -> None:
     def work() -> None:
         pipe.sql(*ZERO_DATE, "UPDATE beans SET d = NULL WHERE id = 2")
         soon(lambda: bool(pipe.seen(TableStopped)))
+        pipe.begin_file()
         [done] = ask(pipe.config, "resnapshot", [beans(pipe)], scope=WHOLE)
         assert done.state == "done"
         pipe.sql("INSERT INTO apples VALUES (100, 'x', NULL)", "DELETE FROM beans WHERE id = 7")
@@ -260,7 +263,7 @@ def test_what_was_started_over_goes_on_in_the_next_run(market: Pipe, kind: type[
 @pytest.mark.formats
 @pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_copy_that_was_started_over_goes_on_though_the_spool_is_lost(market: Pipe) -> None:
-    """Its commits say where the spool began; nobody has to ask a second time."""
+    """Its commits say where the spool began; nobody has to ask a second time. Without GTIDs it begins once more."""
     pipe, old = market, market.rows("beans")
     lose_beans(pipe)
     whole(pipe)
@@ -274,7 +277,7 @@ def test_a_copy_that_was_started_over_goes_on_though_the_spool_is_lost(market: P
     remove(pipe.state / "spool")
     assert pipe.rows("beans") == old
     pipe.run()
-    assert (states(pipe), len(pipe.seen(StartedOver))) == (["done"], 1)
+    assert (states(pipe), len(pipe.seen(StartedOver))) == (["done"], 2 if GTIDS else 1)
     pipe.assert_equal()
 
 
@@ -379,6 +382,7 @@ def test_an_error_of_the_new_copy_fails_the_signal(market: Pipe) -> None:
     assert pipe.rows("beans") == old
     pipe.sql("UPDATE beans SET d = NULL WHERE id = 2")
     assert isinstance(stopped(pipe), UnsupportedValue)  # the change has the row of before
+    pipe.begin_file()
     pipe.run()
     pipe.assert_equal()
 

@@ -84,7 +84,7 @@ def test_columns_may_be_named_as_ours_in_a_comparison(pipe: Pipe, key: str) -> N
     rows = ", ".join(str((n, *[n * n] * len(names))) for n in range(25))
     pipe.sql(f"CREATE TABLE t (id {key} PRIMARY KEY, {columns})", f"INSERT INTO t VALUES {rows}")
     copied_and_changed(pipe, "UPDATE t SET number = 7, lower0 = 3, key0 = NULL WHERE id < 5")
-    pipe.sql("SET sql_log_bin = OFF", "UPDATE t SET number = 0 WHERE id = 9", "SET sql_log_bin = ON")
+    pipe.unlogged("UPDATE t SET number = 0 WHERE id = 9")
     assert [tuple(map(str, one.key)) for one in pipe.verify("t")["t"].differences] == [("9",)]
 
 

@@ -44,11 +44,6 @@ def unnamed(
     return pipe
 
 
-def unlogged(pipe: Pipe, statement: str) -> None:
-    """DDL that the binlog lacks."""
-    pipe.sql("SET sql_log_bin = 0", statement, "SET sql_log_bin = 1")
-
-
 def test_rows_between_ddl_are_read_by_the_definition_at_their_place(unnamed: Pipe) -> None:
     """Also where two columns exchange their names, members their order, or a column gives its place to another."""
     pipe = unnamed
@@ -101,19 +96,19 @@ def test_ddl_that_the_binlog_lacks_stops_the_table_before_readers_see_it(unnamed
         """After the definitions were read, before the binlog is."""
         if left and not isinstance(event, Planned | Spooled):
             left.clear()
-            unlogged(pipe, UNSEEN[named])
+            pipe.unlogged(UNSEEN[named])
             pipe.sql(*change)
 
     if when == "between runs":
         left.clear()
-        unlogged(pipe, UNSEEN[named])
+        pipe.unlogged(UNSEEN[named])
         pipe.sql(*change)
     with pytest.raises(SchemaChanged, match="changed its definition since it was copied"):
         pipe.run(observe=within)
     assert not left
     assert pipe.rows("t") == rows
     assert len(pipe.rows("o")) == 2
-    unlogged(pipe, UNDO[named])
+    pipe.unlogged(UNDO[named])
     with pytest.raises(SchemaChanged, match="its rows may have been read by a wrong one"):
         pipe.run()
     assert pipe.rows("t") == rows
@@ -126,7 +121,7 @@ def test_ddl_that_the_binlog_lacks_before_logged_ddl_reads_the_table_again(unnam
     """No DDL in the binlog explains the definition, so the rows between are not shown, and all are read again."""
     pipe = unnamed
     pipe.run()
-    unlogged(pipe, UNSEEN["members"])
+    pipe.unlogged(UNSEEN["members"])
     pipe.sql("UPDATE t SET a = 9, e = 'x'", "ALTER TABLE t ADD d INT", "INSERT INTO t VALUES (8, 8, 80, 'y', 'a', 1)")
     shown: list[object] = []
 
