@@ -52,10 +52,10 @@ class Publication:
 
         That is so for a commit without changes, and when it is time to clean and archive.
         """
-        if self.way == "statement" and not is_started_over(self.commits):
-            return False
-        if self.published is None or is_started_over(self.commits):
+        if self._has_all_rows:
             return self._with_all_rows()
+        if self.published is None or self.way == "statement":
+            return False
         place, (_, merges), more = self.folder.place, self._files, self._added
         if more is None or not merges or len(writes(place)) >= most_commits(self._retained):
             return False
@@ -63,16 +63,17 @@ class Publication:
         return RowDelta(self.table, place, self.published, merges, key, buckets, more).publish(self._marks)
 
     def by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
-        """At first a bulk insert of all `rows`, then a MERGE INTO of the changes.
+        """Write all files of the table in tasks, or by Hudi: at first a bulk insert, then a MERGE INTO of the changes.
 
-        Where the copy was started over, tasks write the table's files; where only Hudi can, the changes are all rows,
-        and the keys that readers see and the copy has not.
+        Where the copy was started over, and only Hudi can write it, the changes are all `rows`, and the keys that
+        readers see and the copy has not.
         """
-        if self.published is not None and is_started_over(self.commits) and self._with_all_rows(spark):
+        if self._has_all_rows and self._with_all_rows(spark):
             return
         last, place = self.commits[-1], self.folder.place
         options = write_options(self._buckets, self._retained, self._marks)
         if self.published is None:
+            self.folder.clear_building(spark)  # what the tasks left
             insert_into(self.folder.building, self.table.name, rows(), last.key, options)
             return
         before = rows_at(place, self.published.time, spark)
@@ -89,6 +90,11 @@ class Publication:
             changes = no_changes(before)
         with configured(spark, options):
             merge_folder(place, completed(changes, before), last.key, spark, gone)
+
+    @property
+    def _has_all_rows(self) -> bool:
+        """Whether all files are to be written, and not by a statement."""
+        return is_started_over(self.commits) or (self.published is None and self.way != "statement")
 
     def _with_all_rows(self, spark: "SparkSession | None" = None) -> bool:
         """Write all files of the table; False as `AllRows.publish`."""

@@ -190,7 +190,6 @@ def test_a_table_of_another_form_gets_no_other_columns(lake: Lake) -> None:
     listed = folder(lake) / ".hoodie" / "hoodie.properties"
     lines = listed.read_text().splitlines(keepends=True)
     listed.write_text("".join(line for line in lines if "cdc.enabled" not in line))
-    listed.with_name(f".{listed.name}.crc").unlink()
     staged = lake.wave(lake.started_over(lake.loaded()), [(2, 21)])
     lake.publish(lake.open().mark(staged, lake.leveled(staged, 60)))
     assert shown(lake) == (["id", "v"], [(2, 21)])
