@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChangelogGone, LakeIngestError, Retryable, UnsupportedValue
 from lakeingest.lake.formats import open_target
+from lakeingest.lake.hudi import all_rows
+from lakeingest.lake.hudi.commit import Commit
 from lakeingest.pipeline.events import Event, Lifted, StartedOver, WaveCommitted
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import Lease
@@ -221,6 +224,41 @@ def test_a_run_that_dies_at_any_step_follows_ddl_all_the_same(pipe: Pipe) -> Non
         assert begun is not None
         pipe.assert_equal()
     assert at > 10
+
+
+@pytest.mark.formats("hudi")
+@pytest.mark.long("several publishes of Hudi")
+def test_a_copy_that_is_too_large_for_one_process_follows_ddl(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks write its first files and those after DDL, also where the run before has died at its publish."""
+    monkeypatch.setattr(all_rows, "MOST_BYTES", 0)
+    monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO t VALUES {', '.join(f'({number}, 1)' for number in range(60))}",
+    )
+    assert pipe.run().stopped == ()
+    pipe.sql(
+        "DELETE FROM t WHERE id = 1", "ALTER TABLE t ADD c INT NOT NULL DEFAULT 7", "INSERT INTO t VALUES (70, 1, 2)"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Commit, "complete", end_of_process)
+        with pytest.raises(Dead):
+            pipe.run()
+    assert (0, 1) in pipe.rows("t")
+    pipe.sql("UPDATE t SET v = NULL, c = 3 WHERE id < 9", "ALTER TABLE t DROP v, MODIFY c BIGINT")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    pipe.sql("ALTER TABLE t ADD w INT DEFAULT (5)", "DELETE FROM t WHERE id = 2")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    pipe.sql("UPDATE t SET w = 6 WHERE id = 3")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+def end_of_process(*_: object) -> NoReturn:
+    """The run is killed."""
+    raise Dead
 
 
 @pytest.mark.formats("iceberg")
