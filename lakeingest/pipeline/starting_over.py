@@ -27,6 +27,7 @@ from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.over_gap import lift_over_gap
 from lakeingest.pipeline.preconditions import refusal
 from lakeingest.pipeline.table_run import TableRun, Watch
+from lakeingest.pipeline.unseen_ddl import assert_read_by
 
 MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
 
@@ -59,6 +60,8 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
                 assert_unchanged(staged, schema)
             if refused := refusal(edges.config, edges.connection, table.id):
                 return refused
+            if not _is_stopped_by_ddl(table):  # a read begins with that DDL
+                assert_read_by(edges, run.binlog, table, schema)
     except LakeIngestError as error:
         if isinstance(error, Retryable) and not error.of_table:
             raise
@@ -77,3 +80,9 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
     table.advance(staged)
     join(run)
     return None
+
+
+def _is_stopped_by_ddl(table: TableRun) -> bool:
+    """Whether it has stopped at DDL in the binlog."""
+    error = None if table.stop is None else table.stop.error
+    return isinstance(error, UnsupportedEvent) or (isinstance(error, SchemaChanged) and error.by_ddl)

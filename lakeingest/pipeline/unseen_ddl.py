@@ -9,16 +9,18 @@ the DDL does not undo what was read.
 from collections.abc import Iterable
 from typing import NoReturn
 
+from lakeingest.core.position import in_same_file
 from lakeingest.core.schema import TableSchema
-from lakeingest.errors import SchemaChanged
+from lakeingest.errors import SchemaChanged, SplitUnstable
 from lakeingest.files.file import state_of
-from lakeingest.mysql.connection import query
+from lakeingest.mysql.connection import query, written_position
 from lakeingest.mysql.schema_reader import read_schemas
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.table_run import TableRun, Watch
-from lakeingest.state.definition import keep_layout, keep_suspect
+from lakeingest.pipeline.watching import is_read_from_file_start
+from lakeingest.state.definition import keep_found, keep_layout, keep_suspect
 
 
 def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun]) -> None:
@@ -48,6 +50,9 @@ def suspect_unnamed(edges: Edges, table: TableRun) -> None:
     if str(metadata).upper() != "FULL":
         keep_suspect(state_of(edges.config), table.schema)
         table.suspect = True
+        now = read_schemas(edges.connection, {table.id: table.schema.choices})[table.id]
+        if isinstance(now, TableSchema):
+            keep_found(state_of(edges.config), now, written_position(edges.connection))
 
 
 def assert_not_suspect(table: TableRun) -> None:
@@ -56,6 +61,22 @@ def assert_not_suspect(table: TableRun) -> None:
         raise SchemaChanged(
             f"{table.id}: DDL that the binlog lacks changed its definition, and its rows may have been read by a wrong"
             " one; copy the table again"
+        )
+
+
+def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: TableSchema) -> None:
+    """SplitUnstable where changes of a suspect table that are read beside its rows may be of another definition.
+
+    Without GTIDs they begin with the source's binlog file. It has to be one that was begun after a run has found this
+    definition.
+    """
+    if not table.suspect or not is_read_from_file_start(edges.connection, binlog.spool.position):
+        return
+    at = written_position(edges.connection)
+    if in_same_file(at, keep_found(state_of(edges.config), schema, at)):
+        raise SplitUnstable(
+            f"{table.id}: the source's binlog file {at.file} may have rows of another definition, which without GTIDs"
+            " would be read by the one of now; FLUSH BINARY LOGS begins another file, then run the same command again"
         )
 
 

@@ -114,8 +114,13 @@ def _with_tables_of(part: Manifest, other: Manifest) -> Manifest:
 
 def has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
     """Whether a low watermark that is read after now may be before the position."""
-    without_gtids = position.gtids is None and not is_exact(connection)
-    return without_gtids and not is_before(position.at, written_position(connection).start_of_file)
+    begins = is_read_from_file_start(connection, position)
+    return begins and not is_before(position.at, written_position(connection).start_of_file)
+
+
+def is_read_from_file_start(connection: pymysql.Connection, position: Position) -> bool:
+    """Whether a low watermark is the start of a binlog file, since there are no GTIDs."""
+    return position.gtids is None and not is_exact(connection)
 
 
 def is_exact(connection: pymysql.Connection) -> bool:

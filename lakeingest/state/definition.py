@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote
 
-from lakeingest.core.position import Position
+from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
@@ -32,6 +32,7 @@ class Definition:
     saw when the copy was started over: it and all earlier versions belong to another changelog. None: it was not.
     `earlier` are the definitions that rows of the copy had before, the newest last: a run may have to begin there.
     `suspect`: rows may have been read by a wrong one, so all rows are to be read again before the next publish.
+    `found`: the definition that they are to be read by, and where the source's binlog ended when a run found it.
     """
 
     schema: TableSchema
@@ -39,6 +40,7 @@ class Definition:
     before: int | None = None
     earlier: tuple[TableSchema, ...] = ()
     suspect: bool = False
+    found: tuple[TableSchema, FilePosition] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -46,7 +48,8 @@ class Definition:
         doc = {"schema": _to_json(self.schema), "first": first}
         earlier = {"earlier": [_to_json(one) for one in self.earlier]} if self.earlier else {}
         suspect = {"suspect": True} if self.suspect else {}
-        return doc | ({} if self.before is None else {"before": self.before}) | earlier | suspect
+        found = {} if self.found is None else {"found": {"schema": _to_json(self.found[0]), "at": str(self.found[1])}}
+        return doc | ({} if self.before is None else {"before": self.before}) | earlier | suspect | found
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -55,7 +58,8 @@ class Definition:
             first = None if doc["first"] is None else Position.from_json(doc["first"])
             before = None if doc.get("before") is None else int(doc["before"])
             earlier = tuple(map(_from_json, doc.get("earlier", ())))
-            return cls(_from_json(doc["schema"]), first, before, earlier, doc.get("suspect") is True)
+            found = doc.get("found") and (_from_json(doc["found"]["schema"]), FilePosition.parse(doc["found"]["at"]))
+            return cls(_from_json(doc["schema"]), first, before, earlier, doc.get("suspect") is True, found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
 
@@ -115,7 +119,7 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
     if known is None or schema not in {known.schema, *(() if is_new else known.earlier)}:
         known = Definition(schema)
     elif is_new and (known.suspect or known.schema.layout != schema.layout):
-        known = replace(known, schema=schema, earlier=(), suspect=False)
+        known = replace(known, schema=schema, earlier=(), suspect=False, found=None)
     else:
         return known
     _keep(state, known)
@@ -125,6 +129,15 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
 def keep_suspect(state: File, schema: TableSchema) -> None:
     """Keep that rows of the copy may have been read by a wrong definition."""
     _keep(state, replace(_known(state, schema.table) or Definition(schema), suspect=True))
+
+
+def keep_found(state: File, schema: TableSchema, at: FilePosition) -> FilePosition:
+    """Where the binlog ended when a run first found this definition of a suspect copy: `at`, if it is new."""
+    known = _known(state, schema.table) or Definition(schema, suspect=True)
+    if known.found is not None and known.found[0].reads_as(schema):
+        return known.found[1]
+    _keep(state, replace(known, found=(schema, at)))
+    return at
 
 
 def keep_layout(state: File, schema: TableSchema) -> None:

@@ -25,6 +25,7 @@ from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from tests import lakes
+from tests.conftest import GTIDS
 from tests.shown import catalog_of
 
 
@@ -104,6 +105,12 @@ class Job:
             for statement in statements:
                 cursor.execute(statement)
             return list(cursor.fetchall())
+
+    def unlogged(self, *statements: str) -> None:
+        """Change the source without a word in its binlog; as `Pipe.unlogged`."""
+        self.sql("SET SESSION sql_log_bin = 0", *statements)
+        if GTIDS:
+            self.sql("FLUSH BINARY LOGS")
 
     def connection(self) -> pymysql.Connection:
         """A connection to the source."""

@@ -243,7 +243,7 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator
 def test_a_killed_run_is_gone_on_from_its_last_wave(job: Job) -> None:
     """`kill -9` after two waves: the next run reads the others, and the signal is done."""
     assert job.run()[0] == 0
-    job.sql("SET SESSION sql_log_bin = 0", f"UPDATE {job.database}.t SET v = 'lost' WHERE id % 10 = 0")
+    job.unlogged(f"UPDATE {job.database}.t SET v = 'lost' WHERE id % 10 = 0")
     ask(job.config, "resnapshot", [f"{job.database}.t"], scope=WHOLE, wait=False)
     process = job.start("run")
     until(process, "read again")

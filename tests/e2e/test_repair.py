@@ -75,7 +75,7 @@ def test_the_command_repairs_and_says_what(mysql_server: LocalServer, tmp_path: 
     job.sql(f"CREATE TABLE {job.database}.t (id INT PRIMARY KEY, v INT)")
     job.sql(f"INSERT INTO {job.database}.t VALUES (1, 1), (2, 2), (3, 3)")
     assert job.run()[0] == 0
-    job.sql("SET SESSION sql_log_bin = 0", f"UPDATE {job.database}.t SET v = 9 WHERE id = 2")
+    job.unlogged(f"UPDATE {job.database}.t SET v = 9 WHERE id = 2")
     process = job.start("verify")
     process.communicate(timeout=300)
     assert process.returncode == 1

@@ -382,7 +382,8 @@ def test_an_error_of_the_new_copy_fails_the_signal(market: Pipe) -> None:
     assert pipe.rows("beans") == old
     pipe.sql("UPDATE beans SET d = NULL WHERE id = 2")
     assert isinstance(stopped(pipe), UnsupportedValue)  # the change has the row of before
-    pipe.begin_file()
+    if GTIDS:
+        whole(pipe)  # the file with the change is the low watermark of the rows that were read
     pipe.run()
     pipe.assert_equal()
 

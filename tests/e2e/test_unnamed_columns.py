@@ -9,8 +9,12 @@ from lakeingest.core.signals import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import SchemaChanged
+from lakeingest.mysql.connection import query
 from lakeingest.pipeline.events import Event, Lifted, Planned, Spooled, StartedOver
+from lakeingest.state.signals import SignalFolder
+from tests.conftest import GTIDS
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_state import WITHOUT_GTIDS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -113,8 +117,68 @@ def test_ddl_that_the_binlog_lacks_stops_the_table_before_readers_see_it(unnamed
         pipe.run()
     assert pipe.rows("t") == rows
     ask(pipe.config, "resnapshot", [f"{pipe.database}.t"], scope=WHOLE, wait=False)
+    wait_for_file(pipe)
     pipe.run()
     pipe.assert_equal()
+
+
+def wait_for_file(pipe: Pipe) -> None:
+    """Without GTIDs all rows are read from the next binlog file on: the run before it stops."""
+    [(version,)] = query(pipe.connection, "SELECT VERSION()")
+    if GTIDS and "MariaDB" not in str(version):
+        with pytest.raises(SchemaChanged):
+            pipe.run()
+        pipe.begin_file()
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["flushed when asked for", "flushed"])
+@pytest.mark.parametrize("undone", [False, True], ids=["left", "undone"])
+@pytest.mark.parametrize("named", UNSEEN)
+@pytest.mark.long(
+    "a variant of an end-to-end case that every run has", only=("exchange", "column", "undone", "-flushed-")
+)
+def test_without_gtids_the_rows_of_another_definition_are_not_read(
+    pipe_on: Callable[..., Pipe],
+    mysql_server_with: Callable[..., LocalServer],
+    named: str,
+    *,
+    undone: bool,
+    flushed: bool,
+) -> None:
+    """They are in the binlog file that a read begins with, so the whole table is read again from the next file on.
+
+    If the DDL is not undone, it is enough to begin that file before the table is asked for.
+    """
+    pipe = pipe_on(mysql_server_with(server_id="202", **WITHOUT_GTIDS, binlog_row_metadata="MINIMAL"), chunk_rows=10)
+    pipe.sql(*TABLE)
+    pipe.run()
+    rows = pipe.rows("t")
+    pipe.sql("UPDATE t SET a = 3 WHERE id = 1", "SET sql_log_bin = 0", UNSEEN[named], "SET sql_log_bin = 1")
+    pipe.sql("UPDATE t SET e = 'x'")
+    with pytest.raises(SchemaChanged):
+        pipe.run()
+    if undone:
+        pipe.sql("SET sql_log_bin = 0", UNDO[named], "SET sql_log_bin = 1")
+    if flushed:
+        pipe.sql("FLUSH BINARY LOGS", "UPDATE t SET id = id + 10")
+    [signal] = ask(pipe.config, "resnapshot", [f"{pipe.database}.t"], scope=WHOLE, wait=False)
+    for _ in range(2 if undone or not flushed else 0):
+        with pytest.raises(SchemaChanged):
+            pipe.run()
+        pipe.sql("UPDATE t SET id = id + 10")
+        assert pipe.rows("t") == rows
+        assert "FLUSH BINARY LOGS" in note(pipe, signal.number)
+    if undone or not flushed:
+        pipe.sql("FLUSH BINARY LOGS", "DELETE FROM t LIMIT 1")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
+def note(pipe: Pipe, number: int) -> str:
+    """What a signal waits for."""
+    document = SignalFolder(pipe.state).one(number)
+    assert document is not None
+    return document.note
 
 
 def test_ddl_that_the_binlog_lacks_before_logged_ddl_reads_the_table_again(unnamed: Pipe) -> None:
