@@ -213,8 +213,8 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         else:
             _move(run, request.number, Event.FAIL, why=error.line)
         return True
-    run.signals.tries.pop(request.number, None)
     if done is Step.DONE:
+        run.signals.tries.pop(request.number, None)  # not after a wave, else it may be tried for ever
         del run.signals.begun[table.id]
     elif done is Step.MERGED:
         reread = table.progress.reread

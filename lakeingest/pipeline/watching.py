@@ -7,6 +7,7 @@ from functools import reduce
 import pymysql
 
 from lakeingest.config import Config
+from lakeingest.core.cascades import family
 from lakeingest.core.position import FilePosition, Place, Position, in_same_file, is_before
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
@@ -17,7 +18,7 @@ from lakeingest.mysql.last_ddl import last_ddl
 from lakeingest.pipeline.binlog_ingest import SpoolSegment
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 
@@ -50,6 +51,26 @@ def watched_from(
 
 def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     """The place from which on the spool has every change of a watched table that low watermarks after now may lack.
+
+    Changes of the tables that foreign keys make its parents are among them. SplitUnstable where one of these has had
+    DDL after that place.
+    """
+    since, position = _cover(edges, binlog, table), binlog.spool.position
+    if since == position.place:
+        return since
+    for parent in {key.parent for key in family(table.id, binlog.foreign_keys)} & binlog.tables.keys():
+        run = binlog.tables[parent]
+        if run.watch is Watch.WATCHED and since < _cover(edges, binlog, run):
+            raise SplitUnstable(
+                f"{table.id}: foreign keys change its rows with those of {parent}, which has DDL in the source's binlog"
+                f" file {position.at.file}, and without GTIDs a read may lack them until the source begins its next"
+                " file; FLUSH BINARY LOGS begins one, then run the same command again"
+            )
+    return since
+
+
+def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
+    """That place for the table's own changes.
 
     It is that of a table that joins. The spool is extended to it where it has less of the table. SplitUnstable after
     DDL that may have shared the table with changes before it.

@@ -152,6 +152,27 @@ def test_without_gtids_children_wait_for_the_next_binlog_file(
 
 @pytest.mark.any_format
 @pytest.mark.long("starts a server with other settings")
+def test_without_gtids_children_wait_after_ddl_of_a_parent_too(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """Whichever table the DDL is of, and whether rows or all of them are to be read: a run ends, and says so."""
+    settings = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+    server = mysql_server_with(server_id="97", innodb_native_foreign_keys="ON", **settings)
+    pipe = pipe_on(server, chunk_rows=5)
+    family(pipe)
+    pipe.sql("FLUSH BINARY LOGS")
+    pipe.run()
+    for table, statement in (("parents", "ADD c INT"), ("parents", "ADD d INT DEFAULT (7)"), ("going", "ADD c INT")):
+        pipe.sql(f"ALTER TABLE {table} {statement}", "DELETE FROM parents ORDER BY id DESC LIMIT 1")
+        with pytest.raises(SplitUnstable):
+            pipe.run()
+        pipe.sql("FLUSH BINARY LOGS")
+        assert pipe.run().stopped == ()
+        pipe.assert_equal()
+
+
+@pytest.mark.any_format
+@pytest.mark.long("starts a server with other settings")
 def test_without_gtids_parents_may_change_while_tables_are_copied(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:
