@@ -115,7 +115,7 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
 
     ours = _source_sums(sides, chunks, 1)
     tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
-    numbers = ranges(sides.spark, tagged, f"{target_side.NUMBER} int", len(sides.schema.key))
+    numbers = ranges(sides.rows, sides.schema.key, tagged, f"{target_side.NUMBER} int")
     numbered = sides.rows.join(F.broadcast(numbers), on=within(sides.schema.key), how="inner")
     theirs = target_side.checksums(numbered, sides.schema, sides.widths)
     none = Checksum()

@@ -1,7 +1,7 @@
 """Ranges of keys as DataFrames, held equal to the core's."""
 
 from decimal import Decimal
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,7 +16,22 @@ def test_ranges_of_unsigned_keys_beyond_the_signed_range_are_distinguished(spark
     """The lookup of a key among ranges is exact up to 2^64 - 1 and down to -2^63."""
     edges = [-(2**63), -1, 0, 2**63 - 1, 2**63, 2**64 - 1]
     tagged = [(KeyRange((low,), (high,)), (number,)) for number, (low, high) in enumerate(pairwise(edges))]
-    cut = ranges.ranges(spark, tagged, "number int", 1)
     rows = spark.createDataFrame([(Decimal(edge),) for edge in edges], "k decimal(20,0)")
+    cut = ranges.ranges(rows, ["k"], tagged, "number int")
     found = {int(row["k"]): row["number"] for row in rows.join(cut, on=ranges.within(["k"])).collect()}
     assert found == {edge: number for number, edge in enumerate(edges[:-1])}
+
+
+@pytest.mark.parametrize("kind", ["int", "bigint"])
+def test_integers_and_pairs_of_them_are_in_the_ranges_that_the_core_says(spark: SparkSession, kind: str) -> None:
+    """Also at their ends, and where a side has no bound."""
+    ends = [-(2**31), -1, 0, 7, 2**31 - 1] if kind == "int" else [-(2**63), -(2**31), 0, 2**31, 2**63 - 1]
+    keys = list(product(ends, ends))
+    rows = spark.createDataFrame(keys, f"a {kind}, b {kind}")
+    for key in (["a"], ["a", "b"]):
+        known = sorted({one[: len(key)] for one in keys})
+        cut = [KeyRange(None, known[1]), *(KeyRange(*pair) for pair in pairwise(known[1:])), KeyRange(known[-1])]
+        tagged = [(part, (number,)) for number, part in enumerate(cut)]
+        joined = rows.join(ranges.ranges(rows, key, tagged, "number int"), on=ranges.within(key))
+        found = {(tuple(row[name] for name in key), row["number"]) for row in joined.collect()}
+        assert found == {(one, number) for one in known for number, part in enumerate(cut) if one in part}
