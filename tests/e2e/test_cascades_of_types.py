@@ -11,6 +11,7 @@ from lakeingest.errors import SplitUnstable
 from lakeingest.pipeline.events import RowsReread, StartedOver
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_cascades_read import at_wave, compared, family, reread
+from tests.e2e.test_state import WITHOUT_GTIDS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -120,15 +121,20 @@ def test_keys_of_any_type_on_mariadb(
     assert_follows(pipe_on(server_of(MARIADB_11_4)), kind)
 
 
+@pytest.fixture
+def without_gtids(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
+    """A server that has no GTIDs, and does not log what foreign keys change."""
+    return mysql_server_with(server_id="97", innodb_native_foreign_keys="ON", **WITHOUT_GTIDS)
+
+
 @pytest.mark.any_format
 @pytest.mark.parametrize("kind", ["CHAR(36)", "ENUM"])
 @pytest.mark.long("starts a server with other settings")
 def test_without_gtids_children_wait_for_the_next_binlog_file(
-    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], kind: str
+    pipe_on: Callable[..., Pipe], without_gtids: LocalServer, kind: str
 ) -> None:
     """Only from the next file on a read is known to have what foreign keys changed; other tables go on."""
-    settings = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-    pipe = pipe_on(mysql_server_with(server_id="97", innodb_native_foreign_keys="ON", **settings))
+    pipe = pipe_on(without_gtids)
     values = typed_family(pipe, kind)
     pipe.sql("FLUSH BINARY LOGS")
     pipe.run()
@@ -153,12 +159,10 @@ def test_without_gtids_children_wait_for_the_next_binlog_file(
 @pytest.mark.any_format
 @pytest.mark.long("starts a server with other settings")
 def test_without_gtids_children_wait_after_ddl_of_a_parent_too(
-    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+    pipe_on: Callable[..., Pipe], without_gtids: LocalServer
 ) -> None:
     """Whichever table the DDL is of, and whether rows or all of them are to be read: a run ends, and says so."""
-    settings = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-    server = mysql_server_with(server_id="97", innodb_native_foreign_keys="ON", **settings)
-    pipe = pipe_on(server, chunk_rows=5)
+    pipe = pipe_on(without_gtids, chunk_rows=5)
     family(pipe)
     pipe.sql("FLUSH BINARY LOGS")
     pipe.run()
@@ -174,12 +178,10 @@ def test_without_gtids_children_wait_after_ddl_of_a_parent_too(
 @pytest.mark.any_format
 @pytest.mark.long("starts a server with other settings")
 def test_without_gtids_parents_may_change_while_tables_are_copied(
-    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+    pipe_on: Callable[..., Pipe], without_gtids: LocalServer
 ) -> None:
     """The copy is published once the next binlog file has begun, at whatever moment that is."""
-    settings = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-    server = mysql_server_with(server_id="97", innodb_native_foreign_keys="ON", **settings)
-    pipe = pipe_on(server, chunk_rows=5)
+    pipe = pipe_on(without_gtids, chunk_rows=5)
     family(pipe)
     changes = ["DELETE FROM parents WHERE id = 1", "UPDATE parents SET id = 6, code = 60 WHERE id = 2"]
     changes += ["UPDATE grands SET v = 5 WHERE id > 200", "FLUSH BINARY LOGS", "UPDATE going SET v = 3 WHERE id > 10"]

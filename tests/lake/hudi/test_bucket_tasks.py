@@ -96,16 +96,6 @@ def test_a_text_key_may_get_another_name(lake_of: Callable[..., Lake]) -> None:
     assert shown(lake) == (["code", "v"], [("a", 1), ("c", 3), ("ü/%", 3)])
 
 
-def test_a_dropped_column_stays_without_values(lake: Lake) -> None:
-    """Also where the files of new waves lack it."""
-    staged = lake.published((1, 10), (2, 20))
-    after = replace(lake.schema, columns=(COLUMNS[0], NEW))
-    staged = lifted(lake, staged, Lift(lake.schema, after, ("id", None)), 30)
-    lake.schema = after
-    lake.publish(lake.merge(staged, (2, 5, False), (3, 6, False), pos=40))
-    assert shown(lake) == (["id", "c", "v"], [(1, 7, None), (2, 5, None), (3, 6, None)])
-
-
 def test_an_empty_table_is_lifted(lake: Lake) -> None:
     """Its first row has the new columns."""
     staged = lake.published()
