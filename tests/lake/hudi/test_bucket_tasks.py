@@ -9,7 +9,10 @@ import pytest
 
 from lakeingest.core.lift import Lift
 from lakeingest.errors import SchemaChanged, StaleWriter, StateUnreadable
+from lakeingest.files import file as files
 from lakeingest.lake.hudi import all_rows, bucket_tasks
+from lakeingest.lake.hudi.base_files import FileGroup
+from lakeingest.lake.hudi.bucket_writer import BucketWriter
 from lakeingest.lake.hudi.commit import Commit, roll_back
 from tests.engines import HUDI_RS
 from tests.lake.hudi.test_lift import BEFORE, TEXT_KEY, shown
@@ -140,6 +143,22 @@ def test_a_task_may_be_repeated(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(all_rows, "write_in_tasks", twice)
     lake.publish(staged)
     assert shown(lake) == (["id", "c", "w"], [(n, 7, 10 * n) for n in range(20)])
+    assert_no_leftovers(lake)
+
+
+def test_a_file_of_a_dead_run_is_no_part_of_a_new_table(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hudi takes a file that is older than all commits for one of a commit that was archived."""
+    real = bucket_tasks.write_in_tasks
+
+    def beside_another(spark: Any, writer: BucketWriter, *given: Any) -> Any:
+        late = replace(writer, commit=replace(writer.commit, instant="20200101000000000"))
+        files.make_folder(late.commit.folder / ".hoodie" / ".temp" / late.commit.instant)
+        real(spark, replace(late, groups=[FileGroup.new(group.bucket) for group in writer.groups]), *given)
+        return real(spark, writer, *given)
+
+    monkeypatch.setattr(all_rows, "write_in_tasks", beside_another)
+    lake.published((1, 10), (2, 20))
+    assert shown(lake) == BEFORE
     assert_no_leftovers(lake)
 
 
