@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
 from lakeingest.config.place import Place
-from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.core.lift import Lift
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import (
     ForeignWrite,
@@ -31,11 +32,14 @@ from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.files.stored import Stored
 from lakeingest.lake.formats import open_target, unwritable
+from lakeingest.lake.hudi import all_rows
 from lakeingest.lake.hudi.folder import PROPERTIES, location
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.marks import BUILDING
+from lakeingest.mysql.source_types import source_type
 from tests.lake.conftest import BOUNDARIES
+from tests.lake.iceberg.test_lift import lifted
 from tests.lake.steps import PLAIN, Crash, Lake
 from tests.lake.test_target import *  # noqa: F403 - the same contract
 from tests.stores import hadoop_reaches, storage_of
@@ -312,3 +316,17 @@ def test_a_publish_has_its_marks(lake: Lake) -> None:
     assert json.loads(properties["lakeingest.progress"])["position"]["at"] == "binlog.000001:20"
     assert lake.open().inventory(lake.table).files >= 1
     assert files.exists(folder(lake) / PROPERTIES)
+
+
+def test_tasks_write_a_table_that_is_too_large_for_one_process(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first files, and all of them after DDL: each task reads and writes in the store itself."""
+    monkeypatch.setattr(all_rows, "MOST_BYTES", 0)
+    monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
+    staged = lake.published(*((n, str(n)) for n in range(50)))
+    assert lake.seen() == [(n, str(n)) for n in range(50)]
+    new = Column("w", Kind.INT32, source_type("int"))
+    lift = Lift(lake.schema, replace(lake.schema, columns=(*PLAIN, new)), ("id", "v", None))
+    staged = lifted(lake, staged, lift, 30)
+    lake.schema = lift.after
+    lake.publish(lake.merge(staged, (1, "one", 1, False), (2, None, None, True), pos=40))
+    assert lake.seen() == [(0, "0", None), (1, "one", 1), *((n, str(n), None) for n in range(3, 50))]
