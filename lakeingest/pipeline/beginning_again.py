@@ -5,12 +5,12 @@ until all are read and have passed their gates. What is still right after the DD
 of tables by a tool for schema changes. A first copy that has less than half of the rows is dropped instead.
 """
 
-from lakeingest.errors import SchemaChanged, UnsupportedEvent, of_table
+from lakeingest.errors import SchemaChanged, of_table
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import is_restarted
 from lakeingest.pipeline.over_gap import is_worth_comparing
-from lakeingest.pipeline.starting_over import start_over
+from lakeingest.pipeline.starting_over import is_stopped_by_ddl, start_over
 from lakeingest.pipeline.stopping import resume, stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 
@@ -44,11 +44,8 @@ def is_altered(table: TableRun) -> bool:
     """
     if table.stop is None or table.copy is None:
         return False
-    error = table.stop.error
-    if isinstance(error, UnsupportedEvent):
-        return error.alterations is not None
     is_complete = table.copy.published is not None and not is_restarted(table.copy)
-    return isinstance(error, SchemaChanged) and (error.by_ddl or not is_complete)
+    return is_stopped_by_ddl(table) or (isinstance(table.stop.error, SchemaChanged) and not is_complete)
 
 
 def _begin_again(run: OpenRun, table: TableRun) -> bool:

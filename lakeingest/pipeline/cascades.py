@@ -273,7 +273,7 @@ def _contained(low: Low, stop: Position, needed: Place) -> Place:
 
 def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Have all rows compared with the source, because nobody can tell which of them foreign keys have changed."""
-    cover_lows(edges, binlog, table)
+    cover_lows(edges, binlog, table)  # so that the spool has what its parents changed
     if _may_lack_changes(edges, binlog, table):
         raise _before_rotation(binlog, table)
     table.compared += 1

@@ -60,7 +60,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
                 assert_unchanged(staged, schema)
             if refused := refusal(edges.config, edges.connection, table.id):
                 return refused
-            if not _is_stopped_by_ddl(table):  # a read begins with that DDL
+            if not is_stopped_by_ddl(table):  # a read begins with that DDL
                 assert_read_by(edges, run.binlog, table, schema)
     except LakeIngestError as error:
         if isinstance(error, Retryable) and not error.of_table:
@@ -82,7 +82,9 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
     return None
 
 
-def _is_stopped_by_ddl(table: TableRun) -> bool:
-    """Whether it has stopped at DDL in the binlog."""
+def is_stopped_by_ddl(table: TableRun) -> bool:
+    """Whether the table has stopped at DDL in the binlog."""
     error = None if table.stop is None else table.stop.error
-    return isinstance(error, UnsupportedEvent) or (isinstance(error, SchemaChanged) and error.by_ddl)
+    if isinstance(error, UnsupportedEvent):
+        return error.alterations is not None
+    return isinstance(error, SchemaChanged) and error.by_ddl

@@ -135,8 +135,9 @@ def _with_tables_of(part: Manifest, other: Manifest) -> Manifest:
 
 def has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
     """Whether a low watermark that is read after now may be before the position."""
-    begins = is_read_from_file_start(connection, position)
-    return begins and not is_before(position.at, written_position(connection).start_of_file)
+    if not is_read_from_file_start(connection, position):
+        return False
+    return not is_before(position.at, written_position(connection).start_of_file)
 
 
 def is_read_from_file_start(connection: pymysql.Connection, position: Position) -> bool:

@@ -107,7 +107,7 @@ class Job:
             return list(cursor.fetchall())
 
     def unlogged(self, *statements: str) -> None:
-        """Change the source without a word in its binlog; as `Pipe.unlogged`."""
+        """Run statements that the source does not log; as `Pipe.unlogged`."""
         self.sql("SET SESSION sql_log_bin = 0", *statements)
         if GTIDS:
             self.sql("FLUSH BINARY LOGS")

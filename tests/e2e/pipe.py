@@ -38,12 +38,12 @@ class Pipe:
                 cursor.execute(statement)
 
     def unlogged(self, *statements: str) -> None:
-        """Change the source without a word in its binlog."""
+        """Run statements that the source does not log."""
         self.sql("SET SESSION sql_log_bin = 0", *statements, "SET SESSION sql_log_bin = 1")
         self.begin_file()
 
     def begin_file(self) -> None:
-        """Without GTIDs, let the source begin a binlog file, as the runbooks say: a read has all that is before it."""
+        """Without GTIDs, let the source begin a binlog file, as the runbooks say before rows are read again."""
         if GTIDS:
             self.sql("FLUSH BINARY LOGS")
 

@@ -11,6 +11,7 @@ from lakeingest.core.signals import OVER_GAP
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ChangelogGone, MainMoved, SchemaChanged, SpoolGap
 from lakeingest.pipeline.events import Event, Merged, Published, RowsReread, StartedOver, WaveCommitted
+from tests.conftest import GTIDS
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines, position, replayed, source
 from tests.e2e.test_follow import follow_while, soon
@@ -84,7 +85,8 @@ def test_only_rows_that_differ_are_written_and_readers_see_the_old_ones_meanwhil
     assert (states(pipe), compares(pipe)) == (["done"], [True])
     assert not pipe.seen(WaveCommitted)
     differing = {key for key in range(80) if key % 7 == 0 or key % 3 == 0}
-    assert written(pipe) <= len(differing) + 2 * 5  # a change may be read with its row, and merged again
+    changes = 2 * 5 if GTIDS else 5  # without GTIDs a change may be read with its row, and merged again
+    assert written(pipe) <= len(differing) + changes
     pipe.assert_equal()
     pipe.sql("DELETE FROM beans WHERE id = 200", "INSERT INTO apples VALUES (204, 'x', NULL)")
     pipe.run()
@@ -265,7 +267,7 @@ def test_readers_of_the_changelog_begin_again_after_a_gap(market: Pipe) -> None:
     pipe.run()
     with pytest.raises(ChangelogGone):
         lines(pipe, "beans", since=position(before[-1]))
-    assert replayed(lines(pipe, "beans"), strict=False) == source(pipe, "beans")
+    assert replayed(lines(pipe, "beans"), strict=not GTIDS) == source(pipe, "beans")
 
 
 @pytest.mark.any_format

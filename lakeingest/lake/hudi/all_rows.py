@@ -1,7 +1,7 @@
-"""Publishes all rows by files of ours: it puts them into buckets, and writes the file of each bucket, in one commit.
+"""Publishes all rows of a table: it puts them into buckets, and writes the file of each bucket, in one commit.
 
 The first one makes the table that Hudi's own bulk insert makes. A later one replaces the rows of a copy that was read
-again, or lifted to other columns. What is too large for this process, tasks of Spark write.
+again, or lifted to other columns. Tasks of Spark write a table that is too large for this process.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Writes the files of all buckets in tasks of Spark, for a table that is too large for one process.
 
-The first tasks read files, and deal the rows to the passes; each of the others has the rows of one pass, which is some
-buckets, and writes their files.
+The first tasks read files of rows, and sort the rows by passes: a pass is a range of buckets. Each later task gets the
+rows of one pass, and writes the files of its buckets.
 """
 
 import io

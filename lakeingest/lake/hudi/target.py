@@ -245,7 +245,7 @@ class HudiTarget:
         open_spark: "Callable[[], SparkSession]",
         properties: Mapping[str, str],
     ) -> Staged:
-        """One commit of the table: of ours if `target.merge` is `row_delta` and we can write it, else of Hudi."""
+        """One commit of the table. lakeingest writes it if `target.merge` is `row_delta` and it can, else Hudi does."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         if not self._write(staged, folder, properties, None):
             self._write(staged, folder, properties, open_spark())

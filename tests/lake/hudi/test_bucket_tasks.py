@@ -79,7 +79,7 @@ def test_values_of_every_type_are_those_that_were_copied(lake_of: Callable[..., 
 
 
 def test_a_copy_that_is_read_again_has_the_rows_of_its_new_waves(lake: Lake) -> None:
-    """With the same columns, and with a key that only a column of ours can find."""
+    """The rows of before are gone, though the columns are the same."""
     lake.published((1, 10), (2, 20), (4, 40))
     staged = lake.wave(lake.started_over(lake.loaded()), [(2, 21), (3, 30)])
     lake.publish(lake.open().mark(staged, lake.leveled(staged, 60)))
@@ -88,7 +88,7 @@ def test_a_copy_that_is_read_again_has_the_rows_of_its_new_waves(lake: Lake) -> 
 
 
 def test_a_text_key_may_get_another_name(lake_of: Callable[..., Lake]) -> None:
-    """Hudi knows such rows by a column of ours."""
+    """Its record key is a column that lakeingest adds, which keeps its name."""
     lake = lake_of(TEXT_KEY, ("k",))
     staged = lake.published(("a", 1), ("b", 2), ("ü/%", 3))
     named = replace(TEXT_KEY[0], name="code")
