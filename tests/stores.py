@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from tests.google import BUCKET
 GCS = pytest.param("gcs", marks=pytest.mark.long("builds a server of Google's protocol"))
 SHARED = ("folder", "s3", GCS)
 KINDS = (*SHARED, "memory")
+_LATE_SECONDS = 10.0
 
 
 def storage_of(server: LocalS3, endpoint: str | None = None) -> Storage:
@@ -89,9 +91,12 @@ def everything(folder: File) -> list[File]:
 
 
 def remove(folder: File) -> None:
-    """Remove a folder and all that is in it."""
+    """Remove a folder and all that is in it, also while a cancelled task of Spark still writes its last file there."""
     if isinstance(folder, Path):
-        shutil.rmtree(folder)
+        assert folder.is_dir()
+        deadline = time.monotonic() + _LATE_SECONDS
+        while folder.exists():
+            shutil.rmtree(folder, ignore_errors=time.monotonic() < deadline)
     else:
         for file in everything(folder):
             files.delete(file)
