@@ -131,15 +131,12 @@ def platforms_page() -> str:
 
 def ddl_page() -> str:
     """What a copy does at each kind of DDL, as the end-to-end tests prove it."""
-    heads = ("DDL", "in Iceberg", "in Hudi", "note")
+    heads = ("DDL", "copy", "note")
     tables = (
         _table(
             f"## {title}",
             heads,
-            [
-                f"| `{kind.shown}` | {kind.outcome_in('iceberg')} | {kind.outcome_in('hudi')} | {kind.note} |"
-                for kind in kinds
-            ],
+            [f"| `{kind.shown}` | {kind.outcome} | {kind.note} |" for kind in kinds],
         )
         for title, kinds in KINDS.items()
     )

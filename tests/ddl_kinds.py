@@ -21,16 +21,11 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Statements on a table `{t}`, and what a copy does; in Hudi that may be something else."""
+    """Statements on a table `{t}`, and what a copy does, in either format."""
 
     statements: tuple[str, ...]
     outcome: Outcome
     note: str = ""
-    in_hudi: Outcome | None = None
-
-    def outcome_in(self, lake_format: str) -> Outcome:
-        """What a copy in this format does."""
-        return self.in_hudi or self.outcome if lake_format == "hudi" else self.outcome
 
     @property
     def shown(self) -> str:
@@ -38,8 +33,8 @@ class Kind:
         return "; ".join(statement.format(t="t") for statement in self.statements)
 
 
-def _alter(actions: str, outcome: Outcome, note: str = "", in_hudi: Outcome | None = None) -> Kind:
-    return Kind((f"ALTER TABLE {{t}} {actions}",), outcome, note, in_hudi)
+def _alter(actions: str, outcome: Outcome, note: str = "") -> Kind:
+    return Kind((f"ALTER TABLE {{t}} {actions}",), outcome, note)
 
 
 _NOTHING, _FOLLOWED, _AGAIN, _STOPS = Outcome
@@ -58,10 +53,10 @@ KINDS: dict[str, tuple[Kind, ...]] = {
     ),
     "Columns that are dropped, renamed or moved": (
         _alter("DROP d", _FOLLOWED, "the copy keeps the column, NULL in all rows; older snapshots have its values"),
-        _alter("RENAME COLUMN v TO x", _FOLLOWED, "the column keeps its field id"),
+        _alter("RENAME COLUMN v TO x", _FOLLOWED, "the column keeps its field id in Iceberg"),
         _alter("CHANGE v x INT NOT NULL", _FOLLOWED, "the same"),
         _alter("RENAME COLUMN v TO u, RENAME COLUMN u TO v", _FOLLOWED, "the same"),
-        _alter("RENAME COLUMN id TO number", _FOLLOWED, "of a key", _STOPS),
+        _alter("RENAME COLUMN id TO number", _FOLLOWED, "of a key"),
         _alter("MODIFY v INT NOT NULL FIRST", _FOLLOWED),
     ),
     "Types": (
@@ -80,7 +75,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {
         _alter("ALTER COLUMN v SET DEFAULT 3", _AGAIN),
     ),
     "Keys": (
-        _alter("DROP PRIMARY KEY, ADD PRIMARY KEY (v)", _AGAIN, "", _STOPS),
+        _alter("DROP PRIMARY KEY, ADD PRIMARY KEY (v)", _AGAIN),
         _alter("MODIFY id BIGINT", _AGAIN, "the type of a key"),
         _alter("DROP PRIMARY KEY", _STOPS, "PreflightFailed or UnsupportedTable: a table needs a key"),
     ),

@@ -1,6 +1,6 @@
 """DDL that no copy can follow: the table is published as of before it, and its rows are read again, by the same run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 
@@ -73,11 +73,6 @@ BARRIERS: dict[str, tuple[str, ...]] = {
 OTHER = "other"
 
 
-def possible(pipe: Pipe, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of them that the format can have: in Hudi a key of integers keeps its columns."""
-    return tuple(name for name in names if name != "another_key" or pipe.config.target.format != "hudi")
-
-
 def copied(pipe: Pipe, *names: str) -> Pipe:
     """Tables that are copied."""
     for name in names:
@@ -99,7 +94,6 @@ def alter(pipe: Pipe, name: str) -> None:
 @pytest.mark.long("twenty tables", only=("all",))
 def test_a_table_whose_ddl_cannot_be_followed_is_read_again(pipe: Pipe, names: tuple[str, ...]) -> None:
     """In the same run, whatever the DDL is; the next one goes on from there, and other tables are not read again."""
-    names = possible(pipe, names)
     copied(pipe, *names, OTHER)
     for name in names:
         alter(pipe, name)
@@ -115,18 +109,6 @@ def test_a_table_whose_ddl_cannot_be_followed_is_read_again(pipe: Pipe, names: t
     assert pipe.run().stopped == ()
     pipe.assert_equal(*names, OTHER)
     assert pipe.seen(StartedOver) == []
-
-
-@pytest.mark.formats("hudi")
-def test_a_key_of_integers_stays_in_hudi(pipe: Pipe) -> None:
-    """A table with another one stops by name, and readers keep their rows; the others go on."""
-    copied(pipe, "another_key", OTHER)
-    alter(pipe, "another_key")
-    pipe.sql(f"INSERT INTO {OTHER} VALUES (100, 1, 'w', 'x')")
-    with pytest.raises(SchemaChanged, match="Hudi knows its rows by id, which is not their key any more"):
-        pipe.run()
-    pipe.assert_equal(OTHER)
-    assert len(pipe.rows("another_key")) == 24
 
 
 @pytest.mark.formats
@@ -146,7 +128,7 @@ def test_a_table_of_the_same_definition_is_read_again_in_every_format(pipe: Pipe
 def test_mariadb_is_read_again_after_ddl(pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer]) -> None:
     """By its own DDL, too: it says what it was asked for, not whether it did anything."""
     pipe = pipe_on(server_of(MARIADB_11_4, server_id="202"), chunk_rows=10)
-    names = possible(pipe, ("another_key", "narrower", "emptied", "swapped", "created_again", "another_order"))
+    names = ("another_key", "narrower", "emptied", "swapped", "created_again", "another_order")
     copied(pipe, *names, "maybe", OTHER)
     for name in names:
         alter(pipe, name)
@@ -408,7 +390,7 @@ def without_gtids(pipe_on: Callable[..., Pipe], mysql_server_with: Callable[...,
 def test_without_gtids_a_table_is_read_again_after_its_last_ddl(without_gtids: Pipe) -> None:
     """A low watermark there is the start of the file, which has the DDL, and rows of before; it counts from the DDL."""
     pipe = without_gtids
-    names = possible(pipe, ("narrower", "another_key", "twice", "emptied", "partitions", "created_again", "swapped"))
+    names = ("narrower", "another_key", "twice", "emptied", "partitions", "created_again", "swapped")
     copied(pipe, *names, OTHER)
     for name in names:
         alter(pipe, name)

@@ -190,8 +190,6 @@ class Writer:
 
     def __init__(self, pipe: Pipe, sequences: list[Sequence]) -> None:
         self.sequences, self.log = sequences, defaultdict[str, list[str]](list)
-        # in Hudi a table whose key of integers becomes another one stops
-        self._left_out = ("MODIFY id", "DROP TABLE") if pipe.config.target.format == "hudi" else ()
         settings = pipe.config.source
         self._connection = pymysql.connect(
             host=settings.host,
@@ -228,8 +226,6 @@ class Writer:
         self._connection.close()
 
     def _execute(self, table: str, statement: str) -> bool:
-        if any(part in statement for part in self._left_out):
-            return False
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(statement)

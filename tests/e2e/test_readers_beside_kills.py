@@ -21,7 +21,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.folder import PROPERTIES
+from lakeingest.lake.hudi.table_form import PROPERTIES
 from lakeingest.lake.marks import BUILDING
 from tests.beside import beside
 from tests.e2e.job import Job

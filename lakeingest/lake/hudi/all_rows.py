@@ -4,6 +4,7 @@ The first one makes the table that Hudi's own bulk insert makes. A later one rep
 again, or lifted to other columns. Tasks of Spark write a table that is too large for this process.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,10 +26,11 @@ from lakeingest.lake.hudi.bucket_writer import BucketWriter
 from lakeingest.lake.hudi.changes import bucket_numbers, in_groups, last_changes, read_rows
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
+from lakeingest.lake.hudi.options import RECORD_KEY_MARK
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.record_texts import record_key_for
 from lakeingest.lake.hudi.table_form import Unfit, record_key_of, write_form
-from lakeingest.lake.hudi.timeline import Instant
+from lakeingest.lake.hudi.timeline import PREFIX, Instant
 from lakeingest.lake.refusals import stale
 
 if TYPE_CHECKING:
@@ -87,21 +89,19 @@ class AllRows:
         names, there = {group.name for group in groups}, files.listed(self.folder, "*.parquet")
         if late := [file for file in there if file.name.partition("_")[0] not in names]:
             folders.delete_all(late)
-        extra = {SCHEMA: avro_schema(self.table.name, columns), **properties}
+        marked = {**properties, f"{PREFIX}{RECORD_KEY_MARK}": json.dumps(record_key)}
+        extra = {SCHEMA: avro_schema(self.table.name, columns), **marked}
         operation = "BULK_INSERT" if self.published is None else "UPSERT"
         if not commit.complete(operation, [one.stat for one in written], extra):
             raise stale(self.table)
         return True
 
     def _record_key(self, columns: pa.Schema) -> tuple[str, ...]:
-        """The columns that are it, of a table that is there or a new one."""
-        new = record_key_for(columns, self.key)
-        if self.published is None:
-            return new
-        declared = record_key_of(self.folder)
-        if declared not in {new, (RECORD_KEY,)}:
-            raise Unfit
-        return declared
+        """The columns that are it: those of a new table, or the column of ours where the table has that."""
+        ours = (RECORD_KEY,)
+        if self.published is not None and record_key_of(self.folder) == ours:
+            return ours
+        return record_key_for(columns, self.key)
 
     def _groups(self) -> list[FileGroup]:
         """The file group of each bucket."""

@@ -5,6 +5,7 @@ without which the folder is no table. So readers find the whole table, or none.
 """
 
 import errno
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.files.stored import Stored
+from lakeingest.lake.hudi.options import RECORD_KEY_MARK
+from lakeingest.lake.hudi.table_form import PROPERTIES, declare_record_key
 from lakeingest.lake.hudi.timeline import Instant, newest
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import not_ours, stale
@@ -25,7 +28,6 @@ from lakeingest.lake.refusals import not_ours, stale
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROPERTIES = ".hoodie/hoodie.properties"
 CLOCK_SECONDS = 2.0  # that a file's time may lag behind the clock
 _AT_ONCE = 16  # files that are copied at the same time
 
@@ -82,12 +84,21 @@ class TableFolder:
             self._copy(self.final)
             self._forget_building()
 
-    def finish(self) -> None:
-        """Finish what an interrupted first publish has begun."""
+    def settle(self, published: Instant | None) -> None:
+        """Let the table's properties name the record key that this commit gave the rows: a key can change.
+
+        Readers need neither. A run that ends between the commit and this leaves it to the next one.
+        """
+        if published is not None and RECORD_KEY_MARK in published.properties:
+            declare_record_key(self.place, json.loads(published.properties[RECORD_KEY_MARK]))
+
+    def finish(self, published: Instant) -> None:
+        """Finish what the interrupted publish of this commit has begun."""
         if not self._is_named():
             self.give_name()
         elif isinstance(self.final, Stored):
             self._forget_building()
+        self.settle(published)
 
     def make_durable(self, since: float) -> None:
         """Let what was written since then outlive a loss of power; a store has it durable with its answer."""

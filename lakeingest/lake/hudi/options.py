@@ -11,6 +11,7 @@ from lakeingest.lake.marks import OWNER, progress_marks
 
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
+RECORD_KEY_MARK = "lakeingest.record_key"  # its columns, in a commit that gave all rows theirs, and in those after it
 _BUCKETS_MIN = 4
 _SLACK = 4  # commits that a short history may be longer
 _BALANCE = 64  # with the square root, a small merge takes as long to rewrite files as to look at all buckets
@@ -42,7 +43,9 @@ def marks_of(
     table: TableId, last: StagingCommit, published: Instant | None, buckets: str, properties: Mapping[str, str]
 ) -> dict[str, str]:
     """The properties of a publish of staging up to this commit on what readers see; the given ones are among them."""
+    before = {} if published is None else published.properties
     marks = {
+        **{name: before[name] for name in (RECORD_KEY_MARK,) if name in before},
         OWNER: str(table),
         **progress_marks(last.progress, None if published is None else published.version),
         VERSION: str(last.version),

@@ -13,17 +13,12 @@ import pyarrow.compute as pc
 
 from lakeingest.core.change import DELETED
 from lakeingest.core.lift import Lift
-from lakeingest.core.schema import TableSchema
-from lakeingest.errors import SchemaChanged
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.base_files import META
 from lakeingest.lake.hudi.changes import in_groups, last_changes, read_all_rows
-from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.record_key import RECORD_KEY
-from lakeingest.lake.hudi.record_texts import record_key_for
 from lakeingest.lake.hudi.staging import StagingFolder
-from lakeingest.lake.hudi.table_form import declared_record_key
 from lakeingest.rows import constants, lake_schema
 
 _BYTES = 32 << 20  # of the files that one task reads
@@ -83,18 +78,6 @@ def lifted(rows: pa.Table, lift: Lift, *, keeps_dropped: bool = True) -> pa.Tabl
         if name not in known:
             columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)
     return pa.table(columns)
-
-
-def assert_record_key(folder: TableFolder, schema: TableSchema) -> None:
-    """SchemaChanged where the record key of the table that readers see cannot be that of its next definition."""
-    if folder.published() is None:
-        return
-    declared = declared_record_key(folder.place)
-    if declared not in {(RECORD_KEY,), record_key_for(lake_schema(schema), schema.key)}:
-        raise SchemaChanged(
-            f"{schema.table}: Hudi knows its rows by {', '.join(declared)}, which is not their key any more; remove"
-            f" {folder.place} to copy it again"
-        )
 
 
 def _without(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.folder import PROPERTIES
 from lakeingest.lake.hudi.timeline import timeline
 
+PROPERTIES = ".hoodie/hoodie.properties"
 _DECISIVE: Mapping[str, str] = {  # with another value a commit would have to write more, or other files
     "hoodie.table.version": "9",
     "hoodie.timeline.layout.version": "2",
@@ -52,12 +52,15 @@ def record_key_of(folder: File) -> tuple[str, ...]:
     is_ours = all(properties.get(name) == value for name, value in _DECISIVE.items())
     if not is_ours or any(map(properties.get, _INDEXES)) or not _is_quiet(folder):
         raise Unfit
-    return _declared(properties)
+    return tuple(properties.get(_RECORD_KEY, "").split(","))
 
 
-def declared_record_key(folder: File) -> tuple[str, ...]:
-    """The columns that are the record key, by the table's properties."""
-    return _declared(_properties(folder))
+def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
+    """Let the table's properties name these columns as its record key."""
+    before = files.read(folder / PROPERTIES).decode()
+    after = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", f"{_RECORD_KEY}={','.join(record_key)}", before)
+    if after != before:
+        files.put(folder / PROPERTIES, after.encode())
 
 
 def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
@@ -74,10 +77,6 @@ def _properties(folder: File) -> dict[str, str]:
     """Those of the table, with the escapes that names and values have."""
     lines = files.read(folder / PROPERTIES).decode().splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
-
-
-def _declared(properties: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(properties.get(_RECORD_KEY, "").split(","))
 
 
 def _escaped(value: str) -> str:

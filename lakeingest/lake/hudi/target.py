@@ -32,7 +32,7 @@ from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.options import KEY
 from lakeingest.lake.hudi.publication import Publication
-from lakeingest.lake.hudi.rewriting import HudiRewriter, assert_record_key, rewriters
+from lakeingest.lake.hudi.rewriting import HudiRewriter, rewriters
 from lakeingest.lake.hudi.staging import StagingFolder, files_of, is_started_over, since_restart
 from lakeingest.lake.hudi.statement import changed, last_changes, rows_at, staged_rows
 from lakeingest.lake.hudi.timeline import Instant, writes
@@ -85,7 +85,7 @@ class HudiTarget:
         published, staging = self._published(table), self._staging(table)
         staged = self._resume_point(table, published)
         if published is not None:
-            self._folder_of(table).finish()
+            self._folder_of(table).finish(published)
         if staged is None or not staging.commits(staged.version):
             if folders.is_there(staging.path):
                 staging.drop()
@@ -333,7 +333,6 @@ class HudiTarget:
 
     def _replace_rows(self, staged: Staged, schema: TableSchema, progress: Progress, rows: Sequence[bytes]) -> Staged:
         """A commit of staging from which on these files have the rows."""
-        assert_record_key(self._folder_of(schema.table), schema)
         names = [name.decode() for name in rows]
         return self._commit(staged, progress, rows=names, restarts=True, key=schema.key)
 
@@ -366,6 +365,8 @@ class HudiTarget:
                 raise stale(table)
             if published is None:
                 self._give_name(folder)
+            if is_started_over(publication.commits):
+                folder.settle(folder.published())
             # readers see it before it is durable; until then staging and the spool stay
             folder.make_durable(began)
             folder.clear_building(spark)
@@ -379,6 +380,7 @@ class HudiTarget:
         table, staging, published = folder.table, self._staging(folder.table), folder.published()
         if staged.published != (None if published is None else published.version):
             raise published_by_another(table)
+        folder.settle(published)  # another run, which had lost its lease, may have settled an older commit since
         if published is not None:
             assert_whole(table, folder.place)
         way, history = self.settings.way_of_merging, self.settings.history

@@ -9,7 +9,7 @@ import pytest
 
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Column, Kind
-from lakeingest.errors import SchemaChanged, UnsupportedTable
+from lakeingest.errors import UnsupportedTable
 from lakeingest.mysql.source_types import source_type
 from tests.engines import HUDI_RS
 from tests.lake.hudi.test_row_delta import STEPS, With, alone, assert_no_leftovers, die, having
@@ -98,7 +98,7 @@ def test_an_empty_table_is_lifted(lake: Lake) -> None:
 
 
 def test_a_text_key_may_get_another_name(lake_of: Callable[..., Lake]) -> None:
-    """Hudi knows such rows by a column of ours; a key of integers keeps its name, or the table is copied again."""
+    """Hudi knows such rows by a column of ours, which keeps its name."""
     lake = lake_of(TEXT_KEY, ("k",))
     staged = lake.published(("a", 1), ("b", 2))
     named = replace(TEXT_KEY[0], name="code")
@@ -109,14 +109,6 @@ def test_a_text_key_may_get_another_name(lake_of: Callable[..., Lake]) -> None:
     assert shown(lake) == (["code", "v"], [("a", 1), ("c", 3)])
     lake.publish(lake.merge(lake.loaded(), ("a", 11, False), pos=50))
     assert shown(lake)[1] == [("a", 11), ("c", 3)]
-    plain = lake_of(COLUMNS)
-    staged = plain.published((1, 10), (2, 20))
-    after = replace(plain.schema, columns=(replace(COLUMNS[0], name="number"), COLUMNS[1]), key=("number",))
-    with pytest.raises(
-        SchemaChanged, match=f"{plain.table}: Hudi knows its rows by id, which is not their key any more"
-    ):
-        lifted(plain, staged, Lift(plain.schema, after, ("id", "v")), 30)
-    assert plain.loaded().version == staged.version
 
 
 def test_a_lift_that_hudi_cannot_have_is_refused(lake: Lake) -> None:

@@ -33,8 +33,9 @@ from lakeingest.files.file import File
 from lakeingest.files.stored import Stored
 from lakeingest.lake.formats import open_target, unwritable
 from lakeingest.lake.hudi import all_rows
-from lakeingest.lake.hudi.folder import PROPERTIES, location
+from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.hudi.publication import Publication
+from lakeingest.lake.hudi.table_form import PROPERTIES
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.mysql.source_types import source_type

@@ -1,0 +1,170 @@
+"""A table gets another key, or its key another name: Hudi knows each row by its new key from the publish on."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lakeingest.core.lift import Lift
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.errors import SchemaChanged
+from lakeingest.lake.hudi import all_rows
+from lakeingest.lake.hudi.table_form import PROPERTIES, declare_record_key
+from lakeingest.lake.hudi.timeline import writes
+from lakeingest.lake.target import Staged
+from lakeingest.mysql.source_types import source_type
+from tests.engines import HUDI_RS
+from tests.lake.hudi.test_lift import shown
+from tests.lake.hudi.test_row_delta import (
+    STEPS,
+    With,
+    alone,
+    assert_no_leftovers,
+    die,
+    folder,
+    having,
+)
+from tests.lake.iceberg.test_lift import lifted
+from tests.lake.steps import Crash, Lake
+
+__all__ = ["having"]  # a fixture
+
+pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
+
+COLUMNS = (
+    Column("id", Kind.INT32, source_type("int"), nullable=False),
+    Column("n", Kind.INT64, source_type("bigint"), nullable=False),
+    Column("t", Kind.STRING, source_type("varchar(9)"), nullable=False),
+)
+BEFORE = [(n, 100 + n % 7, f"t{n}") for n in range(20)]
+KEYS = {"another integer": ("n",), "a text": ("t",), "two integers": ("n", "id"), "as before": ("id",)}
+
+
+@pytest.fixture
+def lake(lake_of: Callable[..., Lake]) -> Lake:
+    """A table that readers see, with the key `id`."""
+    lake = lake_of(COLUMNS)
+    lake.published(*BEFORE)
+    return lake
+
+
+def declared(lake: Lake) -> str:
+    """The columns that Hudi knows the table's rows by."""
+    lines = (folder(lake) / PROPERTIES).read_text().splitlines()
+    [found] = [line.partition("=")[2] for line in lines if line.startswith("hoodie.table.recordkey.fields=")]
+    return found
+
+
+def renamed(lake: Lake) -> Staged:
+    """The copy after its key got the name `number`, and changes after that."""
+    columns = (replace(COLUMNS[0], name="number"), *COLUMNS[1:])
+    after = replace(lake.schema, columns=columns, key=("number",))
+    staged = lifted(lake, lake.loaded(), Lift(lake.schema, after, lake.schema.names), 30)
+    lake.schema = after
+    return lake.merge(staged, (3, 1, "up", False), (4, 0, "", True), (50, 5, "in", False), pos=40)
+
+
+RENAMED = sorted([row for row in BEFORE if row[0] not in {3, 4}] + [(3, 1, "up"), (50, 5, "in")])
+
+
+def with_key(lake: Lake, schema: TableSchema) -> Staged:
+    """The copy whose rows were read again with another key: as many as the new key has values for."""
+    lake.schema = schema
+    staged = lake.wave(lake.started_over(lake.loaded()), by_key(schema, BEFORE))
+    return lake.open().mark(staged, lake.leveled(staged, 60))
+
+
+def by_key(schema: TableSchema, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The last row of each key."""
+    places = [schema.names.index(name) for name in schema.key]
+    return sorted({tuple(row[place] for place in places): row for row in rows}.values())
+
+
+@pytest.mark.parametrize("where", ["here", "in tasks"])
+def test_a_key_of_integers_gets_another_name(
+    lake: Lake, having: With, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """All engines read it; both ways to merge find its rows, and Hudi's maintenance goes on."""
+    if where == "in tasks":
+        monkeypatch.setattr(all_rows, "MOST_BYTES", 0)
+        monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
+    staged = renamed(lake)
+    assert shown(lake) == (["id", "n", "t"], BEFORE)
+    lake.publish(staged)
+    assert shown(lake) == (["number", "n", "t"], RENAMED)
+    assert declared(lake) == "number"
+    read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(["number", "n", "t"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in read) == RENAMED
+    alone(lake, lake.merge(lake.loaded(), (50, 6, "again", False), (3, 0, "", True), pos=50))
+    after = sorted([row for row in RENAMED if row[0] not in {3, 50}] + [(50, 6, "again")])
+    assert shown(lake)[1] == after
+    having(lake, merge="statement").publish(lake.merge(lake.loaded(), (0, 7, "by Hudi", False), pos=60))
+    having(lake, merge="statement").publish(lake.open().maintain(lake.loaded()))
+    assert shown(lake)[1] == [(0, 7, "by Hudi"), *after[1:]]
+    first = min(instant for _, instant, _ in writes(folder(lake)))
+    old = lake.spark.read.format("hudi").option("as.of.instant", first).load(str(folder(lake)))
+    assert sorted(tuple(row) for row in old.select("id", "n", "t").collect()) == BEFORE
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_copy_that_is_read_again_has_another_key(lake: Lake, having: With, kind: str) -> None:
+    """Rows that the old key told apart are one row, and the changes after that find it."""
+    schema = replace(lake.schema, key=KEYS[kind])
+    alone(lake, with_key(lake, schema))
+    rows = by_key(schema, BEFORE)
+    assert shown(lake)[1] == rows
+    assert declared(lake) == ("_lakeingest_key" if kind == "a text" else ",".join(schema.key))
+    changed = (*rows[0][:2], rows[0][2]) if kind == "a text" else (*rows[0][:2], "changed")
+    alone(lake, lake.merge(lake.loaded(), (*changed, False), (*rows[1], True), pos=70))
+    assert shown(lake)[1] == sorted([changed, *rows[2:]])
+    having(lake, merge="statement").publish(lake.merge(lake.loaded(), (*rows[2], True), (*rows[1], False), pos=80))
+    assert shown(lake)[1] == sorted([changed, rows[1], *rows[3:]])
+    assert_no_leftovers(lake)
+
+
+@pytest.mark.parametrize("step", [*STEPS, "before the properties"])
+def test_a_publish_that_dies_is_finished(lake: Lake, having: With, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Readers see all of before, or all of after, also while the properties name the key of before."""
+    staged = renamed(lake)
+    with monkeypatch.context() as patch:
+        die(patch, *STEPS.get(step, ("lakeingest.lake.hudi.folder.declare_record_key", 1)))
+        with pytest.raises(Crash):
+            alone(lake, staged)
+    is_visible = step.endswith(("gone", "swept", "properties"))
+    assert shown(lake) == ((["number", "n", "t"], RENAMED) if is_visible else (["id", "n", "t"], BEFORE))
+    if step == "before the properties":
+        assert declared(lake) == "id"
+        read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(["number", "n", "t"]).to_pylist()
+        assert sorted(tuple(row.values()) for row in read) == RENAMED
+        one = lake.spark.read.format("hudi").load(str(folder(lake))).where("number = 50")
+        assert one.select("t").collect() == [("in",)]
+    assert lake.loaded().visible == is_visible
+    if not is_visible:
+        alone(lake, lake.loaded())
+    assert declared(lake) == "number"
+    having(lake, merge="statement").publish(lake.merge(lake.loaded(), (0, 7, "by Hudi", False), pos=60))
+    assert shown(lake)[1] == [(0, 7, "by Hudi"), *RENAMED[1:]]
+    assert_no_leftovers(lake)
+
+
+@pytest.mark.parametrize("way", ["auto", "statement"])
+def test_another_run_cannot_bring_the_old_key_back(lake: Lake, having: With, way: str) -> None:
+    """One that had lost its lease, and was about to write the properties; the next publish corrects them."""
+    lake.publish(renamed(lake))
+    staged = lake.merge(lake.loaded(), (50, 6, "again", False), (3, 0, "", True), pos=50)
+    declare_record_key(folder(lake), ("id",))
+    having(lake, merge=way).publish(staged)
+    assert declared(lake) == "number"
+    assert shown(lake)[1] == sorted([row for row in RENAMED if row[0] not in {3, 50}] + [(50, 6, "again")])
+
+
+def test_a_table_of_another_form_gets_no_other_key(lake: Lake) -> None:
+    """Hudi's statement finds rows by the key of before; readers keep theirs."""
+    listed = folder(lake) / PROPERTIES
+    lines = listed.read_text().splitlines(keepends=True)
+    listed.write_text("".join(line for line in lines if "cdc.enabled" not in line))
+    staged = with_key(lake, replace(lake.schema, key=("n",)))
+    with pytest.raises(SchemaChanged, match="other columns or another key, because it is not as lakeingest made it"):
+        lake.publish(staged)
+    assert shown(lake) == (["id", "n", "t"], BEFORE)
