@@ -12,6 +12,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import timeline
 
 PROPERTIES = ".hoodie/hoodie.properties"
+_CHECKSUM = ".hoodie/.hoodie.properties.crc"  # which Hadoop writes on a disk
 _DECISIVE: Mapping[str, str] = {  # with another value a commit would have to write more, or other files
     "hoodie.table.version": "9",
     "hoodie.timeline.layout.version": "2",
@@ -60,6 +61,7 @@ def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
     before = files.read(folder / PROPERTIES).decode()
     after = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", f"{_RECORD_KEY}={','.join(record_key)}", before)
     if after != before:
+        files.delete(folder / _CHECKSUM)  # first: readers take the contents for damaged where it does not fit
         files.put(folder / PROPERTIES, after.encode())
 
 

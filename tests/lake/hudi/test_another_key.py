@@ -10,7 +10,8 @@ from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.errors import SchemaChanged
 from lakeingest.lake.hudi import all_rows
-from lakeingest.lake.hudi.table_form import PROPERTIES, declare_record_key
+from lakeingest.lake.hudi.record_key import RECORD_KEY
+from lakeingest.lake.hudi.table_form import PROPERTIES, declare_record_key, record_key_of
 from lakeingest.lake.hudi.timeline import writes
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
@@ -49,13 +50,6 @@ def lake(lake_of: Callable[..., Lake]) -> Lake:
     return lake
 
 
-def declared(lake: Lake) -> str:
-    """The columns that Hudi knows the table's rows by."""
-    lines = (folder(lake) / PROPERTIES).read_text().splitlines()
-    [found] = [line.partition("=")[2] for line in lines if line.startswith("hoodie.table.recordkey.fields=")]
-    return found
-
-
 def renamed(lake: Lake) -> Staged:
     """The copy after its key got the name `number`, and changes after that."""
     columns = (replace(COLUMNS[0], name="number"), *COLUMNS[1:])
@@ -81,19 +75,21 @@ def by_key(schema: TableSchema, rows: list[tuple[Any, ...]]) -> list[tuple[Any, 
     return sorted({tuple(row[place] for place in places): row for row in rows}.values())
 
 
-@pytest.mark.parametrize("where", ["here", "in tasks"])
+@pytest.mark.parametrize("how", ["here", "in tasks", "made by Hudi"])
 def test_a_key_of_integers_gets_another_name(
-    lake: Lake, having: With, monkeypatch: pytest.MonkeyPatch, where: str
+    lake_of: Callable[..., Lake], having: With, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """All engines read it; both ways to merge find its rows, and Hudi's maintenance goes on."""
-    if where == "in tasks":
+    lake = lake_of(COLUMNS)
+    having(lake, merge="statement" if how == "made by Hudi" else "auto").published(*BEFORE)
+    if how == "in tasks":
         monkeypatch.setattr(all_rows, "MOST_BYTES", 0)
         monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
     staged = renamed(lake)
     assert shown(lake) == (["id", "n", "t"], BEFORE)
     lake.publish(staged)
     assert shown(lake) == (["number", "n", "t"], RENAMED)
-    assert declared(lake) == "number"
+    assert record_key_of(folder(lake)) == ("number",)
     read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(["number", "n", "t"]).to_pylist()
     assert sorted(tuple(row.values()) for row in read) == RENAMED
     alone(lake, lake.merge(lake.loaded(), (50, 6, "again", False), (3, 0, "", True), pos=50))
@@ -114,7 +110,7 @@ def test_a_copy_that_is_read_again_has_another_key(lake: Lake, having: With, kin
     alone(lake, with_key(lake, schema))
     rows = by_key(schema, BEFORE)
     assert shown(lake)[1] == rows
-    assert declared(lake) == ("_lakeingest_key" if kind == "a text" else ",".join(schema.key))
+    assert record_key_of(folder(lake)) == ((RECORD_KEY,) if kind == "a text" else schema.key)
     changed = (*rows[0][:2], rows[0][2]) if kind == "a text" else (*rows[0][:2], "changed")
     alone(lake, lake.merge(lake.loaded(), (*changed, False), (*rows[1], True), pos=70))
     assert shown(lake)[1] == sorted([changed, *rows[2:]])
@@ -134,7 +130,7 @@ def test_a_publish_that_dies_is_finished(lake: Lake, having: With, monkeypatch: 
     is_visible = step.endswith(("gone", "swept", "properties"))
     assert shown(lake) == ((["number", "n", "t"], RENAMED) if is_visible else (["id", "n", "t"], BEFORE))
     if step == "before the properties":
-        assert declared(lake) == "id"
+        assert record_key_of(folder(lake)) == ("id",)
         read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(["number", "n", "t"]).to_pylist()
         assert sorted(tuple(row.values()) for row in read) == RENAMED
         one = lake.spark.read.format("hudi").load(str(folder(lake))).where("number = 50")
@@ -142,7 +138,7 @@ def test_a_publish_that_dies_is_finished(lake: Lake, having: With, monkeypatch: 
     assert lake.loaded().visible == is_visible
     if not is_visible:
         alone(lake, lake.loaded())
-    assert declared(lake) == "number"
+    assert record_key_of(folder(lake)) == ("number",)
     having(lake, merge="statement").publish(lake.merge(lake.loaded(), (0, 7, "by Hudi", False), pos=60))
     assert shown(lake)[1] == [(0, 7, "by Hudi"), *RENAMED[1:]]
     assert_no_leftovers(lake)
@@ -155,7 +151,7 @@ def test_another_run_cannot_bring_the_old_key_back(lake: Lake, having: With, way
     staged = lake.merge(lake.loaded(), (50, 6, "again", False), (3, 0, "", True), pos=50)
     declare_record_key(folder(lake), ("id",))
     having(lake, merge=way).publish(staged)
-    assert declared(lake) == "number"
+    assert record_key_of(folder(lake)) == ("number",)
     assert shown(lake)[1] == sorted([row for row in RENAMED if row[0] not in {3, 50}] + [(50, 6, "again")])
 
 

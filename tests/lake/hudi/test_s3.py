@@ -35,7 +35,7 @@ from lakeingest.lake.formats import open_target, unwritable
 from lakeingest.lake.hudi import all_rows
 from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.hudi.publication import Publication
-from lakeingest.lake.hudi.table_form import PROPERTIES
+from lakeingest.lake.hudi.table_form import PROPERTIES, record_key_of
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.mysql.source_types import source_type
@@ -331,3 +331,15 @@ def test_tasks_write_a_table_that_is_too_large_for_one_process(lake: Lake, monke
     lake.schema = lift.after
     lake.publish(lake.merge(staged, (1, "one", 1, False), (2, None, None, True), pos=40))
     assert lake.seen() == [(0, "0", None), (1, "one", 1), *((n, str(n), None) for n in range(3, 50))]
+
+
+def test_a_key_of_integers_gets_another_name(lake: Lake) -> None:
+    """The properties of the table name it right after the commit, and merges find its rows."""
+    staged = lake.published((1, "a"), (2, "b"), (3, "c"))
+    after = replace(lake.schema, columns=(replace(PLAIN[0], name="number"), *PLAIN[1:]), key=("number",))
+    staged = lifted(lake, staged, Lift(lake.schema, after, ("id", "v")), 30)
+    lake.schema = after
+    lake.publish(lake.merge(staged, (1, "one", False), (2, None, True), pos=40))
+    assert record_key_of(folder(lake)) == ("number",)
+    lake.publish(lake.merge(lake.loaded(), (1, None, True), (3, "three", False), (4, "d", False), pos=50))
+    assert lake.seen() == [(3, "three"), (4, "d")]
