@@ -16,7 +16,7 @@ from lakeingest.config import Source
 from lakeingest.core.keys import quote
 from lakeingest.core.position import FilePosition, file_start
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, SourceAway, SplitUnstable
+from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, SchemaChanged, SourceAway, SplitUnstable
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.login import password_of
 from lakeingest.mysql.tunnel import through
@@ -42,6 +42,7 @@ _AWAY = {
     4031,  # the connection was idle for too long
 }
 _DEFINITION_CHANGED = 1412
+_GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # what a query names, by DDL since it was looked up
 _TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second is MariaDB's
 _INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 GREETING_SECONDS = 10  # to connect, and for each response until the session is open
@@ -55,7 +56,7 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
     """An autocommitting connection with a pinned session (UTC, REPEATABLE READ, utf8mb4); closed at the end.
 
     Values are MySQL's own text, not converted. With `stream`, cursors do not buffer results. Errors of the server
-    inside the block are raised as those of lakeingest: SourceAway, SplitUnstable, OperatorNeeded.
+    inside the block are raised as those of lakeingest: SourceAway, SplitUnstable, SchemaChanged, OperatorNeeded.
     """
     with named_errors(source):
         connection = _Connection(
@@ -232,6 +233,10 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
         return SplitUnstable(f"the source {where} interrupted a query: {text}; run the same command again")
     if code == _DEFINITION_CHANGED:
         return SplitUnstable(f"a table changed while it was read: {text}; run the same command again")
+    if code in _GONE:
+        return SchemaChanged(
+            f"the source {where} has no such table or column any more: {text}; run the same command again"
+        )
     return OperatorNeeded(f"the source {where} reports an error: {text} (error {code})")
 
 
