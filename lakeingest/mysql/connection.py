@@ -220,10 +220,12 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
     if code in _AWAY or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code in DENIED:
-        return OperatorNeeded(
+        denied = OperatorNeeded(
             f"the source {where} refuses user {source.user}: {text}; "
             "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT; on MariaDB, BINLOG MONITOR and REPLICA MONITOR"
         )
+        denied.of_table = code in {ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR}
+        return denied
     if code in _TOO_SLOW:
         return ChunkTooSlow(
             f"a chunk takes too long to read from {where}: {text}; set a smaller chunk_rows, or find out"
@@ -235,7 +237,7 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
         return SplitUnstable(f"a table changed while it was read: {text}; run the same command again")
     if code in _GONE:
         return SchemaChanged(
-            f"the source {where} has no such table or column any more: {text}; run the same command again"
+            f"the source {where} has no such table or column: {text}; if DDL changed it, run the same command again"
         )
     return OperatorNeeded(f"the source {where} reports an error: {text} (error {code})")
 

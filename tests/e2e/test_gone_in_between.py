@@ -1,15 +1,18 @@
-"""A table is dropped, or has another key, after one of its waves: it stops alone or is read again."""
+"""A table is dropped, altered or refused after one of its waves: it stops alone or is read again."""
 
 import time
+from collections.abc import Callable
 
 import pytest
+from pydantic import SecretStr
 
-from lakeingest.errors import LakeIngestError
+from lakeingest.errors import LakeIngestError, OperatorNeeded
 from lakeingest.pipeline.events import Event, WaveCommitted
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
+TABLES = ("t", "z")
 KEYS = {"even": "INT", "uneven": "INT", "texts": "VARCHAR(20)"}
 
 
@@ -35,10 +38,52 @@ def test_the_other_tables_are_copied(pipe: Pipe, keys: str, ddl: str) -> None:
         pipe.assert_equal()
         return
     with pytest.raises(LakeIngestError, match="no such table") as raised:
-        pipe.run(observe=work)
-    assert raised.value.result is not None
-    assert [one.table.name for one in raised.value.result.stopped] == ["t"]
+        pipe.run(observe=after_a_wave(pipe, ddl))
+    assert stopped(raised.value) == ["t"]
     pipe.assert_equal("z")
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, z INT)", "INSERT INTO t VALUES (1, 2)")
     pipe.run()
     pipe.assert_equal()
+
+
+def test_a_right_that_is_revoked_stops_one_table(pipe: Pipe) -> None:
+    """Once it is granted again, the next run goes on with the copy."""
+    make_tables(pipe, "INT", 1)
+    user = f"'{pipe.database}'@'%'"
+    pipe.sql(f"CREATE USER {user} IDENTIFIED BY 'p'", f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}")
+    pipe.sql(*(f"GRANT SELECT ON {name} TO {user}" for name in TABLES))
+    source = pipe.config.source.model_copy(update={"user": pipe.database, "password": SecretStr("p")})
+    pipe.config = pipe.config.model_copy(update={"source": source})
+    with pytest.raises(OperatorNeeded, match="refuses user") as raised:
+        pipe.run(observe=after_a_wave(pipe, f"REVOKE SELECT ON t FROM {user}"))
+    assert stopped(raised.value) == ["t"]
+    pipe.assert_equal("z")
+    pipe.sql(f"GRANT SELECT ON t TO {user}")
+    pipe.run()
+    pipe.assert_equal()
+    pipe.sql(f"DROP USER {user}")
+
+
+def make_tables(pipe: Pipe, kind: str, step: int) -> None:
+    """Two tables of several waves, with a key of this type; the keys of integers are so far from each other."""
+    for name in TABLES:
+        rows = ", ".join(f"({number * step}, {number})" for number in range(400))
+        pipe.sql(f"CREATE TABLE {name} (id {kind} PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES {rows}")
+
+
+def after_a_wave(pipe: Pipe, statement: str) -> Callable[[Event], None]:
+    """An observer that executes the statement once, after a wave of `t`."""
+    statements = [statement]
+
+    def observe(event: Event) -> None:
+        if isinstance(event, WaveCommitted) and event.table.name == "t" and statements:
+            time.sleep(1)  # the second wave is read, the third is not
+            pipe.sql(statements.pop())
+
+    return observe
+
+
+def stopped(error: LakeIngestError) -> list[str]:
+    """The tables that the run has stopped."""
+    assert error.result is not None
+    return [one.table.name for one in error.result.stopped]
