@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakeingest.core.keys import KeyRange, quote
@@ -10,36 +11,35 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _LOWER, _UPPER = "_lakeingest_lower", "_lakeingest_upper"  # each followed by the number of the key's column
-_KEY_TYPE = "decimal(20,0)"  # holds every integer key, signed and unsigned
+_LONG = "decimal(20,0)"  # the type of BIGINT UNSIGNED; all other keys that are compared fit in a bigint
 
 
 def ranges(
     rows: "DataFrame", key: Sequence[str], tagged: Sequence[tuple[KeyRange, tuple[int, ...]]], tags: str
 ) -> "DataFrame":
     """Ranges of the key of rows as rows: the columns `tags`, and each bound's parts, null where a side has no bound."""
-    is_short = len(key) == 1 and not rows.schema[key[0]].dataType.simpleString().startswith("decimal")
-    kind, part = ("bigint", int) if is_short else (_KEY_TYPE, Decimal)
-    bounds = "".join(f", {_LOWER}{i} {kind}, {_UPPER}{i} {kind}" for i in range(len(key)))
-    found = [
-        (*tag, *(None if one is None else part(one[i]) for i in range(len(key)) for one in (keys.lower, keys.upper)))
-        for keys, tag in tagged
-    ]
+    types = [rows.schema[name].dataType.simpleString() for name in key]
+    kinds, parts = zip(*((_LONG, Decimal) if kind == _LONG else ("bigint", int) for kind in types), strict=True)
+    bounds = "".join(f", {_LOWER}{i} {kind}, {_UPPER}{i} {kind}" for i, kind in enumerate(kinds))
+    found = []
+    for keys, tag in tagged:
+        ends = keys.lower or (None,) * len(key), keys.upper or (None,) * len(key)
+        pairs = ((end if end is None else part(end) for end in both) for part, *both in zip(parts, *ends, strict=True))
+        found.append((*tag, *chain.from_iterable(pairs)))
     return rows.sparkSession.createDataFrame(found, tags + bounds)
 
 
 def within(key: Sequence[str]) -> "Column":
     """The join condition of rows with the ranges that their keys are in: `KeyRange.__contains__` in Spark.
 
-    A key of one column is compared as it is: structures take Spark ten times as long.
+    The first column decides about nearly all ranges. To compare keys as structures takes Spark ten times as long.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    def together(columns: "Sequence[Column]") -> "Column":
-        parts = (column.cast(_KEY_TYPE).alias(f"key{i}") for i, column in enumerate(columns))
-        return columns[0] if len(columns) == 1 else F.struct(*parts)
+    def is_from(bound: str, i: int = 0) -> "Column":
+        own, part = F.col(quote(key[i])), F.col(f"{bound}{i}")
+        if i == len(key) - 1:
+            return own >= part
+        return (own > part) | ((own == part) & is_from(bound, i + 1))
 
-    own = together([F.col(quote(name)) for name in key])
-    lower, upper = (together([F.col(f"{side}{i}") for i in range(len(key))]) for side in (_LOWER, _UPPER))
-    above = F.col(f"{_LOWER}0").isNull() | (own >= lower)
-    below = F.col(f"{_UPPER}0").isNull() | (own < upper)
-    return above & below
+    return (F.col(f"{_LOWER}0").isNull() | is_from(_LOWER)) & (F.col(f"{_UPPER}0").isNull() | ~is_from(_UPPER))
