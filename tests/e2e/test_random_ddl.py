@@ -22,9 +22,21 @@ pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest
 SEQUENCES = int(os.environ.get("LAKEINGEST_DDL", "5"))
 TABLES = 25  # that share their runs
 ROUNDS = 4
-DDL_SHARE, BARRIER_SHARE = 0.3, 0.02  # of the statements
+DDL_SHARE, BARRIER_SHARE = 0.3, 0.03  # of the statements
 DML = "INSERT", "REPLACE", "UPDATE", "DELETE"
 KEYS = 40
+BARRIERS = (
+    "empty",
+    "swap",
+    "create",
+    "charset",
+    "key",
+    "computed",
+    "expression",
+    "partition",
+    "name of key",
+    "another key",
+)
 WORDS = ("", "a", "Zürich", "x y", "0", "18", "NULL", "it''s")
 
 # A type, and values that it holds
@@ -62,13 +74,13 @@ TYPES: dict[str, tuple[str, ...]] = {
 class Sequence:
     """Random statements of one table. What the server refuses changes nothing.
 
-    `columns` are those that it has now, beside its key, with their types.
+    `columns` are those that it has now, beside its key, with their types; `key` is the first column of that.
     """
 
     def __init__(self, seed: int) -> None:
         self.chance, self.name = Random(seed), f"t{seed}"
         self.columns: dict[str, str] = {}
-        self._named = 0
+        self.key, self._named = "id", 0
 
     def created(self) -> Iterator[str]:
         """The table, and some rows."""
@@ -86,10 +98,10 @@ class Sequence:
         return (self._ddl() if chance < DDL_SHARE else self._dml(),)
 
     def _barrier(self) -> tuple[str, ...]:
-        """DDL that no copy follows."""
-        name, chance = self.name, self.chance
+        """DDL that no copy follows, or that changes how its rows are known."""
+        name, chance, key = self.name, self.chance, self.key
         column = chance.choice([*self.columns, "none"])
-        match chance.choice(["empty", "swap", "create", "charset", "key", "computed", "expression", "partition"]):
+        match chance.choice(BARRIERS):
             case "empty":
                 return (f"TRUNCATE {name}",)
             case "swap":
@@ -104,27 +116,33 @@ class Sequence:
             case "charset":
                 return (f"ALTER TABLE {name} CONVERT TO CHARACTER SET {chance.choice(['latin1', 'utf8mb4'])}",)
             case "key":
-                return (f"ALTER TABLE {name} MODIFY id {chance.choice(['INT', 'BIGINT UNSIGNED', 'VARCHAR(12)'])}",)
+                return (f"ALTER TABLE {name} MODIFY {key} {chance.choice(['INT', 'BIGINT UNSIGNED', 'VARCHAR(12)'])}",)
+            case "name of key":
+                return (f"ALTER TABLE {name} RENAME COLUMN {key} TO {chance.choice(['id', 'number'])}",)
+            case "another key" if self.columns.get(column) != "DOUBLE":
+                columns = chance.choice([column, f"{key}, {column}"])
+                return (f"ALTER TABLE {name} DROP PRIMARY KEY, ADD PRIMARY KEY ({columns})",)
             case "computed":
                 return (f"ALTER TABLE {name} ADD g{chance.randrange(9)} INT AS (LENGTH({column})) STORED",)
             case "expression":
                 return (f"ALTER TABLE {name} ADD x{chance.randrange(9)} INT DEFAULT (FLOOR(RAND() * 100))",)
-        return (f"ALTER TABLE {name} PARTITION BY KEY (id) PARTITIONS {chance.randrange(1, 4)}",)
+        return (f"ALTER TABLE {name} PARTITION BY KEY ({key}) PARTITIONS {chance.randrange(1, 4)}",)
 
     def _dml(self) -> str:
         chance, name = self.chance, self.name
-        where = chance.choice([f"id = {chance.randrange(KEYS)}", "1 ORDER BY id LIMIT 3"])
+        where = chance.choice([f"{self.key} = {chance.randrange(KEYS)}", f"1 ORDER BY {self.key} LIMIT 3"])
         match chance.choice(["insert", "insert", "replace", "update", "update", "delete", "key"]):
             case "insert" | "replace" as verb:
                 columns = [one for one in self.columns if chance.random() < 0.8]
                 values = [self._value(one) for one in columns]
-                names, texts = ", ".join(["id", *columns]), ", ".join([str(chance.randrange(KEYS)), *values])
+                names, texts = ", ".join([self.key, *columns]), ", ".join([str(chance.randrange(KEYS)), *values])
                 return f"{verb.upper()} INTO {name} ({names}) VALUES ({texts})"
             case "update" if self.columns:
                 column = chance.choice(list(self.columns))
                 return f"UPDATE {name} SET {column} = {self._value(column)} WHERE {where}"
             case "key":
-                return f"UPDATE {name} SET id = {chance.randrange(KEYS)} WHERE id = {chance.randrange(KEYS)}"
+                before, after = chance.randrange(KEYS), chance.randrange(KEYS)
+                return f"UPDATE {name} SET {self.key} = {after} WHERE {self.key} = {before}"
         return f"DELETE FROM {name} WHERE {where}"
 
     def _value(self, column: str) -> str:
@@ -167,7 +185,7 @@ class Sequence:
         return type_ + null + (f" DEFAULT {chance.choice(TYPES[type_])}" if has_default else "")
 
     def _place(self) -> str:
-        return self.chance.choice(["", "", " FIRST", f" AFTER {self.chance.choice([*self.columns, 'id'])}"])
+        return self.chance.choice(["", "", " FIRST", f" AFTER {self.chance.choice([*self.columns, self.key])}"])
 
 
 WIDER = {
@@ -215,7 +233,7 @@ class Writer:
             statements = one.statements()
             done = [self._execute(one.name, statement) for statement in statements]
             if any(done) and not statements[0].startswith(DML):
-                one.columns = self._columns(one.name)
+                one.columns, one.key = self._columns(one.name)
 
     def write_beside(self, chance: Random, count: int, _: int, is_over: Callable[[], bool]) -> None:
         """The same, on a thread of its own."""
@@ -236,15 +254,18 @@ class Writer:
         self.log[table].append(statement)
         return True
 
-    def _columns(self, table: str) -> dict[str, str]:
+    def _columns(self, table: str) -> tuple[dict[str, str], str]:
+        """Those beside its key with their types, and the first one of the key."""
         with self._connection.cursor() as cursor:
             cursor.execute(
-                "SELECT column_name, column_type FROM information_schema.columns WHERE table_schema = DATABASE()"
-                " AND table_name = %s AND column_key <> 'PRI' ORDER BY ordinal_position",
+                "SELECT column_name, column_type, column_key = 'PRI' FROM information_schema.columns"
+                " WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position",
                 (table,),
             )
-            known = {type_.lower(): type_ for type_ in TYPES}
-            return {str(name): known.get(str(type_).lower(), str(type_)) for name, type_ in cursor.fetchall()}
+            found = cursor.fetchall()
+        known = {type_.lower(): type_ for type_ in TYPES}
+        columns = {str(name): known.get(str(type_).lower(), str(type_)) for name, type_, in_key in found if not in_key}
+        return columns, next(str(name) for name, _, in_key in found if in_key)
 
 
 @pytest.fixture(params=["FULL", "MINIMAL"])
