@@ -2,13 +2,19 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from pydantic import SecretStr
+from pymysql import Connection
 
-from lakeingest.errors import LakeIngestError, OperatorNeeded
+from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed
+from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline import discovery, opening
 from lakeingest.pipeline.events import Event, WaveCommitted
 from tests.e2e.pipe import Pipe
+from tests.e2e.test_follow import follow_while, shown, soon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -62,6 +68,46 @@ def test_a_right_that_is_revoked_stops_one_table(pipe: Pipe) -> None:
     pipe.run()
     pipe.assert_equal()
     pipe.sql(f"DROP USER {user}")
+
+
+@pytest.mark.long("waits for the source's tables to be listed")
+@pytest.mark.parametrize("when", ["a run begins", "a run finds new tables"])
+def test_a_table_that_is_dropped_right_after_it_was_listed(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """As the tables of some jobs come and go. It is refused, or not noticed at all; the others go on."""
+    pipe.sql("CREATE TABLE z (id INT PRIMARY KEY)", "INSERT INTO z VALUES (1)")
+    pipe.run()
+    lists = opening if when == "a run begins" else discovery
+    dropped = list[str]()
+
+    def listed(connection: Connection) -> list[TableId]:
+        found = list_tables(connection)
+        if gone := [one for one in found if one.name == "t"]:
+            pipe.sql("DROP TABLE t")
+            dropped.extend(map(str, gone))
+        return found
+
+    monkeypatch.setattr(lists, "list_tables", listed)
+    monkeypatch.setattr(discovery, "LIST_SECONDS", 0.5)
+    pipe.sql("INSERT INTO z VALUES (2)")
+    if when == "a run begins":
+        pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+        with pytest.raises(PreflightFailed, match="no such table"):
+            pipe.run()
+    else:
+
+        def work() -> None:
+            pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+            soon(lambda: bool(dropped))
+            pipe.sql("INSERT INTO z VALUES (3)")
+            shown(pipe, "z")
+
+        with suppress(PreflightFailed):
+            follow_while(pipe, work)
+    assert dropped
+    pipe.assert_equal("z")
+    assert pipe.run().stopped == ()
 
 
 def make_tables(pipe: Pipe, kind: str, step: int) -> None:
