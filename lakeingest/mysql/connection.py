@@ -44,7 +44,7 @@ _AWAY = {
 _DEFINITION_CHANGED = 1412
 _GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # what a query names, by DDL since it was looked up
 _TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second is MariaDB's
-_INTERRUPTED = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
+_INTERRUPTED = {ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 GREETING_SECONDS = 10  # to connect, and for each response until the session is open
 READ_SECONDS = 600  # for a response: of a query on a busy server, or the next packet of a long result
 OPEN_VIEW = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
@@ -231,6 +231,8 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
             f"a chunk takes too long to read from {where}: {text}; set a smaller chunk_rows, or find out"
             " what slows it down"
         )
+    if code == ER.LOCK_WAIT_TIMEOUT:
+        return SplitUnstable(f"other sessions of {where} keep a table locked, as DDL does; run the same command again")
     if code in _INTERRUPTED:
         return SplitUnstable(f"the source {where} interrupted a query: {text}; run the same command again")
     if code == _DEFINITION_CHANGED:

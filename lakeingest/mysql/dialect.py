@@ -45,11 +45,12 @@ class Dialect:
 
 
 # The order and the text of values must not depend on the server's defaults. Autocommit is set too: the driver does not
-# set it where the server's greeting says that it is on, which does not hold for the session. The timeouts are long: a
-# connection may wait for a long merge, and the server for a slow reader.
+# set it where the server's greeting says that it is on, which does not hold for the session. A table that others
+# lock, such as DDL that waits for a long transaction, is given up soon. The other timeouts are long: a connection may
+# wait for a long merge, and the server for a slow reader.
 _SESSION = (
     "SET time_zone = '+00:00', sql_mode = '', autocommit = 1,"
-    " SESSION wait_timeout = 28800, SESSION net_write_timeout = 600,"
+    " SESSION lock_wait_timeout = 20, SESSION wait_timeout = 28800, SESSION net_write_timeout = 600,"
 )
 
 MYSQL = Dialect(

@@ -19,14 +19,12 @@ from lakeingest.core.schema import (
     TableId,
     TableSchema,
 )
-from lakeingest.errors import OperatorNeeded, SplitUnstable, UnsupportedTable
+from lakeingest.errors import OperatorNeeded, UnsupportedTable
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.key_choice import NoKey, choose_key
 from lakeingest.mysql.source_types import source_type
 
-_LOCK_SECONDS = 20  # to wait for a metadata lock
-_LOCK_WAIT_TIMEOUT = 1205
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _NUMERIC, _QUOTED = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?"), re.compile(r"'(.*)'", re.DOTALL)
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
@@ -110,23 +108,17 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
 def read_settled_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
     """As `read_schema`, while the metadata lock is held: of DDL in the binlog none is still to come into force.
 
-    The server writes DDL to the binlog before information_schema shows it. SplitUnstable where other sessions keep the
-    lock for long.
+    The server writes DDL to the binlog before information_schema shows it. An error of the server, which is named
+    SplitUnstable, where other sessions keep the lock for long.
     """
     try:
-        query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         query(connection, "START TRANSACTION")
         query(connection, f"SELECT 1 FROM {table_name(table)} LIMIT 0")
         return read_schema(connection, table, choices)
-    except pymysql.err.OperationalError as error:
-        if error.args[0] != _LOCK_WAIT_TIMEOUT:
-            raise
-        raise SplitUnstable(f"{table}: it is locked by another session, such as DDL; run the same command") from error
     except pymysql.err.ProgrammingError:  # the table was dropped, or the user may no longer read it
         return read_schema(connection, table, choices)
     finally:
         query(connection, "ROLLBACK")
-        query(connection, "SET SESSION lock_wait_timeout = DEFAULT")
 
 
 def read_schemas(

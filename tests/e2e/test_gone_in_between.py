@@ -1,4 +1,4 @@
-"""A table is dropped, altered or refused after one of its waves: it stops alone or is read again."""
+"""A table is dropped, altered, locked or refused after one of its waves: it stops alone, or is read again."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,8 @@ from pydantic import SecretStr
 from pymysql import Connection
 
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed
+from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed, SplitUnstable
+from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline import discovery, opening
 from lakeingest.pipeline.events import Event, WaveCommitted
@@ -44,7 +45,7 @@ def test_the_other_tables_are_copied(pipe: Pipe, keys: str, ddl: str) -> None:
         pipe.assert_equal()
         return
     with pytest.raises(LakeIngestError, match="no such table") as raised:
-        pipe.run(observe=after_a_wave(pipe, ddl))
+        pipe.run(observe=after_a_wave(lambda: pipe.sql(ddl)))
     assert stopped(raised.value) == ["t"]
     pipe.assert_equal("z")
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, z INT)", "INSERT INTO t VALUES (1, 2)")
@@ -61,13 +62,28 @@ def test_a_right_that_is_revoked_stops_one_table(pipe: Pipe) -> None:
     source = pipe.config.source.model_copy(update={"user": pipe.database, "password": SecretStr("p")})
     pipe.config = pipe.config.model_copy(update={"source": source})
     with pytest.raises(OperatorNeeded, match="refuses user") as raised:
-        pipe.run(observe=after_a_wave(pipe, f"REVOKE SELECT ON t FROM {user}"))
+        pipe.run(observe=after_a_wave(lambda: pipe.sql(f"REVOKE SELECT ON t FROM {user}")))
     assert stopped(raised.value) == ["t"]
     pipe.assert_equal("z")
     pipe.sql(f"GRANT SELECT ON t TO {user}")
     pipe.run()
     pipe.assert_equal()
     pipe.sql(f"DROP USER {user}")
+
+
+@pytest.mark.long("waits for a lock three times")
+@pytest.mark.parametrize("keys", ["even", "texts"])
+def test_a_table_that_is_locked_for_long_stops_alone(pipe: Pipe, keys: str) -> None:
+    """Whether the next wave is being planned or read then; the next run goes on with its copy."""
+    make_tables(pipe, KEYS[keys], 1)
+    with connect(pipe.config.source) as other:
+        with pytest.raises(SplitUnstable, match="locked") as raised:
+            pipe.run(observe=after_a_wave(lambda: query(other, f"LOCK TABLES {pipe.database}.t WRITE")))
+        assert stopped(raised.value) == ["t"]
+        query(other, "UNLOCK TABLES")
+    pipe.assert_equal("z")
+    pipe.run()
+    pipe.assert_equal()
 
 
 @pytest.mark.long("waits for the source's tables to be listed")
@@ -117,14 +133,14 @@ def make_tables(pipe: Pipe, kind: str, step: int) -> None:
         pipe.sql(f"CREATE TABLE {name} (id {kind} PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES {rows}")
 
 
-def after_a_wave(pipe: Pipe, statement: str) -> Callable[[Event], None]:
-    """An observer that executes the statement once, after a wave of `t`."""
-    statements = [statement]
+def after_a_wave(work: Callable[[], object]) -> Callable[[Event], None]:
+    """An observer that does the work once, after a wave of `t`."""
+    left = [work]
 
     def observe(event: Event) -> None:
-        if isinstance(event, WaveCommitted) and event.table.name == "t" and statements:
+        if isinstance(event, WaveCommitted) and event.table.name == "t" and left:
             time.sleep(1)  # the second wave is read, the third is not
-            pipe.sql(statements.pop())
+            left.pop()()
 
     return observe
 
