@@ -188,6 +188,18 @@ def test_what_a_query_names_may_be_gone(source: Source, statement: str) -> None:
     assert error.of_table
 
 
+def test_a_table_that_others_lock_is_given_up_soon(any_server: LocalServer) -> None:
+    """After 20 seconds, which are fewer here, and not when the server would, after a day or a year."""
+    with database_on(any_server) as db, connect(db.source) as other, connect(db.source) as connection:
+        db.run("CREATE TABLE t (id INT PRIMARY KEY)")
+        query(other, f"LOCK TABLES {db.name}.t WRITE")
+        assert query(connection, "SELECT @@lock_wait_timeout + 0 = 20") == [("1",)]
+        query(connection, "SET SESSION lock_wait_timeout = 1")
+        with pytest.raises(SplitUnstable, match="keep a table locked"), named_errors(db.source):
+            query(connection, f"SELECT 1 FROM {db.name}.t")
+        query(other, "UNLOCK TABLES")
+
+
 def test_a_definition_that_changed_after_the_read_view_makes_the_split_unstable(mysql_server: LocalServer) -> None:
     """After MySQL's error 1412 the chunk is read again."""
     with database_on(mysql_server) as db:
