@@ -107,11 +107,11 @@ def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Cal
     While a wave is committed, the next wave is read. A wave with a chunk that was given up is planned again, in smaller
     chunks; ChunkTooSlow where they cannot be smaller.
     """
+    if not table.has_missing_chunks or out_of_time():
+        return
     planner = Planner(edges.connection, table.schema, table.options, edges.executors.at_once)
     edges.observe(Planned(table.id, planner.estimated_rows))
-    wave: Wave | None = None
-    if table.has_missing_chunks and not out_of_time():
-        wave = begin_wave(edges, binlog, table, planner, table.progress.splits.copied_up_to)
+    wave: Wave | None = begin_wave(edges, binlog, table, planner, table.progress.splits.copied_up_to)
     try:
         while wave is not None:
             read, copied = wave, end_wave(edges, binlog, table, planner, wave)

@@ -6,6 +6,7 @@ from lakeingest.core.cascades import Settled
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
+from lakeingest.errors import of_table
 from lakeingest.files.file import state_of
 from lakeingest.mysql.schema_reader import read_settled_schema
 from lakeingest.pipeline.binlog_ingest import spool_to_now
@@ -41,7 +42,7 @@ def join(run: OpenRun) -> None:
     ):
         spool_to_now(edges, binlog)
     for table in _joining(run):
-        with working_on(edges, table):
+        with working_on(edges, table), of_table():
             table.definition = read_settled_schema(edges.connection, table.id, table.schema.choices)
             table.altered_unseen = False
         if table.stop is not None:

@@ -1,10 +1,11 @@
 """Opening: preflight, every table is loaded, and the spool covers every mark of the tables."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pymysql
 
@@ -24,7 +25,7 @@ from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import connect, file_sizes, written_position
+from lakeingest.mysql.connection import connect, file_sizes, named_errors, written_position
 from lakeingest.mysql.continuity import executed_with, file_began, last_transaction, wait_until_over
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.mysql.schema_reader import list_tables
@@ -56,6 +57,8 @@ from lakeingest.state.signals import SignalFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Answer = TypeVar("Answer")
 
 
 @contextmanager
@@ -104,7 +107,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 if staged is not None and table not in again:  # else its rows may have the definition of before
                     kept = keep_definition(state_of(config), schemas[table])
                     runs[table].suspect = kept.suspect and not is_restarted(staged)
-            if _is_large(connection, run):
+            if _is_large(config, connection, run):
                 warm_up(executors.open())
             observe(Opened(len(schemas), time.monotonic() - began))
             with noted(config.source, lease, lambda: run.binlog.spool):
@@ -143,14 +146,15 @@ def _table_runs(
     return runs
 
 
-def _is_large(connection: pymysql.Connection, run: OpenRun) -> bool:
+def _is_large(config: Config, connection: pymysql.Connection, run: OpenRun) -> bool:
     """Whether the run needs Spark soon: a table of several chunks is to be copied, or much of the binlog is unread."""
     to_copy = (
         table.schema
         for table in run.tables.values()
         if table.watch is Watch.JOINING or (table.copy is not None and table.has_missing_chunks)
     )
-    if any(estimated_rows(connection, schema) > FIRST_ROWS for schema in to_copy):
+    rows = (_unless_away(config, 0, partial(estimated_rows, connection, schema)) for schema in to_copy)
+    if any(count > FIRST_ROWS for count in rows):
         return True
     unread = bytes_between(run.binlog.spool.position.at, written_position(connection), file_sizes(connection))
     return unread > LEAST_BYTES
@@ -199,9 +203,27 @@ def _restore_definition(config: Config, target: Target, staged: Staged) -> None:
         restore_definition(state_of(config), table, fingerprint, target.properties(table).get(DEFINITION, ""))
 
 
-def _is_kept(connection: pymysql.Connection, staged: Staged | None, schema: TableSchema) -> bool:
+def _is_kept(config: Config, connection: pymysql.Connection, staged: Staged | None, schema: TableSchema) -> bool:
     """Whether a copy that cannot be continued is more than a few chunks that nobody has seen."""
-    return staged is not None and (staged.published is not None or is_worth_comparing(connection, staged, schema))
+    return staged is not None and (staged.published is not None or _is_worth(config, connection, staged, schema))
+
+
+def _is_worth(config: Config, connection: pymysql.Connection, staged: Staged, schema: TableSchema) -> bool:
+    return _unless_away(config, True, partial(is_worth_comparing, connection, staged, schema))
+
+
+def _unless_away(config: Config, unknown: Answer, ask: Callable[[], Answer]) -> Answer:
+    """What the source answers about a table; `unknown` where others lock it, or where it is gone since it was listed.
+
+    A copy stays then, and the table stops when the run comes to its rows.
+    """
+    try:
+        with named_errors(config.source):
+            return ask()
+    except LakeIngestError as error:
+        if not error.of_table:
+            raise
+        return unknown
 
 
 def is_restarted(staged: Staged) -> bool:
@@ -214,7 +236,7 @@ def _is_begun_in_vain(config: Config, connection: pymysql.Connection, staged: St
     is_partial = staged.published is None and not staged.progress.splits.complete
     if not (is_partial and config.evolves and _has_other_rows(staged, schema)):
         return False
-    return config.asks or not is_worth_comparing(connection, staged, schema)
+    return config.asks or not _is_worth(config, connection, staged, schema)
 
 
 def _as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
@@ -270,7 +292,7 @@ def _spool(
     copied = {table: staged.progress for table, staged in loaded.items() if staged}
     unknown = any(table in schemas for table in failed)
     chosen = resumption(config, connection, schemas, copied, asked=asked, unknown=unknown)
-    again = frozenset(table for table in chosen.again if _is_kept(connection, loaded[table], schemas[table]))
+    again = frozenset(table for table in chosen.again if _is_kept(config, connection, loaded[table], schemas[table]))
     for table in chosen.again:
         if table not in again:
             target.discard(table)

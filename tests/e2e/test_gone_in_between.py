@@ -3,15 +3,13 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from types import ModuleType
 
 import pytest
 from pydantic import SecretStr
-from pymysql import Connection
 
-from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed, SplitUnstable
+from lakeingest.errors import LakeIngestError, OperatorNeeded, SplitUnstable
 from lakeingest.mysql.connection import connect, query
-from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline import discovery, opening
 from lakeingest.pipeline.events import Event, WaveCommitted
 from tests.e2e.pipe import Pipe
@@ -86,44 +84,72 @@ def test_a_table_that_is_locked_for_long_stops_alone(pipe: Pipe, keys: str) -> N
     pipe.assert_equal()
 
 
+@pytest.mark.long("waits for a lock several times")
+def test_a_table_that_is_locked_when_a_run_begins_is_not_copied_yet(pipe: Pipe) -> None:
+    """A copy that is complete goes on, because nothing of it is read."""
+    make_tables(pipe, "INT", 1)
+    pipe.run()
+    pipe.sql("CREATE TABLE new (id INT PRIMARY KEY)", *(f"INSERT INTO {name} VALUES (500, 5)" for name in TABLES))
+    with connect(pipe.config.source) as other:
+        query(other, f"LOCK TABLES {pipe.database}.t WRITE, {pipe.database}.new WRITE")
+        with pytest.raises(SplitUnstable, match="locked") as raised:
+            pipe.run()
+        query(other, "UNLOCK TABLES")
+    assert stopped(raised.value) == ["new"]
+    pipe.assert_equal(*TABLES)
+    pipe.run()
+    pipe.assert_equal()
+
+
 @pytest.mark.long("waits for the source's tables to be listed")
-@pytest.mark.parametrize("when", ["a run begins", "a run finds new tables"])
-def test_a_table_that_is_dropped_right_after_it_was_listed(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    """As the tables of some jobs come and go. It is refused, or not noticed at all; the others go on."""
+@pytest.mark.parametrize("step", ["list_tables", "require"])
+def test_a_table_that_is_dropped_while_a_run_begins(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """As the tables of some jobs come and go."""
     pipe.sql("CREATE TABLE z (id INT PRIMARY KEY)", "INSERT INTO z VALUES (1)")
     pipe.run()
-    lists = opening if when == "a run begins" else discovery
-    dropped = list[str]()
-
-    def listed(connection: Connection) -> list[TableId]:
-        found = list_tables(connection)
-        if gone := [one for one in found if one.name == "t"]:
-            pipe.sql("DROP TABLE t")
-            dropped.extend(map(str, gone))
-        return found
-
-    monkeypatch.setattr(lists, "list_tables", listed)
-    monkeypatch.setattr(discovery, "LIST_SECONDS", 0.5)
-    pipe.sql("INSERT INTO z VALUES (2)")
-    if when == "a run begins":
-        pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)")
-        with pytest.raises(PreflightFailed, match="no such table"):
-            pipe.run()
-    else:
-
-        def work() -> None:
-            pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)")
-            soon(lambda: bool(dropped))
-            pipe.sql("INSERT INTO z VALUES (3)")
-            shown(pipe, "z")
-
-        with suppress(PreflightFailed):
-            follow_while(pipe, work)
-    assert dropped
+    drop_after(pipe, monkeypatch, opening, step)
+    pipe.sql("INSERT INTO z VALUES (2)", "CREATE TABLE t (id INT PRIMARY KEY)")
+    with pytest.raises(LakeIngestError, match="no such table") as raised:
+        pipe.run()
+    assert stopped(raised.value) == ["t"]
     pipe.assert_equal("z")
     assert pipe.run().stopped == ()
+
+
+@pytest.mark.long("waits for the source's tables to be listed")
+@pytest.mark.parametrize("step", ["list_tables", "joinable"])
+def test_a_table_that_is_dropped_while_a_run_finds_it(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The run that follows goes on with the others."""
+    pipe.sql("CREATE TABLE z (id INT PRIMARY KEY)", "INSERT INTO z VALUES (1)")
+    pipe.run()
+    dropped = drop_after(pipe, monkeypatch, discovery, step)
+    monkeypatch.setattr(discovery, "LIST_SECONDS", 0.5)
+
+    def work() -> None:
+        pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+        soon(lambda: bool(dropped))
+        pipe.sql("INSERT INTO z VALUES (2)")
+        shown(pipe, "z")
+
+    with suppress(LakeIngestError):  # of `t`
+        follow_while(pipe, work)
+    pipe.assert_equal("z")
+    assert pipe.run().stopped == ()
+
+
+def drop_after(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str) -> list[str]:
+    """Drop `t` right after a step of a run, once it is there; the answer has its name then."""
+    real, dropped = getattr(module, step), list[str]()
+
+    def take(*given: object, **named: object) -> object:
+        answer = real(*given, **named)
+        if not dropped and query(pipe.connection, f"SHOW TABLES FROM {pipe.database} LIKE 't'"):
+            query(pipe.connection, f"DROP TABLE {pipe.database}.t")
+            dropped.append("t")
+        return answer
+
+    monkeypatch.setattr(module, step, take)
+    return dropped
 
 
 def make_tables(pipe: Pipe, kind: str, step: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import pymysql
+from pymysql.constants import ER
 
 from lakeingest.config.tables import Tables
 from lakeingest.core.condition import Checked
@@ -106,7 +107,8 @@ def _denied(server: Server, sql: str) -> bool:
     except pymysql.err.Error as error:
         if error.args[0] in DENIED:
             return True
-        raise
+        if error.args[0] != ER.LOCK_WAIT_TIMEOUT:  # others lock a table that the user may read
+            raise
     return False
 
 
