@@ -131,7 +131,7 @@ def platforms_page() -> str:
 
 def ddl_page() -> str:
     """What a copy does at each kind of DDL, as the end-to-end tests prove it."""
-    heads = ("DDL", "copy", "note")
+    heads = ("DDL", "what a copy does", "note")
     tables = (
         _table(
             f"## {title}",

@@ -43,9 +43,7 @@ def marks_of(
     table: TableId, last: StagingCommit, published: Instant | None, buckets: str, properties: Mapping[str, str]
 ) -> dict[str, str]:
     """The properties of a publish of staging up to this commit on what readers see; the given ones are among them."""
-    before = {} if published is None else published.properties
     marks = {
-        **{name: before[name] for name in (RECORD_KEY_MARK,) if name in before},
         OWNER: str(table),
         **progress_marks(last.progress, None if published is None else published.version),
         VERSION: str(last.version),
@@ -53,6 +51,8 @@ def marks_of(
         BUCKETS: buckets,
         **properties,
     }
+    if published is not None and RECORD_KEY_MARK in published.properties:
+        marks[RECORD_KEY_MARK] = published.properties[RECORD_KEY_MARK]
     return {PREFIX + name: value for name, value in marks.items()}
 
 
