@@ -15,7 +15,7 @@ from lakeingest.commands.status import status
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.signals import WHOLE, Scope
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import OperatorNeeded, Retryable, UsageError
+from lakeingest.errors import Retryable, SchemaChanged, UsageError
 from lakeingest.pipeline.events import Following, Published, RowsReread, SignalMoved
 from lakeingest.state.lease import is_held
 from lakeingest.state.signals import SignalFolder
@@ -170,7 +170,7 @@ def test_an_error_fails_the_signal_and_not_the_run(lost: Pipe) -> None:
     assert failed.signal.state == "failed"
     assert "no_such_column" in (failed.signal.why or "")
     results = ask(lost.config, "resnapshot", [name(lost)], scope=other, spark=lost.spark)
-    with pytest.raises(OperatorNeeded, match="no_such_column"):
+    with pytest.raises(SchemaChanged, match="no_such_column"):
         results.raise_failure()
     assert (100, "logged") in lost.rows("t")
 
