@@ -42,7 +42,7 @@ _AWAY = {
     4031,  # the connection was idle for too long
 }
 _DEFINITION_CHANGED = 1412
-_GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # what a query names, by DDL since it was looked up
+_GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # DDL dropped or renamed what a query names
 _TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second is MariaDB's
 _INTERRUPTED = {ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 GREETING_SECONDS = 10  # to connect, and for each response until the session is open

@@ -45,8 +45,8 @@ class Dialect:
 
 
 # The order and the text of values must not depend on the server's defaults. Autocommit is set too: the driver does not
-# set it where the server's greeting says that it is on, which does not hold for the session. A table that others
-# lock, such as DDL that waits for a long transaction, is given up soon. The other timeouts are long: a connection may
+# set it where the server's greeting says that it is on, which does not hold for the session. The wait for a
+# table that other sessions lock is short, so that other tables can go on. The other timeouts are long: a connection may
 # wait for a long merge, and the server for a slow reader.
 _SESSION = (
     "SET time_zone = '+00:00', sql_mode = '', autocommit = 1,"

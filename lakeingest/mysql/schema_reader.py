@@ -108,8 +108,8 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
 def read_settled_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
     """As `read_schema`, while the metadata lock is held: of DDL in the binlog none is still to come into force.
 
-    The server writes DDL to the binlog before information_schema shows it. An error of the server, which is named
-    SplitUnstable, where other sessions keep the lock for long.
+    The server writes DDL to the binlog before information_schema shows it. If other sessions keep
+    the lock for long, the server's error is raised, which `named_errors` calls SplitUnstable.
     """
     try:
         query(connection, "START TRANSACTION")

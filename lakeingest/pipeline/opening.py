@@ -213,9 +213,9 @@ def _is_worth(config: Config, connection: pymysql.Connection, staged: Staged, sc
 
 
 def _unless_away(config: Config, unknown: Answer, ask: Callable[[], Answer]) -> Answer:
-    """What the source answers about a table; `unknown` where others lock it, or where it is gone since it was listed.
+    """The source's answer to a question about one table; `unknown` if other sessions lock it, or DDL has dropped it.
 
-    A copy stays then, and the table stops when the run comes to its rows.
+    The table then stops when the run reads its rows.
     """
     try:
         with named_errors(config.source):

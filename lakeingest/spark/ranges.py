@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakeingest.core.keys import KeyRange, quote
@@ -11,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _LOWER, _UPPER = "_lakeingest_lower", "_lakeingest_upper"  # each followed by the number of the key's column
-_LONG = "decimal(20,0)"  # the type of BIGINT UNSIGNED; all other keys that are compared fit in a bigint
+_UNSIGNED = "decimal(20,0)"  # the type of BIGINT UNSIGNED; all other keys that are compared fit in a bigint
 
 
 def ranges(
@@ -19,13 +18,13 @@ def ranges(
 ) -> "DataFrame":
     """Ranges of the key of rows as rows: the columns `tags`, and each bound's parts, null where a side has no bound."""
     types = [rows.schema[name].dataType.simpleString() for name in key]
-    kinds, parts = zip(*((_LONG, Decimal) if kind == _LONG else ("bigint", int) for kind in types), strict=True)
+    kinds, parts = zip(*((_UNSIGNED, Decimal) if kind == _UNSIGNED else ("bigint", int) for kind in types), strict=True)
     bounds = "".join(f", {_LOWER}{i} {kind}, {_UPPER}{i} {kind}" for i, kind in enumerate(kinds))
     found = []
     for keys, tag in tagged:
-        ends = keys.lower or (None,) * len(key), keys.upper or (None,) * len(key)
-        pairs = ((end if end is None else part(end) for end in both) for part, *both in zip(parts, *ends, strict=True))
-        found.append((*tag, *chain.from_iterable(pairs)))
+        ends = keys.lower, keys.upper
+        values = (None if end is None else part(end[i]) for i, part in enumerate(parts) for end in ends)
+        found.append((*tag, *values))
     return rows.sparkSession.createDataFrame(found, tags + bounds)
 
 

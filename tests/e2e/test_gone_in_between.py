@@ -1,4 +1,4 @@
-"""A table is dropped, altered, locked or refused after one of its waves: it stops alone, or is read again."""
+"""A table is dropped, altered, locked or refused after one of its waves: the others go on."""
 
 import time
 from collections.abc import Callable
@@ -26,20 +26,9 @@ KEYS = {"even": "INT", "uneven": "INT", "texts": "VARCHAR(20)"}
 @pytest.mark.long("keys that are planned in another way", only=("uneven", "texts"))
 def test_the_other_tables_are_copied(pipe: Pipe, keys: str, ddl: str) -> None:
     """Whether the next wave is being planned or read then; once the table is back, the next run copies it."""
-    step = 1000 if keys == "uneven" else 1
-    for name in ("t", "z"):
-        rows = ", ".join(f"({number * step}, {number})" for number in range(400))
-        pipe.sql(f"CREATE TABLE {name} (id {KEYS[keys]} PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES {rows}")
-
-    statements = [ddl]
-
-    def work(event: Event) -> None:
-        if isinstance(event, WaveCommitted) and event.table.name == "t" and statements:
-            time.sleep(1)  # the second wave is read, the third is not
-            pipe.sql(statements.pop())
-
+    make_tables(pipe, KEYS[keys], 1000 if keys == "uneven" else 1)
     if "COLUMN" in ddl:
-        assert pipe.run(observe=work).stopped == ()
+        assert pipe.run(observe=after_a_wave(lambda: pipe.sql(ddl))).stopped == ()
         pipe.assert_equal()
         return
     with pytest.raises(LakeIngestError, match="no such table") as raised:
@@ -138,7 +127,7 @@ def test_a_table_that_is_dropped_while_a_run_finds_it(pipe: Pipe, monkeypatch: p
 
 
 def drop_after(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str) -> list[str]:
-    """Drop `t` right after a step of a run, once it is there; the answer has its name then."""
+    """Drop `t` right after a step of a run, once it is there; the list that is returned has its name then."""
     real, dropped = getattr(module, step), list[str]()
 
     def take(*given: object, **named: object) -> object:
@@ -153,7 +142,7 @@ def drop_after(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, module: ModuleType, 
 
 
 def make_tables(pipe: Pipe, kind: str, step: int) -> None:
-    """Two tables of several waves, with a key of this type; the keys of integers are so far from each other."""
+    """Two tables of several waves, with a key of this type; `step` is the distance between two keys."""
     for name in TABLES:
         rows = ", ".join(f"({number * step}, {number})" for number in range(400))
         pipe.sql(f"CREATE TABLE {name} (id {kind} PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES {rows}")

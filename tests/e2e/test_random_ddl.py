@@ -98,7 +98,7 @@ class Sequence:
         return (self._ddl() if chance < DDL_SHARE else self._dml(),)
 
     def _barrier(self) -> tuple[str, ...]:
-        """DDL that no copy follows, or that changes how its rows are known."""
+        """DDL that no copy follows, or that changes the key or its name."""
         name, chance, key = self.name, self.chance, self.key
         column = chance.choice([*self.columns, "none"])
         match chance.choice(BARRIERS):

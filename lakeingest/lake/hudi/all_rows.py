@@ -89,18 +89,17 @@ class AllRows:
         names, there = {group.name for group in groups}, files.listed(self.folder, "*.parquet")
         if late := [file for file in there if file.name.partition("_")[0] not in names]:
             folders.delete_all(late)
-        marked = {**properties, f"{PREFIX}{RECORD_KEY_MARK}": json.dumps(record_key)}
-        extra = {SCHEMA: avro_schema(self.table.name, columns), **marked}
+        mark = {f"{PREFIX}{RECORD_KEY_MARK}": json.dumps(record_key)}
+        extra = {SCHEMA: avro_schema(self.table.name, columns), **properties, **mark}
         operation = "BULK_INSERT" if self.published is None else "UPSERT"
         if not commit.complete(operation, [one.stat for one in written], extra):
             raise stale(self.table)
         return True
 
     def _record_key(self, columns: pa.Schema) -> tuple[str, ...]:
-        """The columns that are it: those of a new table, or the column of ours where the table has that."""
-        ours = (RECORD_KEY,)
-        if self.published is not None and record_key_of(self.folder) == ours:
-            return ours
+        """The columns of the record key: RECORD_KEY if the table has it already, else those of a new table."""
+        if self.published is not None and record_key_of(self.folder) == (RECORD_KEY,):
+            return (RECORD_KEY,)
         return record_key_for(columns, self.key)
 
     def _groups(self) -> list[FileGroup]:

@@ -85,9 +85,9 @@ class TableFolder:
             self._forget_building()
 
     def settle(self, published: Instant | None) -> None:
-        """Let the table's properties name the record key that this commit gave the rows: a key can change.
+        """Let the table's properties name the record key that this commit gave the rows.
 
-        Readers need neither. A run that ends between the commit and this leaves it to the next one.
+        Readers do not need the property. If a run ends after the commit and before this, the next run does it.
         """
         if published is not None and RECORD_KEY_MARK in published.properties:
             declare_record_key(self.place, json.loads(published.properties[RECORD_KEY_MARK]))

@@ -11,7 +11,7 @@ from lakeingest.lake.marks import OWNER, progress_marks
 
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
-RECORD_KEY_MARK = "lakeingest.record_key"  # its columns, in a commit that gave all rows theirs, and in those after it
+RECORD_KEY_MARK = "lakeingest.record_key"  # its columns, since the last commit that wrote all rows
 _BUCKETS_MIN = 4
 _SLACK = 4  # commits that a short history may be longer
 _BALANCE = 64  # with the square root, a small merge takes as long to rewrite files as to look at all buckets

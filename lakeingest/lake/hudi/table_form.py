@@ -61,7 +61,7 @@ def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
     before = files.read(folder / PROPERTIES).decode()
     after = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", f"{_RECORD_KEY}={','.join(record_key)}", before)
     if after != before:
-        files.delete(folder / _CHECKSUM)  # first: readers take the contents for damaged where it does not fit
+        files.delete(folder / _CHECKSUM)  # first: readers fail where it does not fit the contents
         files.put(folder / PROPERTIES, after.encode())
 
 

@@ -380,7 +380,7 @@ class HudiTarget:
         table, staging, published = folder.table, self._staging(folder.table), folder.published()
         if staged.published != (None if published is None else published.version):
             raise published_by_another(table)
-        folder.settle(published)  # another run, which had lost its lease, may have settled an older commit since
+        folder.settle(published)  # another run may have done it late, for an older commit, after it lost its lease
         if published is not None:
             assert_whole(table, folder.place)
         way, history = self.settings.way_of_merging, self.settings.history

@@ -11,12 +11,11 @@ from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.errors import SchemaChanged
 from lakeingest.lake.hudi import all_rows
 from lakeingest.lake.hudi.record_key import RECORD_KEY
-from lakeingest.lake.hudi.table_form import PROPERTIES, declare_record_key, record_key_of
+from lakeingest.lake.hudi.table_form import declare_record_key, record_key_of
 from lakeingest.lake.hudi.timeline import writes
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
-from tests.engines import HUDI_RS
-from tests.lake.hudi.test_lift import shown
+from tests.lake.hudi.test_lift import give_another_form, read_by_hudi_rs, shown
 from tests.lake.hudi.test_row_delta import (
     STEPS,
     With,
@@ -90,8 +89,7 @@ def test_a_key_of_integers_gets_another_name(
     lake.publish(staged)
     assert shown(lake) == (["number", "n", "t"], RENAMED)
     assert record_key_of(folder(lake)) == ("number",)
-    read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(["number", "n", "t"]).to_pylist()
-    assert sorted(tuple(row.values()) for row in read) == RENAMED
+    assert read_by_hudi_rs(lake, "number", "n", "t") == RENAMED
     alone(lake, lake.merge(lake.loaded(), (50, 6, "again", False), (3, 0, "", True), pos=50))
     after = sorted([row for row in RENAMED if row[0] not in {3, 50}] + [(50, 6, "again")])
     assert shown(lake)[1] == after
@@ -105,7 +103,7 @@ def test_a_key_of_integers_gets_another_name(
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_copy_that_is_read_again_has_another_key(lake: Lake, having: With, kind: str) -> None:
-    """Rows that the old key told apart are one row, and the changes after that find it."""
+    """Of rows with the same new key one is left, and later changes find it."""
     schema = replace(lake.schema, key=KEYS[kind])
     alone(lake, with_key(lake, schema))
     rows = by_key(schema, BEFORE)
@@ -131,8 +129,7 @@ def test_a_publish_that_dies_is_finished(lake: Lake, having: With, monkeypatch: 
     assert shown(lake) == ((["number", "n", "t"], RENAMED) if is_visible else (["id", "n", "t"], BEFORE))
     if step == "before the properties":
         assert record_key_of(folder(lake)) == ("id",)
-        read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(["number", "n", "t"]).to_pylist()
-        assert sorted(tuple(row.values()) for row in read) == RENAMED
+        assert read_by_hudi_rs(lake, "number", "n", "t") == RENAMED
         one = lake.spark.read.format("hudi").load(str(folder(lake))).where("number = 50")
         assert one.select("t").collect() == [("in",)]
     assert lake.loaded().visible == is_visible
@@ -146,7 +143,7 @@ def test_a_publish_that_dies_is_finished(lake: Lake, having: With, monkeypatch: 
 
 @pytest.mark.parametrize("way", ["auto", "statement"])
 def test_another_run_cannot_bring_the_old_key_back(lake: Lake, having: With, way: str) -> None:
-    """One that had lost its lease, and was about to write the properties; the next publish corrects them."""
+    """It had lost its lease, and writes the properties late; the next publish corrects them."""
     lake.publish(renamed(lake))
     staged = lake.merge(lake.loaded(), (50, 6, "again", False), (3, 0, "", True), pos=50)
     declare_record_key(folder(lake), ("id",))
@@ -157,9 +154,7 @@ def test_another_run_cannot_bring_the_old_key_back(lake: Lake, having: With, way
 
 def test_a_table_of_another_form_gets_no_other_key(lake: Lake) -> None:
     """Hudi's statement finds rows by the key of before; readers keep theirs."""
-    listed = folder(lake) / PROPERTIES
-    lines = listed.read_text().splitlines(keepends=True)
-    listed.write_text("".join(line for line in lines if "cdc.enabled" not in line))
+    give_another_form(lake)
     staged = with_key(lake, replace(lake.schema, key=("n",)))
     with pytest.raises(SchemaChanged, match="other columns or another key, because it is not as lakeingest made it"):
         lake.publish(staged)

@@ -14,10 +14,9 @@ from lakeingest.lake.hudi import all_rows, bucket_tasks
 from lakeingest.lake.hudi.base_files import FileGroup
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
 from lakeingest.lake.hudi.commit import Commit, roll_back
-from tests.engines import HUDI_RS
-from tests.lake.hudi.test_lift import BEFORE, TEXT_KEY, shown
+from tests.lake.hudi.test_lift import BEFORE, TEXT_KEY, give_another_form, read_by_hudi_rs, shown
 from tests.lake.hudi.test_read_back import FULL, KEYS
-from tests.lake.hudi.test_row_delta import STEPS, alone, assert_no_leftovers, commits, die, every_type, filled, folder
+from tests.lake.hudi.test_row_delta import STEPS, alone, assert_no_leftovers, commits, die, every_type, filled
 from tests.lake.hudi.test_target import staging
 from tests.lake.iceberg.test_lift import COLUMNS, NEW, lift_of, lifted
 from tests.lake.steps import Crash, Lake
@@ -56,8 +55,7 @@ def test_readers_see_the_lift_with_its_publish(lake: Lake) -> None:
     assert before[0] == ["id", "v"]
     lake.publish(staged)
     assert shown(lake) == (["id", "c", "w"], rows)
-    read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(["id", "c", "w"]).to_pylist()
-    assert sorted(tuple(row.values()) for row in read) == rows
+    assert read_by_hudi_rs(lake, "id", "c", "w") == rows
     assert_no_leftovers(lake)
     alone(lake, lake.merge(lake.loaded(), (1, 1, 1, True), (9, 9, 2**50, False), pos=60))
     assert shown(lake)[1] == [row if row[0] != 9 else (9, 9, 2**50) for row in rows[1:]]
@@ -196,9 +194,7 @@ def test_a_damaged_file_is_named(lake: Lake) -> None:
 def test_a_table_of_another_form_gets_no_other_columns(lake: Lake) -> None:
     """Hudi's statement cannot give it any; with the same columns Hudi replaces its rows."""
     lake.published((1, 10), (2, 20))
-    listed = folder(lake) / ".hoodie" / "hoodie.properties"
-    lines = listed.read_text().splitlines(keepends=True)
-    listed.write_text("".join(line for line in lines if "cdc.enabled" not in line))
+    give_another_form(lake)
     staged = lake.wave(lake.started_over(lake.loaded()), [(2, 21)])
     lake.publish(lake.open().mark(staged, lake.leveled(staged, 60)))
     assert shown(lake) == (["id", "v"], [(2, 21)])

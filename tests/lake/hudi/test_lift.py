@@ -10,9 +10,10 @@ import pytest
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedTable
+from lakeingest.lake.hudi.table_form import PROPERTIES
 from lakeingest.mysql.source_types import source_type
 from tests.engines import HUDI_RS
-from tests.lake.hudi.test_row_delta import STEPS, With, alone, assert_no_leftovers, die, having
+from tests.lake.hudi.test_row_delta import STEPS, With, alone, assert_no_leftovers, die, folder, having
 from tests.lake.iceberg.test_lift import COLUMNS, NEW, lift_of, lifted
 from tests.lake.steps import Crash, Lake
 
@@ -36,6 +37,19 @@ def shown(lake: Lake) -> tuple[list[str], list[tuple[Any, ...]]]:
     return names, sorted(tuple(row) for row in found.select(names).collect())
 
 
+def read_by_hudi_rs(lake: Lake, *names: str) -> list[tuple[Any, ...]]:
+    """The rows that hudi-rs sees, with these columns."""
+    read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(list(names)).to_pylist()
+    return sorted(tuple(row.values()) for row in read)
+
+
+def give_another_form(lake: Lake) -> None:
+    """Let the table's properties lack one that lakeingest has written."""
+    listed = folder(lake) / PROPERTIES
+    lines = listed.read_text().splitlines(keepends=True)
+    listed.write_text("".join(line for line in lines if "cdc.enabled" not in line))
+
+
 BEFORE = (["id", "v"], [(1, 10), (2, 20)])
 
 
@@ -57,8 +71,7 @@ def test_readers_see_the_lift_with_its_publish(lake: Lake, having: With, way: st
     alone(lake, staged)
     after = [(1, 7, 10), (2, None, 2**40), (3, 3, 30), (4, 7, 40)]
     assert shown(lake) == (["id", "c", "w"], after)
-    read = HUDI_RS.read("", str(lake.settings.folder(lake.table))).select(["id", "c", "w"]).to_pylist()
-    assert sorted(tuple(row.values()) for row in read) == after
+    assert read_by_hudi_rs(lake, "id", "c", "w") == after
     lake.publish(lake.merge(lake.loaded(), (1, 1, 1, True), (9, 9, 2**50, False), pos=50))
     assert shown(lake)[1] == [*after[1:], (9, 9, 2**50)]
     assert lake.loaded().visible
@@ -98,7 +111,7 @@ def test_an_empty_table_is_lifted(lake: Lake) -> None:
 
 
 def test_a_text_key_may_get_another_name(lake_of: Callable[..., Lake]) -> None:
-    """Hudi knows such rows by a column of ours, which keeps its name."""
+    """Its record key is a column that lakeingest adds, which keeps its name."""
     lake = lake_of(TEXT_KEY, ("k",))
     staged = lake.published(("a", 1), ("b", 2))
     named = replace(TEXT_KEY[0], name="code")
