@@ -72,6 +72,7 @@ def require(
         checked.append(spark_of(config))
     found = problems(checked)
     refused = _refused(preflight, copied) if found else {}
+    refused |= _changed(chosen, {*schemas, *refused})
     shared = [condition for condition in found if condition.name not in OF_ONE_TABLE]
     if found and (shared or refused.keys() >= set(chosen) or _lacks(preflight.server)):
         raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in found)}")
@@ -96,16 +97,19 @@ def joinable(config: Config, connection: pymysql.Connection, tables: Sequence[Ta
     refused = _refused(preflight.of_tables(tables), copied)
     left = [table for table in tables if table not in refused and table not in copied]
     schemas = preflight.of_tables(left).of_source_and_lake([], copied)[1] if left else {}
-    for table in left:
-        if table not in schemas:
-            refused[table] = PreflightFailed(f"{table} is not ready: its definition changed in between")
-    return Joinable(schemas, refused, copied)
+    return Joinable(schemas, refused | _changed(left, schemas), copied)
 
 
 def refusal(config: Config, connection: pymysql.Connection, table: TableId) -> PreflightFailed | None:
     """Why a table with a copy cannot be copied again as it is defined now; None if it can."""
     preflight = Preflight.of(config, connection, [table])
     return _refused(preflight, ()).get(table)
+
+
+def _changed(tables: Collection[TableId], known: Collection[TableId]) -> dict[TableId, PreflightFailed]:
+    """Of tables that are not known: DDL came between the questions, as where a table is dropped and made again."""
+    why = "is not ready: its definition changed in between; run the same command again"
+    return {table: PreflightFailed(f"{table} {why}") for table in tables if table not in known}
 
 
 def _lacks(server: conditions.Server) -> bool:

@@ -8,9 +8,9 @@ from types import ModuleType
 import pytest
 from pydantic import SecretStr
 
-from lakeingest.errors import LakeIngestError, OperatorNeeded, SplitUnstable
+from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed, SplitUnstable
 from lakeingest.mysql.connection import connect, query
-from lakeingest.pipeline import discovery, opening
+from lakeingest.pipeline import discovery, opening, preconditions
 from lakeingest.pipeline.events import Event, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
@@ -105,6 +105,24 @@ def test_a_table_that_is_dropped_while_a_run_begins(pipe: Pipe, monkeypatch: pyt
     assert pipe.run().stopped == ()
 
 
+@pytest.mark.parametrize("before", ["copied before", "not copied"])
+def test_a_table_that_is_made_anew_while_a_run_begins(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """It is away when its definition is read, and there again when the reason is looked for."""
+    make_tables(pipe, "INT", 1)
+    if before == "copied before":
+        pipe.run()
+    with monkeypatch.context() as patch:
+        run_before(patch, opening, "require", lambda: pipe.sql("DROP TABLE t"))
+        run_before(patch, preconditions, "_refused", lambda: pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, w INT)"))
+        with pytest.raises(PreflightFailed, match="t is not ready: its definition changed in between") as raised:
+            pipe.run()
+    assert stopped(raised.value) == ["t"]
+    pipe.assert_equal("z")
+    pipe.sql("INSERT INTO t VALUES (1, 2)", "INSERT INTO z VALUES (1000, 2)")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+
+
 @pytest.mark.long("waits for the source's tables to be listed")
 @pytest.mark.parametrize("step", ["list_tables", "joinable"])
 def test_a_table_that_is_dropped_while_a_run_finds_it(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
@@ -124,6 +142,17 @@ def test_a_table_that_is_dropped_while_a_run_finds_it(pipe: Pipe, monkeypatch: p
         follow_while(pipe, work)
     pipe.assert_equal("z")
     assert pipe.run().stopped == ()
+
+
+def run_before(patch: pytest.MonkeyPatch, module: ModuleType, step: str, work: Callable[[], object]) -> None:
+    """Do the work right before a step of a run."""
+    real = getattr(module, step)
+
+    def take(*given: object, **named: object) -> object:
+        work()
+        return real(*given, **named)
+
+    patch.setattr(module, step, take)
 
 
 def drop_after(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str) -> list[str]:
