@@ -34,7 +34,7 @@ def incomplete(run: OpenRun) -> list[TableRun]:
 
 
 def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
-    if table.copy is None or table.watch is Watch.JOINING or table.paused:
+    if table.stop is not None or table.watch is Watch.JOINING or table.paused:
         return
     if not table.altered_unseen:  # else it is complete, and the source may not know its columns any more
         with working_on(run.edges, table):
