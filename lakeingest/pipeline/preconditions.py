@@ -107,7 +107,7 @@ def refusal(config: Config, connection: pymysql.Connection, table: TableId) -> P
 
 
 def _changed(tables: Collection[TableId], known: Collection[TableId]) -> dict[TableId, PreflightFailed]:
-    """Of tables that are not known: DDL came between the questions, as where a table is dropped and made again."""
+    """Why tables that are not known cannot be copied now: they were dropped and made again between two questions."""
     why = "is not ready: its definition changed in between; run the same command again"
     return {table: PreflightFailed(f"{table} {why}") for table in tables if table not in known}
 
