@@ -1,6 +1,5 @@
 """What an end-to-end test drives: statements on a source, runs and verifications of its copy."""
 
-import time
 from dataclasses import dataclass
 
 import pymysql
@@ -14,9 +13,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.pipeline.events import Event, Observer
 from tests.conftest import GTIDS
+from tests.purged import purge
 from tests.shown import shown
-
-PURGE_SECONDS = 120.0
 
 
 @dataclass
@@ -55,12 +53,8 @@ class Pipe:
         self.config = self.config.model_copy(update={"schema_changes": SchemaChanges(changes="freeze")})
 
     def purge(self) -> None:
-        """The source drops all binlog files but the last; it passes over one that a connection still reads."""
-        deadline = time.monotonic() + PURGE_SECONDS
-        with self.connection.cursor() as cursor:
-            while cursor.execute("SHOW BINARY LOGS") > 1:
-                cursor.execute(f"PURGE BINARY LOGS TO '{cursor.fetchall()[-1][0]}'")
-                assert time.monotonic() < deadline, "the source keeps more than one binlog file"
+        """The source drops all binlog files but the last."""
+        purge(self.connection)
 
     def run(self, *tables: str, observe: Observer | None = None, max_minutes: float | None = None) -> RunResult:
         """One run; its events are kept."""

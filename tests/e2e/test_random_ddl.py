@@ -37,7 +37,7 @@ BARRIERS = (
     "name of key",
     "another key",
 )
-AWAY = "no such table", "changed in between"  # a run began while it was dropped and made again
+AWAY = "no such table", "changed in between"  # errors of a run that began while a table was dropped and made again
 WORDS = ("", "a", "Zürich", "x y", "0", "18", "NULL", "it''s")
 
 # A type, and values that it holds

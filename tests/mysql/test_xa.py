@@ -18,10 +18,11 @@ from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.binlog_reader import SegmentFacts, _Replay, read_segment
-from lakeingest.mysql.connection import connect, file_sizes, query
+from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.dialect import MARIADB, dialect
 from tests.mysql.database import SERVER_IDS, Db, database_on
 from tests.mysql.test_insert_loss import Insert, race
+from tests.purged import purge
 
 pytestmark = pytest.mark.mysql
 
@@ -174,22 +175,13 @@ def test_a_prepared_transaction_may_be_large(db: Db) -> None:
     assert len(set(read[change.POS].to_pylist())) == 1
 
 
-def purge(db: Db) -> None:
-    """The server drops all binlog files but the last; one that a connection still reads stays, without an error."""
-    deadline = time.monotonic() + 30
-    while len(file_sizes(db.connection)) > 1:
-        db.run(f"PURGE BINARY LOGS TO '{db.here().file}'")
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_without_its_prepare_a_commit_stops_the_tables_that_are_read(db: Db) -> None:
     """By name: its rows are not in the binlog any more."""
     schema = db.table("t", "id INT PRIMARY KEY")
     prepare(db, "x", "INSERT INTO t VALUES (1)")
     db.run("FLUSH BINARY LOGS")
     start = db.here()
-    purge(db)
+    purge(db.connection)
     end(db, "XA COMMIT 'x'")
     with pytest.raises(UnsupportedEvent, match=r"XA COMMIT at .*, but not the XA PREPARE") as stopped:
         db.read(db.segment(start), schema)
@@ -246,7 +238,7 @@ def test_where_the_binlog_lacks_what_is_known_only_the_changed_tables_stop(db: D
     between = db.here()
     _, pending = read_on(db, db.segment(start, between), None, one, other)
     known = PreparedAt(between, pending.prepared)
-    purge(db)
+    purge(db.connection)
     end(db, "XA COMMIT 'y'")
     db.run("INSERT INTO one VALUES (7)")
     assert read_on(db, db.segment(between), known, one, other)[0] == [7]
