@@ -84,7 +84,7 @@ def _iceberg_jars(target: "Target") -> tuple[str, ...]:
 
 def _iceberg_name(target: "Target", table: TableId) -> str:
     parts = target.catalog.name, *target.identifier(table)
-    return ".".join(part if part.isidentifier() else quote(part) for part in parts)
+    return ".".join(part if part.isascii() and part.isidentifier() else quote(part) for part in parts)
 
 
 def _iceberg_queries(target: "Target", table: TableId) -> Mapping[str, str]:

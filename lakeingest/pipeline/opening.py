@@ -43,7 +43,7 @@ from lakeingest.pipeline.publish import DEFINITION
 from lakeingest.pipeline.quiet_tables import QuietTables, open_target
 from lakeingest.pipeline.resume import Resumption, asked_anew, owner, resumption
 from lakeingest.pipeline.signal_run import SignalRun
-from lakeingest.pipeline.stopping import stop
+from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.pipeline.watching import has_low_at_file_start, is_exact
 from lakeingest.spark.scatter import warm_up
@@ -105,8 +105,9 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                     stop(edges, runs[table], error)
             for table, staged in loaded.items():
                 if staged is not None and table not in again:  # else its rows may have the definition of before
-                    kept = keep_definition(state_of(config), schemas[table])
-                    runs[table].suspect = kept.suspect and not is_restarted(staged)
+                    with working_on(edges, runs[table]):
+                        kept = keep_definition(state_of(config), schemas[table])
+                        runs[table].suspect = kept.suspect and not is_restarted(staged)
             if _is_large(config, connection, run):
                 warm_up(executors.open())
             observe(Opened(len(schemas), time.monotonic() - began))

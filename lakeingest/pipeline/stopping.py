@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakeingest.errors import LakeIngestError
+from lakeingest.errors import LakeIngestError, StorageFailed
 from lakeingest.files.file import state_of
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
@@ -28,7 +28,7 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 def stop(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     """The table stays at its last commit. The reason is stored for `status`."""
     table.stop = Stop(error, Stopped.of(table.id, error), time.monotonic())
-    record_stopped(state_of(edges.config), table.stop.record)
+    _record(edges, table.stop.record)
     edges.observe(TableStopped(table.id, error))
 
 
@@ -40,7 +40,16 @@ def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     if table.requested:
         stop(edges, table, error)
     else:
-        record_stopped(state_of(edges.config), Stopped.of(table.id, error))
+        _record(edges, Stopped.of(table.id, error))
+
+
+def _record(edges: Edges, stopped: Stopped) -> None:
+    """Store the reason, unless only this table's document cannot be written: the run says it at its end, too."""
+    try:
+        record_stopped(state_of(edges.config), stopped)
+    except StorageFailed as error:
+        if not error.of_table:
+            raise
 
 
 def resume(edges: Edges, table: TableRun) -> None:

@@ -18,6 +18,7 @@ from lakeingest.mysql.schema_reader import read_schemas
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.stopping import working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.pipeline.watching import is_read_from_file_start
 from lakeingest.state.definition import keep_found, keep_layout, keep_suspect
@@ -91,5 +92,6 @@ def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
             differing.append(table)
         elif table.schema.layout != found.layout:
             table.definition = table.schema.laid_out(found)
-            keep_layout(state_of(edges.config), table.schema)
+            with working_on(edges, table):
+                keep_layout(state_of(edges.config), table.schema)
     return differing

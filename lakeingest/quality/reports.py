@@ -2,8 +2,8 @@
 
 import json
 from datetime import UTC, datetime
-from urllib.parse import quote
 
+from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StorageFailed
 from lakeingest.files import file as files
@@ -40,4 +40,4 @@ def save_report(state: File, table: TableId, stage: str, rows: int, report: Gate
 
 
 def _folder(state: File, table: TableId) -> File:
-    return state / "quality" / quote(str(table), safe=" ")
+    return state / "quality" / file_name(str(table))

@@ -10,7 +10,6 @@ import datetime as dt
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote as encode
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeingest.core.change import RowKind
+from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
@@ -40,7 +40,7 @@ class PatchFolder:
     @classmethod
     def of(cls, state: File, schema: TableSchema) -> "PatchFolder":
         """The patches of the table in a state folder."""
-        return cls(state / "patches" / encode(str(schema.table), safe=" "), schema)
+        return cls(state / "patches" / file_name(str(schema.table)), schema)
 
     def write_rows(self, signal: int, rows: pa.Table) -> str:
         """Write a patch of rows that a read view has; its name. It is durable then."""

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
+from lakeingest.core.file_names import file_name
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
@@ -54,7 +54,7 @@ class RereadFolder:
     @classmethod
     def of(cls, spool: File, table: TableId) -> "RereadFolder":
         """Those of the table in a spool's folder."""
-        return cls(spool / FOLDER / quote(str(table), safe=" "))
+        return cls(spool / FOLDER / file_name(str(table)))
 
     def write(self, rows: Rows, schema: TableSchema, stop: Place, first: int) -> tuple[str, int]:
         """Write rows of patches that are true as of `stop`, numbered from `first`: a file's name, and its row count.

@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
-from urllib.parse import quote
 
+from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
@@ -207,9 +207,11 @@ def _known(state: File, table: TableId) -> Definition | None:
 
 
 def _keep(state: File, known: Definition) -> None:
-    store.make_folder(state / FOLDER)
-    store.replace(_file(state, known.schema.table), known.to_json())
+    file = _file(state, known.schema.table)
+    store.make_folder(file.parent)
+    with store.of_one_table(file):
+        store.replace(file, known.to_json())
 
 
 def _file(state: File, table: TableId) -> File:
-    return state / FOLDER / f"{quote(str(table), safe=' ')}.json"
+    return state / FOLDER / f"{file_name(str(table))}.json"

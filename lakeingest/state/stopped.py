@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
-from urllib.parse import quote
 
+from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File
@@ -47,12 +47,15 @@ def record_stopped(state: File, stopped: Stopped) -> None:
     """Store why the table stopped, for `status`. StorageFailed when it cannot be written."""
     path = _path(state, stopped.table)
     store.make_folder(path.parent)
-    store.replace(path, stopped.to_json())
+    with store.of_one_table(path):
+        store.replace(path, stopped.to_json())
 
 
 def remove_stopped(state: File, table: TableId) -> None:
-    """Remove the stored failure of a table that went on."""
-    store.delete(_path(state, table))
+    """Remove the stored failure of a table that went on. StorageFailed when it cannot be removed."""
+    path = _path(state, table)
+    with store.of_one_table(path):
+        store.delete(path)
 
 
 def read_stopped(state: File, table: TableId) -> Stopped | None:
@@ -70,4 +73,4 @@ def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
 
 
 def _path(state: File, table: TableId) -> File:
-    return state / "stopped" / f"{quote(str(table), safe=' ')}.json"
+    return state / "stopped" / f"{file_name(str(table))}.json"

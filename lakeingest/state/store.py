@@ -4,10 +4,10 @@
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from lakeingest.errors import Retryable, StorageFailed
+from lakeingest.errors import LakeIngestError, Retryable, StorageFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 
@@ -45,6 +45,21 @@ def delete(path: File) -> None:
     """Remove the document if it exists. StorageFailed when it cannot be removed."""
     with storage_errors(path):
         files.delete(path)
+
+
+@contextmanager
+def of_one_table(path: File) -> Iterator[None]:
+    """A StorageFailed of the block, which writes a table's document there, stops only that table.
+
+    Unless nothing can be written into the folder of the document.
+    """
+    try:
+        yield
+    except StorageFailed as error:
+        with suppress(OSError, LakeIngestError):
+            files.probe(path.parent)
+            error.of_table = True
+        raise
 
 
 @contextmanager

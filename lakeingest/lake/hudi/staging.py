@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeingest.core.file_names import is_cut
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
@@ -256,6 +258,15 @@ class StagingFolder:
             raise StateUnreadable(
                 f"{self.table}: {file} is unreadable: {error}; drop the table to copy it again"
             ) from error
+
+
+def tables_in(staging: File) -> Iterator[TableId]:
+    """The tables that have a folder of staged commits in this one; a name that is cut stands in a commit."""
+    for name in folders.subfolders(staging):
+        if not is_cut(name):
+            yield TableId.parse(unquote(name))
+        elif commits := files.listed(staging / name, "*.json"):
+            yield StagingCommit.from_json(0, files.document(commits[-1])).progress.table
 
 
 def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:

@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
-from urllib.parse import quote as encode
 from urllib.parse import unquote as decode
 
 from lakeingest import config
 from lakeingest.core.change import DELETED
+from lakeingest.core.file_names import file_name
 from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
@@ -33,7 +33,7 @@ from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.options import KEY
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.rewriting import HudiRewriter, rewriters
-from lakeingest.lake.hudi.staging import StagingFolder, files_of, is_started_over, since_restart
+from lakeingest.lake.hudi.staging import StagingFolder, files_of, is_started_over, since_restart, tables_in
 from lakeingest.lake.hudi.statement import changed, last_changes, rows_at, staged_rows
 from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.hudi.types import hudi_types
@@ -65,10 +65,9 @@ class HudiTarget:
         namespaces = folders.subfolders(self._warehouse)
         found = ((one, name) for one in namespaces for name in folders.subfolders(self._warehouse / one))
         published = (one for one in found if is_table(self._warehouse / one[0] / one[1]))
-        staged = (TableId.parse(decode(name)) for name in folders.subfolders(self._folder))
         return {
             *((decode(namespace), decode(name.removesuffix(BUILDING))) for namespace, name in published),
-            *map(self.settings.identifier, staged),
+            *map(self.settings.identifier, tables_in(self._folder)),
         }
 
     def storage_errors(self) -> AbstractContextManager[None]:
@@ -390,7 +389,7 @@ class HudiTarget:
         return Publication(table, folder, published, staging.path, commits, way, history, properties)
 
     def _staging(self, table: TableId) -> StagingFolder:
-        return StagingFolder(table, self._folder / encode(str(table), safe=" "))
+        return StagingFolder(table, self._folder / file_name(str(table)))
 
     def _give_name(self, folder: TableFolder) -> None:
         """The last step of a first publish."""

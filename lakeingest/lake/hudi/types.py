@@ -5,9 +5,12 @@ import re
 from lakeingest.config import Target
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.errors import UnsupportedTable
+from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import assert_nameable
 
 _FOLDER = re.compile(r"[\w$./:+~-]+")  # in a name with other characters Hudi's SQL does not find a table
+
+_FOLDER_BYTES = 255 - len(BUILDING)  # file systems allow 255
 
 _SPARK_TYPES = {
     Kind.INT32: "int",
@@ -39,6 +42,10 @@ def hudi_types(settings: Target, schema: TableSchema) -> tuple[str, ...]:
         raise UnsupportedTable(
             f"Hudi cannot merge into {folder}: its name may have letters, digits and _ $ . + ~ -; use Iceberg"
         )
+    if any(len(part.encode()) > _FOLDER_BYTES for part in folder.split("/")):
+        raise UnsupportedTable(
+            f"the name of the folder {folder} is longer than {_FOLDER_BYTES} bytes; shorten it by target.table"
+        )
     assert_nameable(settings.catalog.type, settings.identifier(schema.table))
     return tuple(map(hudi_type, schema.lake_columns))
 
@@ -48,7 +55,11 @@ def hudi_type(column: Column) -> str:
 
     UnsupportedTable for a name that an Avro schema, and so Hudi, does not allow.
     """
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column.name) or column.name.startswith("_hoodie_"):
+    if column.name.startswith("_hoodie_"):
+        raise UnsupportedTable(
+            f"column {column.name!r}: Hudi reserves names that begin with _hoodie_; use Iceberg, or tables.exclude"
+        )
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column.name):
         raise UnsupportedTable(
             f"column {column.name!r}: Hudi allows only letters, digits and _ in a name; use Iceberg, or tables.exclude"
         )

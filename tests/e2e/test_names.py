@@ -1,0 +1,53 @@
+"""Names of tables that file systems do not take as they are: each table is copied, and no other one notices."""
+
+from collections.abc import Callable
+
+import pytest
+
+from lakeingest.commands.status import status
+from lakeingest.demo.server import LocalServer
+from lakeingest.errors import StorageFailed
+from lakeingest.files import file as files
+from tests.e2e.pipe import Pipe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
+
+LONG = "客户订单付款明细历史记录备份表二零二六年第一季度华东区域分公司", "é" * 64, "a" * 64
+LONG_FOR_ICEBERG = "★" * 45, "Накладные и счета за первый квартал"  # Hudi takes only letters, digits and few signs
+
+
+@pytest.mark.any_format
+def test_tables_with_long_names_are_copied(any_pipe: Pipe) -> None:
+    """A character beyond ASCII takes up to nine bytes in the name of a file."""
+    names = LONG if any_pipe.config.target.format == "hudi" else LONG + LONG_FOR_ICEBERG
+    any_pipe.sql(*(f"CREATE TABLE `{name}` (id INT PRIMARY KEY, v INT)" for name in names))
+    any_pipe.sql(*(f"INSERT INTO `{name}` VALUES (1, 1), (2, 2)" for name in names))
+    any_pipe.run()
+    any_pipe.sql(*(f"UPDATE `{name}` SET v = 3 WHERE id = 2" for name in names))
+    any_pipe.sql(*(f"ALTER TABLE `{name}` ADD w INT DEFAULT 7" for name in names))
+    any_pipe.run()
+    for name in names:
+        assert any_pipe.rows(name) == [(1, 1, 7), (2, 3, 7)]
+    assert {table.table.name for table in status(any_pipe.config)} == set(names)
+
+
+@pytest.mark.local("puts a folder in the place of a document of the state")
+@pytest.mark.formats
+def test_a_document_of_one_table_that_cannot_be_written_stops_that_table(
+    pipe_on: Callable[..., Pipe], mysql_server: LocalServer
+) -> None:
+    """The others go on; once it can be written, the next run copies the table."""
+    pipe = pipe_on(mysql_server)
+    pipe.sql(*(f"CREATE TABLE {name} (id INT PRIMARY KEY)" for name in "ab"))
+    pipe.sql(*(f"INSERT INTO {name} VALUES (1)" for name in "ab"))
+    taken = [pipe.state / folder / f"{pipe.database}.a.json" for folder in ("definitions", "stopped")]
+    for file in taken:
+        files.make_folder(file / "taken")
+    with pytest.raises(StorageFailed, match=r"a\.json"):
+        pipe.run()
+    assert pipe.rows("b") == [(1,)]
+    for file in taken:
+        (file / "taken").rmdir()  # type: ignore[union-attr]
+        file.rmdir()  # type: ignore[union-attr]
+    pipe.run()
+    assert pipe.rows("a") == [(1,)]
