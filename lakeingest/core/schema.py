@@ -176,7 +176,7 @@ class TableSchema:
     `skipped` are the names of generated columns that the user left out; rows in the binlog may have them.
     `generated` are the names of generated columns that are copied. `index` is the name of the unique index that is the
     key, '' if it is not known or the user named the columns. `comment` is the table's, as of a column. `stored` are the
-    names of all columns in MySQL's order, also of those that are skipped; empty where that is not known.
+    names of all columns in MySQL's order, also of those that are skipped or hidden; empty where that is not known.
     """
 
     table: TableId
@@ -205,9 +205,10 @@ class TableSchema:
     def layout(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What reads a row in the binlog beside the fingerprint, if its event names no columns.
 
-        All columns in MySQL's order, skipped ones too (empty: not known), and the charsets of those that are copied.
+        All columns in MySQL's order, also those that are skipped or hidden (empty: not known), and the charsets of
+        those that are copied.
         """
-        stored = self.stored if self.skipped else self.names
+        stored = self.stored or (() if self.skipped else self.names)
         return stored, tuple(column.charset for column in self.columns)
 
     def reads_as(self, other: Self) -> bool:

@@ -24,6 +24,7 @@ from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.key_choice import NoKey, choose_key
 from lakeingest.mysql.source_types import source_type
+from lakeingest.mysql.wire.hidden_columns import hidden_columns
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _NUMERIC, _QUOTED = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?"), re.compile(r"'(.*)'", re.DOTALL)
@@ -188,6 +189,7 @@ class _Described:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
         copied = tuple(name for name in generated if name not in skipped)
         stored = tuple(str(row["column_name"]) for row in rows)
+        stored += hidden_columns(stored, self.indexes.get(table.name, []))
         return TableSchema(table, columns, key, choices, skipped, copied, index, comment, stored)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from lakeingest.core.schema import GEOMETRIES, Column, TableSchema
 from lakeingest.errors import SchemaChanged
 from lakeingest.mysql.wire.encodings import FieldType, Sent
+from lakeingest.mysql.wire.hidden_columns import is_hidden
 from lakeingest.mysql.wire.table_map import TableMap
 
 _TYPES = {
@@ -59,13 +60,24 @@ def bound(found: TableMap, schema: TableSchema, where: str) -> tuple[TableMap, l
     """
     if not found.names:
         found = _named(found, schema, where)
-    places = [place for place, name in enumerate(found.names) if name not in schema.skipped]
+    left_out = {*schema.skipped, *_hidden(found, schema)}
+    places = [place for place, name in enumerate(found.names) if name not in left_out]
     if tuple(found.names[place] for place in places) != schema.names:
         raise SchemaChanged(
             f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
             f"{', '.join(schema.names)}; copy the table again"
         )
     return found, places
+
+
+def _hidden(found: TableMap, schema: TableSchema) -> set[str]:
+    """The hidden columns of the event: they stand behind all others."""
+    hidden = set[str]()
+    for name, sent in zip(reversed(found.names), reversed(found.columns), strict=True):
+        if name in {*schema.names, *schema.skipped} or not is_hidden(name) or sent.type is not FieldType.LONGLONG:
+            break
+        hidden.add(name)
+    return hidden
 
 
 def _named(found: TableMap, schema: TableSchema, where: str) -> TableMap:

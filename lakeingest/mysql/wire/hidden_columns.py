@@ -1,0 +1,26 @@
+"""Hidden columns, which MariaDB adds to a table for each unique key that it keeps as a hash.
+
+It does so for keys that are too long for an index, or were declared USING HASH. Rows in the binlog have these columns,
+behind all others; no question about the table shows them.
+Source: MariaDB, "Getting Started with Indexes", unique index; sql/sql_table.cc, make_unique_invisible_field_name.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from itertools import count, islice
+from typing import Any
+
+_NAME = re.compile(r"DB_ROW_HASH_[1-9]\d*")
+
+
+def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The hidden columns of a table with these columns, in their order; `indexes` are rows of information_schema."""
+    hashes = {str(row["index_name"]) for row in indexes if not row["non_unique"] and row["index_type"] == "HASH"}
+    taken = {name.upper() for name in columns}
+    free = (name for number in count(1) if (name := f"DB_ROW_HASH_{number}") not in taken)
+    return tuple(islice(free, len(hashes)))
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a column with this name, which the table's definition does not have, is a hidden one."""
+    return _NAME.fullmatch(name) is not None
