@@ -104,7 +104,7 @@ class Pipeline:
     def resnapshot(
         self,
         table: str,
-        *,
+        *others: str,
         where: str | None = None,
         keys: Sequence[Any] | None = None,
         from_: Any = None,
@@ -113,16 +113,18 @@ class Pipeline:
         wait: bool = True,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Read rows of a table again: all, those that `where` holds for, the listed keys, or the keys in [from_, to).
+        """Read rows of tables again: all, those that `where` holds for, the listed keys, or the keys in [from_, to).
 
         With `gap` all rows of a table whose changes are lost are compared, and those that differ are copied.
-        A key is a value of the key's column, or a list of values in key order. It is a signal: a run that is at work
-        carries it out, else this call does. Returns when readers see it; with `wait=False` at once.
+        Keys are those of one table: a value of the key's column, or a list of values in key order. A re-snapshot is a
+        signal for each table: a run that is at work carries it out, else this call does. Returns when readers see it;
+        with `wait=False` at once.
         """
         from lakeingest.commands.resnapshot import scope_of
 
-        scope = scope_of(self.config, table, where=where, keys=keys, start=from_, stop=to, gap=gap)
-        return self._ask("resnapshot", (table,), wait=wait, scope=scope, observe=observe)
+        tables = table, *others
+        scope = scope_of(self.config, tables, where=where, keys=keys, start=from_, stop=to, gap=gap)
+        return self._ask("resnapshot", tables, wait=wait, scope=scope, observe=observe)
 
     def pause(self, *tables: str, wait: bool = True) -> "SignalResults":
         """Keep tables at their positions until `resume`: nothing is read, merged or published. None means all."""

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Only make the signal; do not wait until it is carried out.")]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table")]
+Tables = Annotated[list[str], typer.Argument(metavar="TABLE…", help="database.table, several allowed")]
 signals = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @signals.command()
 def resnapshot(
-    table: Table,
+    tables: Tables,
     where: Annotated[
         str | None,
         typer.Option("--where", metavar="SQL", help="Read the rows that this condition holds for; finds no deletes."),
@@ -47,7 +48,7 @@ def resnapshot(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Read rows of a table again, all or some, beside a run or without one; readers never see a hole."""
+    """Read rows of tables again, all or some, beside a run or without one; readers never see a hole."""
     from lakeingest.commands import resnapshot as stage
 
     loaded = loaded_config(config, overrides)
@@ -55,10 +56,11 @@ def resnapshot(
     given |= {name: stage.key_of(one) for name, one in (("start", start), ("stop", stop)) if one is not None}
     if keys is not None:
         try:
-            given["keys"] = stage.keys_of(keys.read_text().splitlines())
+            given["keys"] = stage.keys_of(keys.read_text(encoding="utf-8").splitlines())
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{keys} cannot be read: {error}") from error
-    _ask(loaded, "resnapshot", [table], no_wait=no_wait, as_json=as_json, scope=stage.scope_of(loaded, table, **given))
+    scope = stage.scope_of(loaded, tables, **given)
+    _ask(loaded, "resnapshot", tables, no_wait=no_wait, as_json=as_json, scope=scope)
 
 
 @signals.command()

@@ -19,7 +19,7 @@ from lakeingest.mysql.schema_reader import read_schema
 
 def scope_of(
     config: Config,
-    table: str,
+    tables: Sequence[str],
     *,
     where: str | None = None,
     keys: Sequence[Any] | None = None,
@@ -27,11 +27,12 @@ def scope_of(
     stop: Any = None,
     gap: bool = False,
 ) -> Scope:
-    """The whole table; or the rows that `where` holds for, the listed keys, or the keys in [start, stop).
+    """The whole tables; or the rows that `where` holds for, the listed keys, or the keys in [start, stop).
 
-    With `gap` the whole table: if it has stopped because changes are lost, its rows are compared, not copied again.
+    With `gap` the whole tables: where changes of a table are lost, its rows are compared, not copied again.
     A key is a value of the table's key column, or a list of values in the order of its key columns. UsageError where
-    more than one is given, and where the server or the key's columns refuse what is given.
+    more than one is given, where keys are given of several tables, and where the server or the key's columns refuse
+    what is given.
     """
     ranged = start is not None or stop is not None
     if sum((where is not None, keys is not None, ranged, gap)) > 1:
@@ -40,12 +41,16 @@ def scope_of(
         return OVER_GAP
     if where is None and keys is None and not ranged:
         return WHOLE
-    [chosen] = chosen_tables(config, [table])
+    chosen = chosen_tables(config, tables)
+    if where is None and len(chosen) != 1:
+        raise UsageError("keys and a range of keys are those of one table; name one")
     with connect(config.source) as connection:
-        schema = read_schema(connection, chosen, config.tables.of(chosen).choices)
+        schemas = [read_schema(connection, one, config.tables.of(one).choices) for one in chosen]
         if where is not None:
-            _assert_accepted(connection, schema, where)
+            for one in schemas:
+                _assert_accepted(connection, one, where)
             return Scope(where=where)
+    [schema] = schemas
     if keys is not None:
         if not keys:
             raise UsageError("no keys are listed")

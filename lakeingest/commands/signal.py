@@ -89,24 +89,24 @@ def ask(
 ) -> SignalResults:
     """Make a signal for the tables, or for all, and wait until it has ended; without `wait` it is only made durable.
 
-    `cancel` makes a signal for each re-snapshot of the tables that has not ended. UsageError for a table that is not
-    the pipeline's. While it waits, `report` is called with each change.
+    A re-snapshot is a signal for each table. `cancel` makes a signal for each re-snapshot of the tables that has not
+    ended. UsageError for a table that is not the pipeline's. While it waits, `report` is called with each change.
     """
     asked, chosen = Action(action), chosen_tables(config, tables)
     if (found := owner_of(state_of(config))) is not None:
         assert_owner(state_of(config), found, StateOwner(config.name, found.server))
     folder = SignalFolder(state_of(config))
+    wanted: list[tuple[tuple[TableId, ...], int | None]] = [(chosen, None)]
     if asked is Action.CANCEL:
-        cancelled: list[Signal | None] = [one.signal for one in folder.read() if _is_open_for(one.signal, chosen)]
-    else:
-        cancelled = [None]
+        opened = [one.signal for one in folder.read() if _is_open_for(one.signal, chosen)]
+        wanted = [(one.tables, one.number) for one in opened]
+    elif asked is Action.RESNAPSHOT:
+        wanted = [((table,), None) for table in chosen]
     least = _least(config, folder)
     numbers = []
-    for one in cancelled:
+    for names, cancels in wanted:
 
-        def make(number: int, over: Signal | None = one) -> Signal:
-            names = chosen if over is None else over.tables
-            cancels = None if over is None else over.number
+        def make(number: int, names: tuple[TableId, ...] = names, cancels: int | None = cancels) -> Signal:
             return Signal(number, asked, this_process(), datetime.now(UTC), names, scope, cancels, ddl=ddl)
 
         numbers.append(folder.add(make, least).signal.number)

@@ -94,7 +94,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, quiet, lease, executors, observe)
             runs = _table_runs(config, requested, schemas, loaded, failed, again, spool)
-            for name in altered:
+            for name in altered.keys() & runs.keys():  # the others fail by their position, and were not asked for
                 runs[name].altered_unseen = True
             signals = SignalRun(SignalFolder(state_of(config)))
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)

@@ -179,17 +179,17 @@ def test_a_condition_is_asked_before_the_signal_is_made(lost: Pipe) -> None:
     """UsageError with the server's words; so are keys that are none, and several parts at once."""
     table = name(lost)
     with pytest.raises(UsageError, match="no_such_column"):
-        scope_of(lost.config, table, where="no_such_column = 1")
+        scope_of(lost.config, [table], where="no_such_column = 1")
     with pytest.raises(UsageError, match="the server refuses the condition"):
-        scope_of(lost.config, table, where="id = ")
+        scope_of(lost.config, [table], where="id = ")
     with pytest.raises(UsageError, match="no value"):
-        scope_of(lost.config, table, keys=["a word"])
+        scope_of(lost.config, [table], keys=["a word"])
     with pytest.raises(UsageError, match="has 1 values"):
-        scope_of(lost.config, table, start=[1, 2])
+        scope_of(lost.config, [table], start=[1, 2])
     with pytest.raises(UsageError, match="empty range"):
-        scope_of(lost.config, table, start=9, stop=9)
+        scope_of(lost.config, [table], start=9, stop=9)
     with pytest.raises(UsageError, match="not several"):
-        scope_of(lost.config, table, where="id = 1", keys=[1])
+        scope_of(lost.config, [table], where="id = 1", keys=[1])
     assert SignalFolder(lost.state).read() == []
 
 
