@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakeingest.commands.signal import ask
-from lakeingest.commands.verify import TableVerification, Verifications, verify
+from lakeingest.commands.verify import TableVerification, Verifications, compared, verify
 from lakeingest.config import Config
 from lakeingest.core.checksum import Difference
 from lakeingest.core.keys import Key
@@ -28,12 +28,22 @@ ROUNDS = 10  # of a table: each names so many differences at most
 def repair(
     config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None, observe: Observer = unobserved
 ) -> Verifications:
-    """Verify the tables, and repair those that differ; the result is that of the verification after the repair.
+    """As `repaired`; where a table could not be compared, its error is raised, with these results as its `result`."""
+    results = repaired(config, tables, spark, observe)
+    results.raise_refused()
+    return results
 
-    Its `repaired` are the differences that were repaired. Errors are those of `verify` and of a re-snapshot; each
+
+def repaired(
+    config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None, observe: Observer = unobserved
+) -> Verifications:
+    """Compare the tables, and repair those that differ; the result is that of the comparison after the repair.
+
+    Its `repaired` are the differences that were repaired. Errors are those of `compared` and of a re-snapshot; each
     table's rows are read again by the owner of the lease, or by this process where nobody holds it.
     """
-    return Verifications(_repaired(config, one, spark, observe) for one in verify(config, tables, spark))
+    found = compared(config, tables, spark)
+    return Verifications.of([_repaired(config, one, spark, observe) for one in found], found.refused)
 
 
 def _repaired(

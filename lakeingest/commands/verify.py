@@ -5,9 +5,11 @@ verified table in it is noticed.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config, Source
@@ -16,10 +18,22 @@ from lakeingest.core.checksum import Checksum, Difference
 from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import Retryable, SourceMoved
+from lakeingest.errors import (
+    CatalogAway,
+    LakeIngestError,
+    Retryable,
+    SourceAway,
+    SourceMoved,
+    SourceReplaced,
+    SparkLost,
+    StorageAway,
+    StorageFailed,
+    UsageError,
+)
+from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.binlog_reader import read_segment
-from lakeingest.mysql.connection import connect, free_server_id, written_position
+from lakeingest.mysql.connection import connect, free_server_id, named_errors, written_position
 from lakeingest.mysql.continuity import still_there
 from lakeingest.mysql.preflight.foreign_keys import unlogged_keys
 from lakeingest.mysql.preflight.server import Server
@@ -29,10 +43,13 @@ from lakeingest.pipeline.live_rows import live
 from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.spark.session import open_session
+from lakeingest.state.stopped import most_serious, read_stopped
 
 if TYPE_CHECKING:
     import pymysql
     from pyspark.sql import SparkSession
+
+_OF_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, StorageFailed, SparkLost, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +70,34 @@ class TableVerification:
         return self.source == self.target and not self.differences
 
 
-class Verifications(Report, tuple[TableVerification, ...]):
-    """The comparisons of several tables."""
+class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a tuple with attributes
+    """The comparisons of several tables; `refused` are those that could not be compared, each with its error."""
 
-    __slots__ = ()
+    refused: Mapping[TableId, LakeIngestError] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, results: Iterable[TableVerification], refused: Mapping[TableId, LakeIngestError]) -> Self:
+        """The comparisons, and why other tables could not be compared."""
+        made = cls(results)
+        made.refused = refused
+        return made
 
     @property
     def equal(self) -> bool:
-        """Whether source = target for all of them."""
-        return all(result.equal for result in self)
+        """Whether source = target for all of them, and each could be compared."""
+        return not self.refused and all(result.equal for result in self)
+
+    @property
+    def note(self) -> str:
+        """A line for each table that could not be compared."""
+        return "\n".join(f"{table}: not compared: {error.line}" for table, error in self.refused.items())
+
+    def raise_refused(self) -> None:
+        """Raise the most serious error of the tables that could not be compared, with these results."""
+        if self.refused:
+            error = most_serious(self.refused.values())
+            error.result = self
+            raise error
 
     headers = (
         "table",
@@ -86,41 +122,60 @@ class Verifications(Report, tuple[TableVerification, ...]):
 
 
 def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
+    """As `compared`; where a table could not be compared, its error is raised, with the Verifications as its `result`.
+
+    Of several such errors the most serious one is raised.
+    """
+    results = compared(config, tables, spark)
+    results.raise_refused()
+    return results
+
+
+def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
     """Compare the published rows of the given tables (none: all) with the source's; not those marked as deleted.
 
-    Retryable when a table is not published yet, or not by its definition of now; SourceMoved when a table was changed
-    since its published position.
+    A table is `refused` that is not published, or not by its definition of now, or that was changed since its published
+    position. Errors that concern all tables are raised.
     """
     target = open_target(config)
+    found, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
+    prepared = dict[TableId, tuple[TableSchema, Staged]]()
     with connect(config.source) as connection:
         chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
-        schemas = {table: read_schema(connection, table, config.tables.of(table).choices) for table in chosen}
-        staged = {table: _published(config, target, schemas[table]) for table in chosen}
-        above = _parents(config, connection, chosen)
-        session = spark or open_session(config)
-        with target.storage_errors():  # Spark's reads are lazy
-            return Verifications(
-                _verify_table(config, connection, target, session, schemas[table], staged[table], above.get(table, ()))
-                for table in chosen
-            )
+        for table in chosen:
+            with _refusing(config.source, refused, table):
+                schema = read_schema(connection, table, config.tables.of(table).choices)
+                prepared[table] = schema, _published(config, target, schema)
+        read = [table for table in prepared if config.tables.of(table).cascades == "read"]
+        keys = unlogged_keys(Server.of(connection), read)
+    session = (spark or open_session(config)) if prepared else None
+    for table, (schema, staged) in prepared.items():
+        with _refusing(config.source, refused, table), connect(config.source) as connection, target.storage_errors():
+            parents = {key.parent for key in family(table, keys)} - {table}
+            above = [read_schema(connection, one, config.tables.of(one).choices) for one in sorted(parents)]
+            assert session is not None  # noqa: S101 - a table is prepared
+            found.append(_verify_table(config, connection, target, session, schema, staged, above))
+    return Verifications.of(found, refused)
 
 
-def _parents(
-    config: Config, connection: "pymysql.Connection", tables: Sequence[TableId]
-) -> dict[TableId, list[TableSchema]]:
-    """Of each table the parents whose changes are changes of it, too, which the source does not log."""
-    read = [table for table in tables if config.tables.of(table).cascades == "read"]
-    keys = unlogged_keys(Server.of(connection), read)
-    parents = {table: {key.parent for key in family(table, keys)} - {table} for table in read}
-    schemas = {
-        one: read_schema(connection, one, config.tables.of(one).choices) for one in set().union(*parents.values())
-    }
-    return {table: [schemas[one] for one in sorted(found)] for table, found in parents.items()}
+@contextmanager
+def _refusing(source: Source, refused: dict[TableId, LakeIngestError], table: TableId) -> Iterator[None]:
+    """Keep an error of the block that says nothing of other tables."""
+    try:
+        with named_errors(source):
+            yield
+    except _OF_ALL_TABLES:
+        raise
+    except LakeIngestError as error:
+        refused[table] = error
 
 
 def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
+        target.types(schema)  # a table that the lake cannot have is never published
+        if (stopped := read_stopped(state_of(config), schema.table)) is not None:
+            raise stopped.as_error()
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
     if config.evolves and staged.progress.fingerprint != schema.fingerprint:
         raise Retryable(f"{schema.table}: its definition was changed since the last run; run `lakeingest run` first")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from lakeingest import errors
 from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
@@ -15,7 +16,8 @@ from lakeingest.files.file import File
 from lakeingest.state import store
 
 # exit codes, the most serious last: the scheduler acts, then the owner of the data, then a person on call
-_SERIOUS = (75, 1, 3)
+_RETRY = 75
+_SERIOUS = (_RETRY, 1, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,13 @@ class Stopped:
         """A JSON document."""
         names = ("error", "exit", "message", "at")
         return {"table": str(self.table), **{name: getattr(self, name) for name in names}}
+
+    def as_error(self) -> LakeIngestError:
+        """The error again, of its class; one of a class that this version does not have says who acts."""
+        kind = getattr(errors, self.error, None)
+        if isinstance(kind, type) and issubclass(kind, LakeIngestError):
+            return kind(self.message)
+        return errors.Retryable(self.message) if self.exit == _RETRY else errors.OperatorNeeded(self.message)
 
     def __str__(self) -> str:
         return f"{self.error} at {self.at}: {self.message}"
