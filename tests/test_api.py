@@ -108,6 +108,7 @@ def test_a_sample_has_the_first_rows_and_their_window(
     pipeline = Pipeline(config)
     sample = pipeline.sample(TABLE, rows=3)
     assert list(sample.to_pandas()["id"]) == [0, 1, 2]
+    assert str(sample.to_pandas()["id"].dtype) == "int32[pyarrow]"
     assert sample.rows["note"][0].as_py() == "n0 ".ljust(60, ".")
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@global.gtid_executed")

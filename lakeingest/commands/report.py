@@ -39,10 +39,16 @@ class Report(ABC):
         return ""
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The values as a frame."""
+        """The values as a frame. A column of integers stays one, also where values are unknown."""
         import pandas as pd
 
-        return pd.DataFrame([tuple(row) for row in self.cells()], columns=list(self.headers))
+        rows = [tuple(row) for row in self.cells()]
+        frame = pd.DataFrame(rows, columns=list(self.headers))
+        for place, header in enumerate(self.headers):
+            values = [row[place] for row in rows]
+            if None in values and {type(value) for value in values} == {int, type(None)}:  # floats would not be exact
+                frame[header] = pd.array(values, dtype="Int64")
+        return frame
 
     def __rich__(self) -> Group:
         sides, rows = self._laid_out()

@@ -51,8 +51,10 @@ class Sample(Report):
         return f"low watermark {self.low}, high watermark {self.high}"
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The rows themselves."""
-        frame: pd.DataFrame = self.rows.to_pandas()
+        """The rows themselves. Columns keep their Arrow types, which hold every value exactly, also beside NULL."""
+        import pandas as pd
+
+        frame: pd.DataFrame = self.rows.to_pandas(types_mapper=pd.ArrowDtype)
         return frame
 
 

@@ -76,6 +76,13 @@ def test_a_frame_has_the_values_and_not_their_texts() -> None:
     assert frame["how many"].sum() == 1_235
 
 
+def test_integers_of_a_frame_stay_exact_beside_unknown_ones() -> None:
+    """As floats, those above 2**53 would be others."""
+    frame = Fruit((("apple", 9_007_199_254_740_993, None), ("pear", None, True))).to_pandas()
+    assert int(frame["how many"][0]) == 9_007_199_254_740_993
+    assert frame["how many"].isna().tolist() == [False, True]
+
+
 def test_a_result_without_rows_has_its_headers() -> None:
     """In every form."""
     empty = Fruit(())
