@@ -12,7 +12,7 @@ import pymysql
 
 from lakeingest.commands.parity import parity as both_paths
 from lakeingest.commands.report import Report
-from lakeingest.commands.retention import Retention, unread
+from lakeingest.commands.retention import Retention, gone, unread
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
 from lakeingest.core.progress import Progress
@@ -119,7 +119,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         service(preflight.server),
         row_metadata(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
-        Checked("binlog that the next run needs", _retained(config, connection, progress.values()), fatal=False),
+        _retained(config, connection, progress.values()),
         _unchanged(changed, follows=config.evolves),
         suites_of(config, tables),
         *_saved(config, connection, schemas, {table: held.staged[table] for table in progress if table not in changed}),
@@ -127,16 +127,18 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
     ], size
 
 
-def _retained(config: Config, connection: pymysql.Connection, copied: Iterable[Progress]) -> str | None:
-    """A warning where the source soon drops binlog that a copy still needs."""
-    kept = Retention.asked(connection, list(file_sizes(connection)))
+def _retained(config: Config, connection: pymysql.Connection, copied: Iterable[Progress]) -> Checked:
+    """Whether the source has the binlog that copies still need; a warning where it soon drops it."""
+    name, kept = "binlog that the next run needs", Retention.asked(connection, list(file_sizes(connection)))
     try:
         spool = Spool.load(state_of(config) / "spool")
     except LakeIngestError:  # another condition reports it
-        return None
-    needed = [unread(spool, progress) for progress in copied]
-    left = [kept.left(config, position) for position in dict.fromkeys(needed) if position is not None]
-    return kept.warning([seconds for seconds in left if seconds is not None])
+        return Checked(name, None)
+    needed = {one.table: position for one in copied if (position := unread(spool, one)) is not None}
+    if lost := [table for table, position in needed.items() if kept.lacks(position)]:
+        return Checked(name, gone(lost))
+    left = [kept.left(config, position) for position in dict.fromkeys(needed.values())]
+    return Checked(name, kept.warning([seconds for seconds in left if seconds is not None]), fatal=False)
 
 
 def _saved(

@@ -1,6 +1,6 @@
 """For how long the source still has the binlog that the next run needs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ import pymysql
 from lakeingest.config import Config
 from lakeingest.core.position import Position, files_after, is_in_one_of
 from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
 from lakeingest.mysql.connection import clock, query
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.preflight.server import Server
@@ -38,6 +39,10 @@ class Retention:
         [(uuid,)] = query(connection, f"SELECT {dialect(connection).server}")
         return cls(str(uuid), files, seconds, clock(connection))
 
+    def lacks(self, position: Position) -> bool:
+        """Whether the binlog after a position is gone; not known, and so False, for one of another server."""
+        return position.server_uuid == self.server_uuid and not is_in_one_of(position.at, self.files)
+
     def left(self, config: Config, position: Position) -> int | None:
         """For how many seconds the binlog after a position is still there; a file is dropped so long after its end.
 
@@ -47,7 +52,7 @@ class Retention:
 
         if position.server_uuid != self.server_uuid:
             return None
-        if not is_in_one_of(position.at, self.files):
+        if self.lacks(position):
             return 0
         if self.seconds is None:
             return None
@@ -63,6 +68,14 @@ class Retention:
             f"the source keeps its binlog for {spoken(self.seconds)}, and what the next run needs of it for"
             f" {spoken(min(left))} more; run before that, or let the source keep it for longer"
         )
+
+
+def gone(tables: Iterable[TableId]) -> str:
+    """What is wrong where the source no longer has the binlog that these tables need."""
+    return (
+        f"the source no longer has the binlog that the next run needs of {', '.join(map(str, tables))}: changes"
+        " are lost; `lakeingest explain BinlogGone` says what to do"
+    )
 
 
 def spoken(seconds: int) -> str:
