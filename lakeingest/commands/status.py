@@ -6,15 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.report import Report
-from lakeingest.commands.retention import Retention, spoken, unread
+from lakeingest.commands.retention import Retention, gone, spoken, unread
 from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
+from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
-from lakeingest.lake.target import Target
+from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.preflight.foreign_keys import cascading
 from lakeingest.mysql.preflight.server import Server
@@ -29,13 +30,17 @@ from lakeingest.state.stopped import Stopped, read_stopped
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's state. `lag_bytes` is the binlog between its position and the source's, None when unknown.
+    """A table's state. `rows` and `position` are what readers see; before the first publish, what is copied so far.
+
+    `shown` is that with its times, None where nothing is published or it cannot be read; `staged` is where the staged
+    rows stand that no reader sees yet, None where there are none. `lag_bytes` is the binlog between `position` and the
+    source's, None when unknown.
 
     `binlog_seconds` is for how long the source still has the binlog that the next run needs of the table, 0 where it is
-    gone; None where it keeps it for good, or that is not known.
+    gone, as `binlog_gone` says; None where it keeps it for good, or that is not known.
 
     `nulled` counts values of copied or changed rows that are NULL only because the user chose so. `gate` is the result
-    of the gate at the last publish. `stopped` is why the last attempt failed, None if it did not. `in_source` is None
+    of the last gate. `stopped` is why the last attempt failed, None if it did not. `in_source` is None
     when the source was not asked for it. `cascades` counts the foreign keys whose changes the copy lacks, because the
     user chose so. `signals` are those of the table that have not ended. `paused` says since when and by whom it is
     paused, None if it is not. With `keeps_deleted` the rows are also those that are marked as deleted. Not `included`:
@@ -59,13 +64,14 @@ class TableStatus:
     keeps_deleted: bool = False
     included: bool = True
     binlog_seconds: int | None = None
+    binlog_gone: bool = False
+    shown: Shown | None = None
+    staged: Position | None = None
 
     @property
     def last_gate(self) -> str | None:
         """The result of the last gate, of a publish or of a wave."""
-        if self.stopped is not None and self.stopped.error == GateFailed.__name__:
-            return "failed"
-        return None if self.gate is None else "passed"
+        return None if self.gate is None else "passed" if self.gate["success"] else "failed"
 
 
 class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with attributes
@@ -75,13 +81,26 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
     last_run = ""
     retention: Retention | None = None
 
-    headers = ("table", "target", "state", "rows", "position", "lag, bytes", "made NULL", "last gate")
+    headers = (
+        "table",
+        "target",
+        "state",
+        "rows",
+        "position",
+        "source time",
+        "published",
+        "lag, bytes",
+        "made NULL",
+        "last gate",
+    )
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row for each table."""
         for table in self:
             position = None if table.position is None else str(table.position.at)
             state = table.state if table.stopped is None else f"{table.state}, {table.stopped.error}"
+            if table.binlog_gone:
+                state += ", binlog gone"
             if table.paused is not None:
                 state += ", paused"
             if not table.included:
@@ -94,6 +113,8 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
                 state,
                 table.rows,
                 position,
+                table.shown and table.shown.source_time,
+                table.shown and table.shown.published_at,
                 table.lag_bytes,
                 table.nulled,
                 table.last_gate,
@@ -103,6 +124,11 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
     def note(self) -> str:
         """Why tables stopped, what is asked of them, how the last run failed, why the source cannot be asked."""
         notes = [f"{table.table}: {table.stopped}" for table in self if table.stopped is not None]
+        notes += [
+            f"{table.table}: rows as of {table.staged.at} are staged, and no reader sees them yet"
+            for table in self
+            if table.staged is not None
+        ]
         notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
         notes += dict.fromkeys(str(signal) for table in self for signal in table.signals)
         notes += [
@@ -134,11 +160,13 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
     @property
     def _binlog(self) -> list[str]:
         """For how long the source still has the binlog that the next run needs; a warning where that is short."""
-        left = [table.binlog_seconds for table in self if table.binlog_seconds is not None]
+        lost = [table.table for table in self if table.binlog_gone]
+        left = [table.binlog_seconds for table in self if table.binlog_seconds is not None and not table.binlog_gone]
+        notes = [gone(lost)] if lost else []
         if self.retention is None or not left:
-            return []
+            return notes
         warning = self.retention.warning(left)
-        return [warning or f"the source has the binlog that the next run needs for {spoken(min(left))} more"]
+        return [*notes, warning or f"the source has the binlog that the next run needs for {spoken(min(left))} more"]
 
 
 def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
@@ -161,7 +189,8 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             one,
             signals=signals.of(table),
             paused=signals.paused(config, table, one.position),
-            stopped=read_stopped(state_of(config), table),
+            stopped=stopped,
+            gate={"success": False, "message": stopped.message} if _is_of_gate(stopped) else one.gate,
             in_source=None if offline or source.error or table in excluded else table in source.tables,
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
@@ -169,10 +198,16 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         )
         for table in config.tables.choose(known, tables)
         for one in [_status(config, target, table, source, spool)]
+        for stopped in [read_stopped(state_of(config), table) or one.stopped]
     )
     statuses.source_error, statuses.last_run = source.error, failure(state_of(config))
     statuses.retention = source.retention
     return statuses
+
+
+def _is_of_gate(stopped: Stopped | None) -> bool:
+    """Whether a table stopped because a gate failed."""
+    return stopped is not None and stopped.error == GateFailed.__name__
 
 
 def _is_ours(target: Target, table: TableId) -> bool:
@@ -218,27 +253,39 @@ def _status(config: Config, target: Target, table: TableId, source: _Source, spo
     try:
         staged = target.inspect(table)
     except LakeIngestError as error:
-        return TableStatus(table, name, f"stopped: {error}", 0, 0, None, None, None)
+        return TableStatus(table, name, "stopped", 0, 0, None, None, None, stopped=Stopped.of(table, error))
     if staged is None:
         return TableStatus(table, name, "not copied yet", 0, 0, None, None, None)
-    progress = staged.progress
+    progress, properties = staged.progress, target.properties(table)
     is_over = staged.published is not None and not progress.splits.complete
     again = "comparing" if progress.gap else "copying again" if is_over else progress.phase.value
-    state = "published" if staged.visible else again
-    gate = target.properties(table).get(GATE)
-    needed = unread(spool, progress)
+    shown = _shown(staged, Shown.of_text(properties.get(SHOWN, "")))
+    is_shown = shown is not None and not is_over and not progress.gap
+    position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
+    gate, needed = properties.get(GATE), unread(spool, progress)
     return TableStatus(
         table,
         name,
-        state,
-        progress.rows,
+        "published" if staged.visible or is_shown else again,
+        rows,
         progress.wave,
-        progress.position,
-        _lag(progress.position, source),
+        position,
+        _lag(position, source),
         json.loads(gate) if gate else None,
         progress.nulled,
         binlog_seconds=None if retention is None or needed is None else retention.left(config, needed),
+        binlog_gone=retention is not None and needed is not None and retention.lacks(needed),
+        shown=shown,
+        staged=None if staged.visible or shown is None else progress.position,
     )
+
+
+def _shown(staged: Staged, said: Shown | None) -> Shown | None:
+    """What readers see; of a table without changes the position of now, which no publish has said."""
+    if staged.visible:
+        progress = staged.progress
+        return Shown(progress.position, progress.rows, None if said is None else said.published_at)
+    return None if staged.published is None else said
 
 
 def _lag(position: Position | None, source: _Source) -> int | None:

@@ -3,8 +3,10 @@
 import json
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.files.file import state_of
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Published
@@ -49,7 +51,8 @@ def publish(edges: Edges, table: TableRun) -> None:
     edges.lease.assert_held()
     # before it: then it is known of every published copy
     keep_first(state_of(edges.config), table.schema, staged.published, staged.progress.position)
-    properties = {GATE: json.dumps(asked), DEFINITION: as_property(table.schema)}
+    shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
+    properties = {GATE: json.dumps(asked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
     with edges.profile.stage("publishes"):
         published = edges.target.publish(audited, table.schema, edges.executors.open, properties)
     published = replace(published, progress=audited.progress.published())

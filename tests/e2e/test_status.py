@@ -3,13 +3,16 @@
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from lakeingest.commands.check import check
 from lakeingest.commands.status import status
+from lakeingest.config import Quality
+from lakeingest.config.place import Place
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import SourceAway
+from lakeingest.errors import GateFailed, SourceAway
 from lakeingest.files import file as files
 from tests.e2e import others
 from tests.e2e.job import Job
@@ -79,7 +82,7 @@ def test_the_command_ends_with_the_error_of_the_source(
         assert code == 75
         assert f"{job.database}.t" in output
         assert output.splitlines()[-1].endswith("(runbook: SourceAway)")
-        assert "the last run failed at " in output
+        assert "the last run, with --set source.port, failed at " in output
         assert files.document(job.state / "last_run.json")["exit"] == 75
         for command in ("check", "plan", "status", "run", "verify"):
             before = ("bash", "-c", '"$@" | head -c 0; exit ${PIPESTATUS[0]}', "-")
@@ -125,3 +128,47 @@ def test_status_and_check_warn_before_the_source_drops_what_the_next_run_needs(
         assert (status(pipe.config)[0].binlog_seconds or 0) > 4
     finally:
         pipe.sql("SET GLOBAL binlog_expire_logs_seconds = DEFAULT")
+
+
+def test_status_and_check_say_that_the_binlog_is_gone(
+    pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
+) -> None:
+    """It is a problem and no warning: the next run cannot go on."""
+    pipe = pipe_on(mysql_server_with(server_id="94"))
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    pipe.run()
+    assert check(pipe.config, pipe.spark).ok
+    pipe.sql("INSERT INTO t VALUES (2)")
+    pipe.purge()
+    [found] = gone = status(pipe.config)
+    assert found.binlog_gone
+    assert "published, binlog gone" in str(gone)
+    assert f"needs of {pipe.database}.t: changes are lost" in gone.note
+    [problem] = check(pipe.config, pipe.spark).problems
+    assert problem.name == "binlog that the next run needs"
+    assert "BinlogGone" in (problem.finding or "")
+
+
+@pytest.mark.any_format
+def test_status_says_what_readers_see_of_a_table_whose_gate_failed(pipe: Pipe, tmp_path: Path) -> None:
+    """The rows behind it are staged; the lag is that of what readers see."""
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / f"{pipe.database}.t.yml").write_text(
+        "expectations: [{type: expect_column_values_to_be_between, kwargs: {column: v, max_value: 100}}]"
+    )
+    pipe.config = pipe.config.model_copy(update={"quality": Quality(suites=Place.of(tmp_path / "suites"))})
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
+    pipe.run()
+    [before] = status(pipe.config)
+    assert before.shown is not None
+    assert (before.state, before.staged, before.shown.position) == ("published", None, before.position)
+    assert None not in {before.shown.published_at, before.shown.source_time}
+    pipe.sql("INSERT INTO t VALUES (2, 200)")
+    with pytest.raises(GateFailed):
+        pipe.run()
+    [after] = found = status(pipe.config)
+    assert (after.state, after.rows, after.shown) == ("published", 1, before.shown)
+    assert after.staged is not None
+    assert (after.lag_bytes or 0) > 0
+    assert (after.last_gate, (after.gate or {})["success"]) == ("failed", False)
+    assert f"{pipe.database}.t: rows as of {after.staged.at} are staged, and no reader sees them yet" in found.note
