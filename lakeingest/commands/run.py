@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
-from lakeingest.core.position import Position
+from lakeingest.core.position import Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.beginning_again import begin_altered_again
@@ -114,9 +114,10 @@ def run(
                 observe(Following(time.monotonic() - began))
                 follow_source(open_run, ends)
         else:
-            while caught_up := _copy(open_run, ends):
+            until = open_run.written()
+            while caught_up := _copy(open_run, ends, until):
                 work_off(open_run, ends)
-                if not begin_altered_again(open_run):
+                if not begin_altered_again(open_run, until):
                     break
         results = tuple(_result(table) for table in open_run.requested)
         stops = open_run.stops.values()
@@ -131,15 +132,18 @@ def run(
     return result
 
 
-def _copy(open_run: OpenRun, ends: Callable[[], bool]) -> bool:
-    """Publish every table that can go on as of the written position; False when the run was to end before that."""
+def _copy(open_run: OpenRun, ends: Callable[[], bool], until: Place | None = None) -> bool:
+    """Publish every table that can go on as of the written position; False when the run was to end before that.
+
+    DDL that comes once a table is published as of `until` is left to the next run.
+    """
     restart_stopped(open_run)
     while True:
         if not copy_missing(open_run, ends):
             return False
         look(open_run)
         catch_up(open_run)
-        if not begin_altered_again(open_run):
+        if not begin_altered_again(open_run, until):
             return True
 
 

@@ -5,23 +5,30 @@ until all are read and have passed their gates. What is still right after the DD
 of tables by a tool for schema changes. A first copy that has less than half of the rows is dropped instead.
 """
 
+from lakeingest.core.position import Place
 from lakeingest.errors import SchemaChanged, of_table
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import is_restarted
 from lakeingest.pipeline.over_gap import is_worth_comparing
-from lakeingest.pipeline.starting_over import is_stopped_by_ddl, start_over
-from lakeingest.pipeline.stopping import resume, stop, working_on
+from lakeingest.pipeline.starting_over import start_over
+from lakeingest.pipeline.stopping import TRIES, is_stopped_by_ddl, resume, stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 
-TRIES = 5  # for each table until readers see it; one that is altered more often stops
 
+def begin_altered_again(run: OpenRun, until: Place | None = None) -> bool:
+    """Let the tables join again that stopped because of DDL; whether there is one.
 
-def begin_altered_again(run: OpenRun) -> bool:
-    """Let the tables join again that stopped because of DDL; whether there is one."""
+    A table whose readers see it as of `until` or later is up to date instead: the DDL is left to the next run. Without
+    it DDL that keeps coming would keep a run going.
+    """
     has_begun = False
     for table in run.requested:
-        if is_altered(table) and _goes_on(run, table):
+        if not is_altered(table) or not _goes_on(run, table):
+            continue
+        if until is not None and table.is_shown_as_of(until):
+            resume(run.edges, table)
+        else:
             with working_on(run.edges, table):
                 has_begun |= _begin_again(run, table)
     return has_begun

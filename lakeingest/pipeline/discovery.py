@@ -13,7 +13,8 @@ from lakeingest.pipeline.preconditions import joinable
 from lakeingest.pipeline.stopping import resume, stop
 from lakeingest.pipeline.table_run import TableRun, Watch
 
-LIST_SECONDS = 30.0  # between two lists of the source's tables
+LIST_SECONDS = 30.0  # between two lists of the source's tables while it writes nothing
+LIST_SHARE = 0.01  # of the time, for lists while it writes: a new table is there with the next transactions
 AGAIN_SECONDS = 300.0  # between tries of a table that cannot be copied
 
 
@@ -23,21 +24,28 @@ class Discovery:
     def __init__(self, run: OpenRun) -> None:
         self._run = run
         now = time.monotonic()
-        self._listed_at = now
+        self._listed_at, self._listed_to = now, run.binlog.spool.position.at
+        self._pause = 0.0
         self._tried_at = {table.id: now for table in run.requested}
 
     def look(self) -> None:
-        """Every LIST_SECONDS: new tables join, or are reported as stopped where they cannot be copied."""
+        """Now and then: new tables join, or are reported as stopped where they cannot be copied."""
         run, now = self._run, time.monotonic()
-        if run.takes_new and now - self._listed_at >= LIST_SECONDS:
-            self._listed_at = now
+        if run.takes_new and self._is_due(now):
+            self._listed_at, self._listed_to = now, run.binlog.spool.position.at
             listed = run.edges.config.tables.select(list_tables(run.edges.connection))
+            self._pause = min(LIST_SECONDS, (time.monotonic() - now) / LIST_SHARE)
             if new := [table for table in listed if self._is_new(table, now)]:
                 self._admit(new)
                 signals.look(run)  # a new table may be paused
                 self._tried_at |= dict.fromkeys(new, now)
         if any(table.watch is Watch.JOINING for table in run.tables.values()):
             join(run)
+
+    def _is_due(self, now: float) -> bool:
+        """Whether there may be new tables: the binlog, where CREATE TABLE is, has grown, or it was long ago."""
+        has_grown = self._run.binlog.spool.position.at != self._listed_to
+        return now - self._listed_at >= (self._pause if has_grown else LIST_SECONDS)
 
     def _is_new(self, table: TableId, now: float) -> bool:
         """Whether the run does not know the table, or could not copy it, some time ago."""

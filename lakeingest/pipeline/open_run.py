@@ -1,8 +1,10 @@
 """An open run: what the stages that concern all tables work on. A stage of one table takes its `TableRun` instead."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
+from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.signal_run import SignalRun
@@ -36,6 +38,10 @@ class OpenRun:
     def paused(self) -> tuple[TableRun, ...]:
         """The requested tables that are paused."""
         return tuple(table for table in self.requested if table.paused)
+
+    def written(self) -> Place:
+        """The end of the source's binlog now."""
+        return replace(self.binlog.spool.position, at=written_position(self.edges.connection)).place
 
     @property
     def stops(self) -> dict[TableId, Stop]:

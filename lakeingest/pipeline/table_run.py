@@ -129,6 +129,11 @@ class TableRun:
         known = [] if self.copy is None else [self.progress, self._shown]
         return {one.position.place for one in known if one is not None and one.position is not None}
 
+    def is_shown_as_of(self, place: Place) -> bool:
+        """Whether it is known that readers see the table as of this place or a later one."""
+        position = None if self._shown is None else self._shown.position
+        return position is not None and position.place >= place
+
     @property
     def _is_started_over(self) -> bool:
         """Whether it is known that the commit that readers see is not continued."""

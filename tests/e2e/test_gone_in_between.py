@@ -90,7 +90,6 @@ def test_a_table_that_is_locked_when_a_run_begins_is_not_copied_yet(pipe: Pipe) 
     pipe.assert_equal()
 
 
-@pytest.mark.long("waits for the source's tables to be listed")
 @pytest.mark.parametrize("step", ["list_tables", "require"])
 def test_a_table_that_is_dropped_while_a_run_begins(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """As the tables of some jobs come and go."""
@@ -123,14 +122,12 @@ def test_a_table_that_is_made_anew_while_a_run_begins(pipe: Pipe, monkeypatch: p
     pipe.assert_equal()
 
 
-@pytest.mark.long("waits for the source's tables to be listed")
 @pytest.mark.parametrize("step", ["list_tables", "joinable"])
 def test_a_table_that_is_dropped_while_a_run_finds_it(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """The run that follows goes on with the others."""
     pipe.sql("CREATE TABLE z (id INT PRIMARY KEY)", "INSERT INTO z VALUES (1)")
     pipe.run()
     dropped = drop_after(pipe, monkeypatch, discovery, step)
-    monkeypatch.setattr(discovery, "LIST_SECONDS", 0.5)
 
     def work() -> None:
         pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)")

@@ -32,11 +32,10 @@ def shop(
     server_of: Callable[..., LocalServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Pipe:
-    """A pipeline with a table that is copied; new tables are looked for all the time.
+    """A pipeline with a table that is copied; those that cannot be copied are tried again at once.
 
     The test names the kind of server; otherwise it has GTIDs.
     """
-    monkeypatch.setattr(discovery, "LIST_SECONDS", 0.5)
     monkeypatch.setattr(discovery, "AGAIN_SECONDS", 0.5)
     kind = getattr(request, "param", "GTIDs")
     settings = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"} if kind == "no GTIDs" else {}
