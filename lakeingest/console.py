@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from lakeingest.errors import ForeignWrite
 from lakeingest.pipeline.events import (
     Event,
     FailedOver,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.signal import SignalResult
     from lakeingest.commands.submit import Submission
-    from lakeingest.commands.verify import TableVerification
+    from lakeingest.commands.verify import Verifications
     from lakeingest.config import Config
 
 KEYS_SHOWN = 20
@@ -88,7 +89,7 @@ def _turn(event: Event) -> str | None:
         case WentBack():
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
-            return f"{event.table}: stopped, the other tables go on: {' '.join(str(event.error).split())}"
+            return f"{event.table}: {_stopped(event)}"
         case StartedOver() if event.compared:
             return (
                 f"{event.table}: its rows are compared with the source; readers see those of before until that is done"
@@ -102,6 +103,13 @@ def _turn(event: Event) -> str | None:
         case SourceLost():
             return f"{event.reason.partition('; run the same')[0]}; trying again in {event.pause:.1f} s"
     return None
+
+
+def _stopped(event: TableStopped) -> str:
+    reason = " ".join(str(event.error).split())
+    if event.again:  # so nobody need do what the message says
+        return f"its rows are read again, because {reason.rpartition('; ')[0] or reason}"
+    return f"stopped, the other tables go on: {reason}"
 
 
 def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
@@ -232,7 +240,9 @@ def run_lines(result: "RunResult") -> Iterator[str]:
     stopped = {stop.table: stop for stop in result.stopped}
     for table in result.tables:
         if table.table in stopped:
-            yield f"{table.table}: stopped, {stopped[table.table].error}; readers keep the last good commit"
+            error = stopped[table.table].error
+            seen = "see the foreign commit" if error == ForeignWrite.__name__ else "keep the last good commit"
+            yield f"{table.table}: stopped, {error}; readers {seen}"
             continue
         position = "" if table.position is None else f" as of {table.position.at}"
         if table.table in result.paused:
@@ -300,7 +310,7 @@ def submission_lines(result: "Submission") -> Iterator[str]:
     yield f"{result.service.operation} {json.dumps(result.request, indent=2)}"
 
 
-def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
+def verification_lines(results: "Verifications") -> Iterator[str]:
     """The result of a verification: a line for each table, and a line for each of the first keys that differ."""
     for result in results:
         yield from _differences(result.table, result.repaired, ", repaired")
@@ -312,6 +322,8 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
             f" {result.target.rows:,} rows, checksum {result.target} in the target"
         )
         yield from _differences(result.table, result.differences)
+    if results.note:
+        yield results.note
 
 
 def _differences(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:

@@ -131,10 +131,14 @@ class WentBack:
 
 @dataclass(frozen=True, slots=True)
 class TableStopped:
-    """A table has stopped at its last commit, with this error; the other tables go on."""
+    """A table has stopped at its last commit, with this error; the other tables go on.
+
+    `again`: its copy cannot follow DDL, and this run reads its rows again.
+    """
 
     table: TableId
     error: LakeIngestError
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

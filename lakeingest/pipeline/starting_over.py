@@ -26,6 +26,7 @@ from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.over_gap import lift_over_gap
 from lakeingest.pipeline.preconditions import refusal
+from lakeingest.pipeline.stopping import is_stopped_by_ddl
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.pipeline.unseen_ddl import assert_read_by
 
@@ -80,11 +81,3 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
     table.advance(staged)
     join(run)
     return None
-
-
-def is_stopped_by_ddl(table: TableRun) -> bool:
-    """Whether the table has stopped at DDL in the binlog."""
-    error = None if table.stop is None else table.stop.error
-    if isinstance(error, UnsupportedEvent):
-        return error.alterations is not None
-    return isinstance(error, SchemaChanged) and error.by_ddl

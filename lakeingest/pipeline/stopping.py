@@ -4,13 +4,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakeingest.errors import LakeIngestError, StorageFailed
+from lakeingest.errors import LakeIngestError, SchemaChanged, StorageFailed, UnsupportedEvent
 from lakeingest.files.file import state_of
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import TableStopped
 from lakeingest.pipeline.table_run import Stop, TableRun, Watch
 from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
+
+TRIES = 5  # to copy a table again because of DDL until readers see it; one that is altered more often stops
 
 
 @contextmanager
@@ -27,9 +29,19 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 
 def stop(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     """The table stays at its last commit. The reason is stored for `status`."""
-    table.stop = Stop(error, Stopped.of(table.id, error), time.monotonic())
+    known, table.stop = table.stop, Stop(error, Stopped.of(table.id, error), time.monotonic())
     _record(edges, table.stop.record)
-    edges.observe(TableStopped(table.id, error))
+    if known is None or known.error.line != error.line:  # else it was said
+        again = is_stopped_by_ddl(table) and table.follows and not (table.paused or edges.config.asks)
+        edges.observe(TableStopped(table.id, error, again=again and table.begun_again < TRIES))
+
+
+def is_stopped_by_ddl(table: TableRun) -> bool:
+    """Whether the table has stopped at DDL in the binlog."""
+    error = None if table.stop is None else table.stop.error
+    if isinstance(error, UnsupportedEvent):
+        return error.alterations is not None
+    return isinstance(error, SchemaChanged) and error.by_ddl
 
 
 def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
