@@ -172,6 +172,7 @@ class Preflight:
             Checked("columns in quality suites", suites.unknown_columns(self.config.quality.folder, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
             table_conditions.keys_with_several_codes(self.server, new),
+            table_conditions.zero_date_defaults(self.server, schemas.values()),
             *lake_of(self.held, refused),
         ], schemas
 

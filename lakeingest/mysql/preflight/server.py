@@ -138,7 +138,9 @@ def gtids(server: Server) -> Finding:
         if server.variables.get("sync_binlog") == "1":
             return None
         way = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
-        reason = "sync_binlog is not 1, and without GTIDs a crash may lose transactions unnoticed"
+        why = "a crash of the server may lose transactions that are copied already, and nothing would tell it"
+        lacks = "" if server.dialect is MARIADB else " without GTIDs"
+        reason = f"sync_binlog is not 1: {why}{lacks}"
         return f"{reason}; {server.service.fix('sync_binlog', '1')}{way}"
     return None if mode == "ON" else f"gtid_mode is {mode}; finish the change to ON or OFF"
 
@@ -196,6 +198,14 @@ def retention(server: Server, copy_seconds: float) -> Finding:
     )
 
 
+def binlog_in_files(server: Server) -> Finding:
+    """The binlog is in files: MariaDB since 12.3 can keep it in InnoDB, where it has neither names nor positions."""
+    storage = server.variables.get("binlog_storage_engine", "")
+    if not storage:
+        return None
+    return f"binlog_storage_engine is {storage}: a binlog in InnoDB cannot be read; leave the variable out, and restart"
+
+
 def service(server: Server) -> Checked:
     """A warning where a copy from the source's service is not proven to be exact."""
     return Checked("service of the source", server.service.unproven, fatal=False)
@@ -218,6 +228,7 @@ CONDITIONS: dict[str, Condition] = {
     "no Galera": galera,
     "no Aurora reader": aurora_writer,
     "binary log": binlog,
+    "binlog in files": binlog_in_files,
     "binlog_format": setting("binlog_format", "ROW"),
     "binlog_row_image": setting("binlog_row_image", "FULL"),
     "binlog_row_value_options": setting("binlog_row_value_options", ""),

@@ -84,6 +84,25 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
     return Checked("charsets of keys", finding if named else None, fatal=False)
 
 
+def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checked:
+    """A warning that names the columns whose default is a zero date, where such a date stops the table."""
+    strict = {schema.table for schema in schemas if schema.choices.zero_dates == "error"}
+    rows = query(
+        server.connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS"
+        " WHERE DATA_TYPE IN ('date', 'datetime', 'timestamp') AND TRIM('''' FROM COLUMN_DEFAULT) LIKE '0000-00-00%'"
+        f" AND (TABLE_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})",
+    )
+    named = ", ".join(
+        f"{database}.{table}.{column}" for database, table, column in rows if TableId(database, table) in strict
+    )
+    finding = (
+        f"columns whose default is a zero date: {named}; a row with that date stops its table, unless zero_dates in"
+        " tables.options → types says what becomes of it"
+    )
+    return Checked("defaults of dates", finding if named else None, fatal=False)
+
+
 def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:
     table, named = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.key)})"
     fix = "correct the rows, or name other columns with tables.options → key"

@@ -1,6 +1,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pymysql
 import pytest
@@ -10,8 +11,9 @@ from lakeingest.config.tables import Tables
 from lakeingest.core.chunks import Chunk
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import GtidSet, file_start
-from lakeingest.core.schema import TableId
+from lakeingest.core.schema import Choices, TableId
 from lakeingest.core.segments import Segment
+from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
@@ -136,6 +138,37 @@ def test_a_replica_must_log_in_the_order_of_its_source(spoilt_db: Db) -> None:
             assert "replica" not in findings(spoilt_db.connection)
         finally:
             run("RESET REPLICA ALL")
+
+
+def test_a_binlog_in_innodb_is_refused_by_name(db: Db) -> None:
+    """MariaDB since 12.3 can keep it there; an empty value says that it is in files."""
+    server = Server.of(db.connection)
+    assert preflight.binlog_in_files(server) is None
+    assert preflight.binlog_in_files(replace(server, variables={"binlog_storage_engine": ""})) is None
+    refused = preflight.binlog_in_files(replace(server, variables={"binlog_storage_engine": "InnoDB"}))
+    assert "binlog_storage_engine is InnoDB" in (refused or "")
+
+
+@pytest.mark.parametrize("flavor", [MYSQL, MARIADB_11_4], ids=lambda flavor: flavor.name)
+def test_columns_whose_default_is_a_zero_date_are_named(server_of: Servers, flavor: Flavor) -> None:
+    """A warning, unless the table says what becomes of zero dates."""
+    with database_on(server_of(flavor)) as db:
+        db.run(
+            "SET SESSION sql_mode = ''",
+            "CREATE TABLE t (id INT PRIMARY KEY, d DATE NOT NULL DEFAULT '0000-00-00',"
+            " m DATETIME(3) NOT NULL DEFAULT '0000-00-00', s TIMESTAMP NOT NULL DEFAULT 0, e DATE DEFAULT '2000-01-01',"
+            " v VARCHAR(20) DEFAULT '0000-00-00')"
+        )
+        table = TableId(db.name, "t")
+        server = Server.of(db.connection, [table])
+        strict, lenient = (
+            read_schema(db.connection, table, Choices(zero_dates=dates)) for dates in ("error", "string")
+        )
+        found = table_preflight.zero_date_defaults(server, [strict])
+        assert not found.fatal
+        named = ", ".join(f"{table}.{column}" for column in "dms")
+        assert f"columns whose default is a zero date: {named}; a row" in (found.finding or "")
+        assert table_preflight.zero_date_defaults(server, [lenient]).finding is None
 
 
 def test_a_table_that_is_not_innodb_is_refused_by_name(db: Db) -> None:
