@@ -168,6 +168,7 @@ def run(
 
     loaded = loaded_config(config, overrides)
     committed = console.Committed()
+    changed = {"set": [override.partition("=")[0] for override in overrides or ()]}  # not the values: some are secrets
 
     stopping = drain() if follow else lambda: False
     try:
@@ -177,7 +178,7 @@ def run(
                 draw(event)
                 if follow:  # the run may last for weeks
                     so_far = {"caught_up": committed.caught_up, "tables": console.plain(committed.tables)}
-                    _record(loaded, {"exit": None, "error": None, **so_far})
+                    _record(loaded, changed | {"exit": None, "error": None, **so_far})
 
             watched = committed.then(watch)
             result = stage.run(loaded, tables or (), max_minutes, watched, follow=follow, stopping=stopping)
@@ -191,7 +192,7 @@ def run(
             else console.plain(came_to)
         )
         if not isinstance(stopped, NotOurState):  # the folder belongs to another pipeline
-            _record(loaded, failed | so_far)
+            _record(loaded, changed | failed | so_far)
         if came_to is not None:
             print_result(came_to, as_json, console.run_lines(came_to))
             for line in console.stopped_lines(came_to, error):
@@ -199,7 +200,7 @@ def run(
         if stopped is error:
             raise
         raise stopped from error
-    _record(loaded, {"exit": 0, "error": None, **console.plain(result)})
+    _record(loaded, changed | {"exit": 0, "error": None, **console.plain(result)})
     print_result(result, as_json, console.run_lines(result))
 
 
@@ -221,12 +222,13 @@ def verify(
     from lakeingest.commands import repair as repairing
     from lakeingest.commands import verify as stage
 
-    compare = repairing.repair if repair else stage.verify
+    compare = repairing.repaired if repair else stage.compared
     results = compare(loaded_config(config, overrides), tables or ())
     print_result(results, as_json, console.verification_lines(results))
     unequal = [str(result.table) for result in results if not result.equal]
     if unequal:
         raise VerificationFailed(f"source ≠ target: {', '.join(unequal)}")
+    results.raise_refused()
 
 
 @app.command()

@@ -49,6 +49,10 @@ class DataprocBatches:
         """The folder of uploads."""
         return self.config.bucket.rstrip("/")
 
+    def require_client(self) -> None:
+        """OperatorNeeded where Google's client is not installed."""
+        google.types()
+
     def folder(self, uri: str) -> Stored:
         """A folder of Cloud Storage."""
         return on_google(uri)

@@ -44,6 +44,10 @@ class EmrSteps:
         """The folder of uploads."""
         return self.config.bucket.rstrip("/")
 
+    def require_client(self) -> None:
+        """OperatorNeeded where AWS's client is not installed."""
+        amazon.require_client()
+
     def folder(self, uri: str) -> Stored:
         """A folder of S3."""
         return on_amazon(uri, self.config.region)

@@ -65,6 +65,10 @@ class EmrServerlessJobs:
         """The variables that EMR fills in."""
         return self.config.secrets
 
+    def require_client(self) -> None:
+        """OperatorNeeded where AWS's client is not installed."""
+        amazon.require_client()
+
     def folder(self, uri: str) -> Stored:
         """A folder of S3."""
         return on_amazon(uri, self.config.region)

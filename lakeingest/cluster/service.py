@@ -80,6 +80,9 @@ class Service(Protocol):
     def secrets(self) -> Mapping[str, str]:
         """The variables that the service fills in itself, each with its secret."""
 
+    def require_client(self) -> None:
+        """OperatorNeeded, with what to install, where the service's client is not here."""
+
     def folder(self, uri: str) -> Stored:
         """A folder of an object store, with the credentials that this machine has for the service."""
 

@@ -58,7 +58,7 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
         text = _text(source, database or source.host, databases, refused)
         written = Written(path, tuple(tables), refused)
     try:
-        with path.open("x") as file:
+        with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
@@ -125,7 +125,7 @@ def _cascading(server: Server, readable: Sequence[TableId]) -> dict[TableId, str
 
 
 def _text(source: Source, called: str, databases: Iterable[str], refused: Mapping[TableId, str]) -> str:
-    template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text())
+    template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text(encoding="utf-8"))
     left_out = [
         f"\n    # {_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"
         for table, reason in refused.items()

@@ -125,7 +125,9 @@ def _service(config: Config, key: str, path: Path) -> Service:
     values = {name: getattr(config.submit, name.replace("-", "_")) for name in SERVICES}
     if values[key] is None:
         raise ConfigError(f"{path}: submit.{key} is required for a job of this service")
-    return SERVICES[key](values[key])
+    service = SERVICES[key](values[key])
+    service.require_client()
+    return service
 
 
 def _token(pending: Path, job: Job) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
@@ -40,6 +41,12 @@ def client(service: str, region: str | None, tries: int = _TRIES) -> Any:
     settings = Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retries=retries)
     with named(service):
         return boto3.Session().client(service, region_name=region, config=settings)
+
+
+def require_client() -> None:
+    """OperatorNeeded where AWS's client is not installed."""
+    if find_spec("boto3") is None:
+        raise OperatorNeeded(f"boto3 is not here: {EXTRA}")
 
 
 def credentials() -> dict[str, str]:

@@ -56,7 +56,7 @@ class Format:
         line = spark_line()
         if line not in self.by_line:
             raise OperatorNeeded(
-                f"there is no jar of this table format for Spark {line} at Maven Central, only for Spark"
+                f"lakeingest knows no jar of this table format for Spark {line}, only for Spark"
                 f" {' and '.join(self.by_line)}; set spark.jars to `provided` where the service has it, or to a path"
             )
         return self.by_line[line]
@@ -152,7 +152,10 @@ FORMATS: Mapping[FormatName, Format] = {
         stores=("s3", "s3a"),  # for which Hadoop's client is brought
         catalogs=("path", "hive"),  # the second one names the tables that are in their folders, too
         cluster_catalogs=("path", "hive"),
-        by_line={"3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"},
+        by_line={
+            "3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
+            "4.1": "org.apache.hudi:hudi-spark4.1-bundle_2.13:1.2.0",  # not tested: docs/reference/platforms.md
+        },
         extension=_HUDI_EXTENSION,
         jars=lambda target: (FORMATS["hudi"].jar, *(() if target.warehouse.scheme is None else S3A_JARS)),
         settings=_hudi_settings,

@@ -223,7 +223,7 @@ def load_config(
     so the variable of the password need not be set.
     """
     try:
-        doc = yaml.safe_load(path.read_text())
+        doc = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; -c FILE names another file") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -84,7 +84,7 @@ def _of_file(name: str) -> str:
     if not path.is_absolute():
         raise ConfigError(f"file://{name} needs an absolute path, file:///PATH")
     try:
-        return path.read_text().removesuffix("\n")
+        return path.read_text(encoding="utf-8").removesuffix("\n")
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is no text") from None
     except OSError as error:

@@ -169,7 +169,7 @@ def _config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: in
         },
         **lake,
     }
-    (folder / "pipeline.yml").write_text(yaml.safe_dump(doc, sort_keys=False))
+    (folder / "pipeline.yml").write_text(yaml.safe_dump(doc, sort_keys=False), encoding="utf-8")
     return parse_config(doc, folder, {"LAKEINGEST_DEMO_PASSWORD": server.password})
 
 

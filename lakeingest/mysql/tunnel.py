@@ -107,7 +107,7 @@ def _text(name: str, given: str) -> str:
     if not Ssh.is_file(given):
         return given
     try:
-        return Path(given).read_text()
+        return Path(given).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OperatorNeeded(f"source.ssh.{name} {given} cannot be read: {error}") from error
 

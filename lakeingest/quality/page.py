@@ -14,7 +14,8 @@ _STYLE = """
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid rgba(128, 128, 128, 0.35); padding: 4px 12px 4px 0; text-align: left; }
-th, td { overflow-wrap: anywhere; vertical-align: top; }
+th, td { overflow-wrap: break-word; vertical-align: top; }
+.wide { overflow-wrap: anywhere; }
 .failed { color: #c62828; font-weight: 600; }
 """
 
@@ -51,9 +52,10 @@ def _row(outcome: Outcome) -> str:
         found = f"cannot be evaluated: {outcome.error}"
     elif not outcome.success and outcome.unexpected is None:
         found = f"observed {outcome.observed}"
-    cells = (outcome.suite, outcome.document["type"], arguments, found)
+    named, long = (outcome.suite, outcome.document["type"]), (arguments, found)
     samples = "<br>".join(map(escape, outcome.examples))
     return (
         f'<tr><td class="{verdict}">{verdict}</td>'
-        f"{''.join(f'<td>{escape(str(cell))}</td>' for cell in cells)}<td>{samples}</td></tr>"
+        f"{''.join(f'<td>{escape(str(cell))}</td>' for cell in named)}"
+        f"{''.join(f'<td class=wide>{escape(str(cell))}</td>' for cell in long)}<td class=wide>{samples}</td></tr>"
     )

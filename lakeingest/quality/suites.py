@@ -130,7 +130,7 @@ def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
 def _read(path: Path) -> Suite:
     """The suite in a file, if Great Expectations knows all of it; ConfigError names the file and the expectation."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         doc = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error

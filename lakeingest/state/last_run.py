@@ -17,7 +17,10 @@ JOB = "LAKEINGEST_JOB"  # the variable that `submit` gives a job its token in
 
 
 def record(state: File, outcome: Mapping[str, Any]) -> None:
-    """Store the outcome with the time, and the job's token. StorageFailed when it cannot be written."""
+    """Store the outcome with the time, and the job's token. StorageFailed when it cannot be written.
+
+    `set` of the outcome are the keys that the command line changed.
+    """
     store.make_folder(state)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     store.replace(state / NAME, json.loads(json.dumps({"at": at, "job": os.environ.get(JOB), **outcome}, default=str)))
@@ -27,7 +30,8 @@ def failure(state: File) -> str:
     """How the last run failed, and when; empty if it did not fail or nothing is stored."""
     try:
         last = store.read(state / NAME)
-        return f"the last run failed at {last['at']}: {last['error']}" if last["error"] else ""
+        changed = f", with --set {', '.join(last['set'])}," if last.get("set") else ""
+        return f"the last run{changed} failed at {last['at']}: {last['error']}" if last["error"] else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

@@ -197,8 +197,10 @@ def test_the_name_is_the_databases_or_the_hosts(tmp_path: Path, account: Account
 def test_the_password_may_come_from_the_environment(tmp_path: Path, account: Account) -> None:
     """Where the URL has none; the server refuses a wrong one, and no file is left."""
     path = tmp_path / "pipeline.yml"
-    with pytest.raises(OperatorNeeded, match="refuses user init"):
+    with pytest.raises(OperatorNeeded, match=r"refuses user init.*no password was given; set MYSQL_PASSWORD"):
         init(path, account.url(password=None), {})
+    with pytest.raises(OperatorNeeded, match=r"refuses user init.*correct source.user and source.password"):
+        init(path, account.url(password="wrong"), {})
     with pytest.raises(OperatorNeeded, match="no table in nothing that"):
         init(path, account.url("nothing"), {})
     assert not path.exists()

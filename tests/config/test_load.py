@@ -1,6 +1,9 @@
 """pipeline.yml: what is understood, and how what is not is named."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +327,21 @@ def test_a_missing_variable_is_named() -> None:
     """A variable without a value and without a default is an error."""
     with pytest.raises(ConfigError, match="environment variable MYSQL_PASSWORD is not set"):
         parsed("source/password=${MYSQL_PASSWORD}")
+
+
+def test_a_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
+    """Also where the machine's locale knows only ASCII."""
+    (tmp_path / "pipeline.yml").write_text(
+        'name: x\nsource: {host: a, user: b}\ntables: {include: ["größe.客户"]}\n', encoding="utf-8"
+    )
+    program = (
+        "from pathlib import Path; from lakeingest import load_config;"
+        " print(ascii(load_config(Path('pipeline.yml')).tables.include))"
+    )
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | plain, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ascii(("größe.客户",))), done.stderr
 
 
 def test_overrides_win_and_have_types(tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ def test_the_page_says_what_failed_where_and_when(tmp_path: Path) -> None:
         "shop.lines: gate before publish: 2 of 4 expectations failed",
         "<th>rows</th><td>5,678</td>",
         "2 of 4 expectations failed, 1 warnings",
-        "<td>1,234</td><td>id=7, &lt;amount&gt;=1000.00<br>id=8, &lt;amount&gt;=2000.00</td>",
+        "<td class=wide>1,234</td><td class=wide>id=7, &lt;amount&gt;=1000.00<br>id=8, &lt;amount&gt;=2000.00</td>",
         "cannot be evaluated: no column x",
         "observed 3",
     ):

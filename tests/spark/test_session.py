@@ -194,23 +194,32 @@ def test_a_master_that_does_not_answer_is_named(lake_config: Config) -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["4.0", "4.1"])
-def test_a_format_without_a_jar_for_this_spark_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+def test_a_format_without_a_known_jar_for_this_spark_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Hudi has none for Spark 4 at Maven Central; where the service brings one, none is wanted."""
-    monkeypatch.setattr("lakeingest.config.formats.spark_line", lambda: line)
-    doc = {"name": "x", "source": {"host": "a", "user": "b"}, "tables": {"include": ["a.*"]}}
-    config = parse_config({**doc, "target": {"format": "hudi"}}, tmp_path, {})
-    with pytest.raises(OperatorNeeded, match=rf"no jar of this table format for Spark {line} .*`provided`"):
-        settings(config)
-    provided = config.model_copy(update={"spark": config.spark.model_copy(update={"jars": "provided"})})
-    assert "spark.jars.packages" not in settings(provided)
-    if line == "4.1":
-        jars = settings(parse_config(doc, tmp_path, {}))["spark.jars.packages"]
-        assert "iceberg-spark-runtime-4.1_2.13" in jars
+    """Where the service brings one, none is wanted."""
+    monkeypatch.setattr("lakeingest.config.formats.spark_line", lambda: "4.0")
+    for name in ("iceberg", "hudi"):
+        config = parse_config({**DOC, "target": {"format": name}}, tmp_path, {})
+        with pytest.raises(OperatorNeeded, match=r"no jar of this table format for Spark 4\.0, .*`provided`"):
+            settings(config)
+        provided = config.model_copy(update={"spark": config.spark.model_copy(update={"jars": "provided"})})
+        assert "spark.jars.packages" not in settings(provided)
 
 
+@pytest.mark.parametrize(
+    ("name", "jar"),
+    [("iceberg", "iceberg-spark-runtime-4.1_2.13"), ("hudi", "org.apache.hudi:hudi-spark4.1-bundle_2.13:1.2.0")],
+)
+def test_the_jar_for_a_newer_spark_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, jar: str
+) -> None:
+    """Each format has one for Spark 4.1."""
+    monkeypatch.setattr("lakeingest.config.formats.spark_line", lambda: "4.1")
+    assert jar in settings(parse_config({**DOC, "target": {"format": name}}, tmp_path, {}))["spark.jars.packages"]
+
+
+DOC = {"name": "x", "source": {"host": "a", "user": "b"}, "tables": {"include": ["a.*"]}}
 OTHER = {"iceberg": "hudi", "hudi": "iceberg"}
 
 

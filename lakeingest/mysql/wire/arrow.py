@@ -77,10 +77,10 @@ def require_reference(column: Column, charset: str = "utf8mb4") -> None:
 
 
 def refused(column: Column, value: object) -> UnsupportedValue:
-    """The error for a date that its Arrow type cannot hold exactly."""
+    """The error for a date that the lake cannot hold exactly."""
     return UnsupportedValue(
-        f"column {column.name} ({column.source_type}) holds {value!r}, which {arrow_type(column)} cannot; correct the"
-        " row, or set zero_dates in tables.options → types"
+        f"column {column.name} ({column.source_type}) holds {value!r}, which is no day of the calendar; correct the"
+        " row, or choose zero_dates in tables.options → types, or leave the table out with tables.exclude"
     )
 
 
