@@ -157,7 +157,7 @@ def test_columns_whose_default_is_a_zero_date_are_named(server_of: Servers, flav
             "SET SESSION sql_mode = ''",
             "CREATE TABLE t (id INT PRIMARY KEY, d DATE NOT NULL DEFAULT '0000-00-00',"
             " m DATETIME(3) NOT NULL DEFAULT '0000-00-00', s TIMESTAMP NOT NULL DEFAULT 0, e DATE DEFAULT '2000-01-01',"
-            " v VARCHAR(20) DEFAULT '0000-00-00')"
+            " v VARCHAR(20) DEFAULT '0000-00-00')",
         )
         table = TableId(db.name, "t")
         server = Server.of(db.connection, [table])
