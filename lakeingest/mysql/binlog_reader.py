@@ -25,7 +25,7 @@ from lakeingest.mysql.connection import (
     source_of,
     written_position,
 )
-from lakeingest.mysql.dialect import MARIADB, copies_xa, dialect
+from lakeingest.mysql.dialect import MARIADB, can_log_cascades, copies_xa, dialect
 from lakeingest.mysql.row_stream import Receiver, is_reference
 from lakeingest.mysql.statement_reach import StatementReach
 from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
@@ -53,12 +53,15 @@ class SegmentFacts:
     """Facts of a segment as a whole.
 
     `nulled` counts the values of new rows that are NULL only because the user chose so; `history` is the evidence of
-    the binlog's history at the segment's stop; `pending` is what the segment leaves prepared (XA), and what ends in it.
+    the binlog's history at the segment's stop; `pending` is what the segment leaves prepared (XA), and what ends in it;
+    `met` are the tables with rows in it. `lacks_cascades`: the source could log changes by foreign keys, and did not.
     """
 
     nulled: Counter[TableId] = field(default_factory=Counter)
     history: History | None = None
     pending: Pending = field(default_factory=Pending)
+    met: set[TableId] = field(default_factory=set)
+    lacks_cascades: bool = False
 
 
 def read_segment(
@@ -100,6 +103,7 @@ def read_segment(
             events = _events(connection, segment)
             facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON", reach=reach)
         else:
+            from lakeingest.mysql.wire.follow import ReaderState
             from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
 
             replay = _Replay(source, segment, server_id, schemas, prepared)
@@ -116,6 +120,8 @@ def read_segment(
             yield from _parts(connection, decoder)
             facts.nulled.update(decoder.nulled + replay.nulled)
             facts.history, facts.pending = decoder.history, decoder.xa.pending
+            facts.met, is_unmarked = decoder.maps.met, bool(decoder.reader[ReaderState.UNMARKED])
+            facts.lacks_cascades = is_unmarked and can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 

@@ -17,7 +17,8 @@ class Dialect:
     `session` sets what `connection.connect` promises. `server` is the expression of the server's id; `state` is the
     query for the id, gtid_mode, binlog_order_commits and gtid_executed. `log_status` and `replicas` have the same
     columns everywhere. `capped_select` begins a SELECT with a time limit. `rights` are the privileges that are needed
-    beside SELECT, each with a statement that is denied without it.
+    beside SELECT, each with a statement that is denied without it; and `more_rights` those that no statement checks.
+    `hides_rules`: information_schema shows no REFERENTIAL_CONSTRAINTS to a user who has only SELECT on the table.
 
     `has_snapshot_position`: the status of a read view has its exact position in the binlog. `oldest` is the first
     version that can be a source, `logs_cascades` the first that may log the changes by foreign keys, `xa_since` the
@@ -35,6 +36,8 @@ class Dialect:
     replicas: str
     capped_select: str
     rights: Mapping[str, str]
+    more_rights: tuple[str, ...]
+    hides_rules: bool
     has_snapshot_position: bool
     oldest: tuple[int, ...]
     xa_since: tuple[int, ...]
@@ -64,6 +67,8 @@ MYSQL = Dialect(
     replicas="SHOW REPLICAS",
     capped_select="SELECT /*+ MAX_EXECUTION_TIME({milliseconds}) */",
     rights={"REPLICATION CLIENT": "SHOW REPLICA STATUS", "REPLICATION SLAVE": "SHOW REPLICAS"},
+    more_rights=(),
+    hides_rules=False,
     has_snapshot_position=False,
     oldest=(8, 0, 22),  # full row metadata came with 8.0.1, CAST AS DOUBLE with 8.0.17, SHOW REPLICAS with 8.0.22
     logs_cascades=(9, 6),
@@ -74,15 +79,17 @@ MYSQL = Dialect(
 )
 
 MARIADB = Dialect(
-    session=f"{_SESSION} SESSION tx_isolation = 'REPEATABLE-READ', SESSION max_statement_time = 0",
+    session=f"{_SESSION} SESSION sql_quote_show_create = 1,"
+    " SESSION tx_isolation = 'REPEATABLE-READ', SESSION max_statement_time = 0",
     server="@@server_uid",
     # its GTIDs cannot be watermarks: they are assigned when a commit is written
     state="SELECT @@server_uid, 'OFF', 'ON', ''",
     log_status="SHOW MASTER STATUS",
     replicas="SHOW REPLICA HOSTS",
     capped_select="SET STATEMENT max_statement_time = {seconds} FOR SELECT",
-    # and REPLICATION SLAVE, which no statement can check
     rights={"BINLOG MONITOR": "SHOW MASTER STATUS", "REPLICA MONITOR": "SHOW REPLICA STATUS"},
+    more_rights=("REPLICATION SLAVE",),
+    hides_rules=True,
     has_snapshot_position=True,
     oldest=(10, 11, 9),  # the first version with server_uid
     logs_cascades=None,
@@ -111,6 +118,14 @@ def copies_xa(connection: pymysql.Connection) -> bool:
     wire: Any = connection  # the driver's method has no types
     greeting = str(wire.get_server_info())
     return version_of(greeting) >= dialect_of(greeting).xa_since
+
+
+def can_log_cascades(connection: pymysql.Connection) -> bool:
+    """Whether the connection's server may log changes by foreign keys."""
+    wire: Any = connection  # the driver's method has no types
+    greeting = str(wire.get_server_info())
+    since = dialect_of(greeting).logs_cascades
+    return since is not None and version_of(greeting) >= since
 
 
 def version_of(greeting: str) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from lakeingest.mysql.continuity import executed_with, prove, same_history, stil
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import Spooled
+from lakeingest.pipeline.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.profile import Profile
 from lakeingest.pipeline.stopping import unwatch
 from lakeingest.pipeline.table_run import Watch
@@ -50,6 +51,7 @@ class Decoded:
     profile: Profile
     stopped: Mapping[TableId, LakeIngestError]  # tables of which it holds a change that cannot be replayed
     refused: Mapping[TableId, LakeIngestError]  # of these, the tables of which it holds DDL
+    met: frozenset[TableId] = frozenset()  # the tables of which it has rows
 
     @property
     def manifest(self) -> Manifest:
@@ -86,7 +88,8 @@ class SpoolSegment:
         with spool_errors(self.folder):
             while not reading.is_over:
                 reading.go_on()
-        return Decoded(tuple(reading.manifests), reading.profile, reading.stopped, reading.refused)
+        met = frozenset(reading.met)
+        return Decoded(tuple(reading.manifests), reading.profile, reading.stopped, reading.refused, met)
 
 
 class _Reading:
@@ -97,6 +100,7 @@ class _Reading:
         self._watched, self._waiting = dict(task.schemas), dict(task.waiting)
         self.manifests, self.profile = list[Manifest](), Profile()
         self.stopped, self.refused = dict[TableId, LakeIngestError](), dict[TableId, LakeIngestError]()
+        self.met = set[TableId]()
         self.is_over = False
 
     def go_on(self) -> None:
@@ -161,8 +165,10 @@ class _Reading:
                     break
                 with profile.stage("binlog: write"):
                     files.write(part)
+            self.met |= facts.met
             with profile.stage("binlog: write"):
-                return replace(files.complete(segment, facts.nulled, facts.history), pending=facts.pending)
+                manifest = files.complete(segment, facts.nulled, facts.history)
+                return replace(manifest, pending=facts.pending, lacks_cascades=facts.lacks_cascades)
 
 
 def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSegment]:
@@ -217,10 +223,13 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     binlog.append(manifests)
     for segment in decoded:
         edges.profile.add(segment.profile)
+        binlog.met |= segment.met - binlog.tables.keys()
     for table in altered - stopped.keys():
         binlog.tables[table].watch = Watch.WAITING
     for table, error in stopped.items():
         unwatch(edges, binlog.tables[table], error)
+    if binlog.logs_cascades and any(manifest.lacks_cascades for manifest in manifests):
+        know_foreign_keys(edges, binlog)
     rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
     transactions = binlog.spool.count_transactions(manifests)
     edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))

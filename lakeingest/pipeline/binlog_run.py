@@ -25,11 +25,14 @@ class BinlogRun:
     spool: Spool
     tables: Mapping[TableId, TableRun]
     foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # whose changes the source does not log
+    logs_cascades: bool = field(default=True, init=False)  # False: a part of the binlog that is needed lacks these
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
     # by epoch: what the spool has not seen prepared, and the server lists; it has not ended, unless the spool has that
     older_xids: Mapping[int, frozenset[Xid]] = field(default_factory=dict, init=False)
     # without GTIDs: up to where the current file was searched for DDL of a table, and the place that this has led to
     searched: dict[TableId, tuple[FilePosition, FilePosition | None]] = field(default_factory=dict, init=False)
+    # tables that the run does not know, of which the binlog had rows since that was asked last
+    met: set[TableId] = field(default_factory=set, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)
 

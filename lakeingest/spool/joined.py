@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -33,7 +34,9 @@ def joined(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
     for part in parts:
         nulled |= {table: nulled.get(table, 0) + count for table, count in part.nulled.items()}
     gtids, last = reduce(or_, (part.gtids for part in parts), GtidSet()), parts[-1]
-    return Manifest(parts[0].start, last.stop, gtids, names[None], tables, nulled, last.history, pending=last.pending)
+    lacks = any(part.lacks_cascades for part in parts)
+    whole = Manifest(parts[0].start, last.stop, gtids, names[None], tables, nulled, last.history, pending=last.pending)
+    return replace(whole, lacks_cascades=lacks)
 
 
 def file_names(segment: Manifest) -> list[str]:

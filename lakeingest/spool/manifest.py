@@ -19,7 +19,8 @@ class Manifest:
     `nulled` counts values of new rows that are NULL by the user's choice. `history` identifies the
     binlog at `stop`; None in a manifest of an older version. `alterations` names the tables that the segment alters: it
     has no other transaction then, and does not watch them. `pending` is what is prepared (XA) at `stop`, as far as the
-    spool has seen; None in a manifest of an older version.
+    spool has seen; None in a manifest of an older version. `lacks_cascades`: the source did not log what foreign keys
+    changed, though it can.
     """
 
     start: FilePosition
@@ -31,6 +32,7 @@ class Manifest:
     history: History | None = None
     alterations: Mapping[TableId, Alteration] = field(default_factory=dict)
     pending: Pending | None = None
+    lacks_cascades: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -45,6 +47,7 @@ class Manifest:
         }
         altered = {str(table): alteration.to_json() for table, alteration in self.alterations.items()}
         doc |= {"alterations": altered} if altered else {}
+        doc |= {"lacks_cascades": True} if self.lacks_cascades else {}
         return doc | ({} if self.pending is None else {"prepared": self.pending.to_json()})
 
     @classmethod
@@ -66,4 +69,5 @@ class Manifest:
                 for table, altered in doc.get("alterations", {}).items()
             },
             None if doc.get("prepared") is None else Pending.from_json(doc["prepared"]),
+            doc.get("lacks_cascades") is True,
         )

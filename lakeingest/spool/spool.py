@@ -286,6 +286,10 @@ class Spool:
         entries = (segment.tables.get(table) for segment in self._between(after, self.position.place))
         return sum(entry[1] for entry in entries if entry is not None)
 
+    def lacks_cascades(self, after: Place) -> bool:
+        """Whether the source did not log what foreign keys changed in segments that end after `after`."""
+        return any(segment.lacks_cascades for segment in self._between(after, self.position.place))
+
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
         """How many values of new rows of the table the user chose to be NULL, in segments between these places."""
         return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))

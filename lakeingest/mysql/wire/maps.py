@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from lakeingest.core.schema import TableId
 from lakeingest.mysql.wire.compiled import SLACK
+from lakeingest.mysql.wire.events import Event, read_table_name
 from lakeingest.mysql.wire.follow import Map, map_place
 
 _PLACES = 1 << 10
@@ -16,9 +18,16 @@ class Maps:
     def __init__(self) -> None:
         self.places = np.zeros((_PLACES, len(Map)), np.int64)
         self.data = np.empty(_BYTES + SLACK, np.uint8)
+        self.met = set[TableId]()  # the tables of all events
         self._used = 0
         self._count = 0
         self._most = _IDS_MAX  # the maps of the current transaction stay, even if they are more
+
+    def met_by(self, event: Event) -> TableId:
+        """The table of a TABLE_MAP event; it is met from now on."""
+        table = read_table_name(event)
+        self.met.add(table)
+        return table
 
     def add(self, table_id: int, payload: bytes, table: int, seen: int) -> None:
         """Add a TABLE_MAP event of table number `table` (−1: it is not copied), seen in transaction number `seen`."""

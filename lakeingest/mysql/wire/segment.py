@@ -23,7 +23,8 @@ from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.dml import Reach
 from lakeingest.mysql.wire.event_buffer import EventBuffer
 from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, Type
-from lakeingest.mysql.wire.follow import ReaderState, follow
+from lakeingest.mysql.wire.follow import FLAGS, LOGS_CASCADES, ReaderState, follow
+from lakeingest.mysql.wire.framing import HEADER
 from lakeingest.mysql.wire.grammar import Sign, State
 from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
@@ -60,8 +61,8 @@ class SegmentDecoder:
         self._segment, self._schemas, self._watched = segment, schemas, grammar.Watched(schemas, waiting, reach)
         self._replay, self._is_committed = replay if schemas else None, stamp is not None
         self.xa = xa.Preparing(self._replay, schemas)
-        self._reader = np.zeros(len(ReaderState), np.int64)
-        self._reader[ReaderState.GTIDS] = gtids
+        self.reader = np.zeros(len(ReaderState), np.int64)
+        self.reader[ReaderState.GTIDS] = gtids
         self._began: int | None = None  # the second in which the file was begun, from its FORMAT_DESCRIPTION event
         self._last: Committed | None = None
         self._event_before: LastEvent | None = None
@@ -72,7 +73,7 @@ class SegmentDecoder:
         self._read_from = self._outer  # the buffer that the offsets of the row events refer to
         self._sequence = 1
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
-        self._maps = Maps()
+        self.maps = Maps()
         self._events = EventBuffer(segment, schemas.values(), stamp)
         self.is_done = False
         self.error: bytes | None = None  # the payload of the error packet, if the server sent it
@@ -90,7 +91,7 @@ class SegmentDecoder:
     @property
     def at(self) -> FilePosition:
         """The end of the last event."""
-        return FilePosition(self._file.file, int(self._reader[ReaderState.POS]))
+        return FilePosition(self._file.file, int(self.reader[ReaderState.POS]))
 
     def room(self) -> memoryview:
         """The free space for the next bytes from the server."""
@@ -145,9 +146,9 @@ class SegmentDecoder:
                 found,
                 checksum,
                 int(buffer is not self._outer),
-                self._reader,
-                self._maps.places,
-                self._maps.data,
+                self.reader,
+                self.maps.places,
+                self.maps.data,
                 self._events.prefixes.table,
                 self._events.rows[: self._room_for_rows(buffer)],
                 self._events.transactions,
@@ -164,9 +165,9 @@ class SegmentDecoder:
 
     def _room_for_rows(self, buffer: Buffer) -> int:
         """The number of row events that may be buffered: all must be of the same `buffer`."""
-        if not self._reader[ReaderState.ROWS]:
+        if not self.reader[ReaderState.ROWS]:
             self._read_from = buffer
-        return len(self._events.rows) if self._read_from is buffer else int(self._reader[ReaderState.ROWS])
+        return len(self._events.rows) if self._read_from is buffer else int(self.reader[ReaderState.ROWS])
 
     def _event(self, raw: bytes, start: int) -> Iterator[Part]:
         """Handle an event of the binlog, or an event that the server made up."""
@@ -180,18 +181,18 @@ class SegmentDecoder:
         if event.is_made_up and not is_inside:
             yield from self._announced(event)
             return
-        end = int(self._reader[ReaderState.POS]) + event.size
+        end = int(self.reader[ReaderState.POS]) + event.size
         if end & 0xFFFFFFFF != event.end and not is_inside:  # four bytes only: a file may be longer
             raise Damaged(f"an event that should end at {end} says {event.end}")
-        before, begins = self._state, int(self._reader[ReaderState.POS])
-        if end > self._reader[ReaderState.START]:
+        before, begins = self._state, int(self.reader[ReaderState.POS])
+        if end > self.reader[ReaderState.START]:
             yield from self._act(event, self._outer, start)
-        if begins < self._reader[ReaderState.START] <= end:
+        if begins < self.reader[ReaderState.START] <= end:
             grammar.prove_start(self._segment, LastEvent(begins, events.digest(raw)), end)
-        self._reader[ReaderState.POS] = end
+        self.reader[ReaderState.POS] = end
         if before is not State.OUTSIDE:
             self._prove(end)
-        if end >= self._reader[ReaderState.STOP]:
+        if end >= self.reader[ReaderState.STOP]:
             self._event_before = LastEvent(begins, events.digest(raw))
             self._stop(end)
 
@@ -202,8 +203,8 @@ class SegmentDecoder:
         """
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
-        is_skipped = self._reader[ReaderState.POS] < self._reader[ReaderState.START]
-        return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self._reader[ReaderState.ENDS])
+        is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]
+        return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self.reader[ReaderState.ENDS])
 
     def _announced(self, event: Event) -> Iterator[Part]:
         """Handle an event that the server made up: it is in no file and moves no position."""
@@ -218,18 +219,16 @@ class SegmentDecoder:
             raise grammar.gap(self.at, file)
         yield from self._flush()
         self._enter(file)
-        if file.pos >= self._reader[ReaderState.STOP]:
+        if file.pos >= self.reader[ReaderState.STOP]:
             self._stop(file.pos)
 
     def _enter(self, file: FilePosition) -> None:
         """Continue in this file."""
         start, stop = self._segment.start, self._segment.stop
-        self._file, self._began = file, None
-        self._reader[ReaderState.POS] = file.pos
-        self._reader[ReaderState.START] = start.pos if file.number == start.number else 0
-        self._reader[ReaderState.STOP] = (
-            stop.pos if file.number == stop.number else _FAR if file.number < stop.number else 0
-        )
+        self._file, self._began, self.reader[ReaderState.POS] = file, None, file.pos
+        self.reader[ReaderState.START] = start.pos if file.number == start.number else 0
+        beyond = _FAR if file.number < stop.number else 0
+        self.reader[ReaderState.STOP] = stop.pos if file.number == stop.number else beyond
 
     def _act(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
         """Act on an event, which begins at `start` in the buffer; the position is still that of its beginning."""
@@ -264,44 +263,46 @@ class SegmentDecoder:
 
     @property
     def _state(self) -> State:
-        return State(self._reader[ReaderState.STATE])
+        return State(self.reader[ReaderState.STATE])
 
     def _query(self, event: Event) -> Iterator[Part]:
-        begun, has_rows = self._begun if self._state is State.BEGUN else None, bool(self._reader[ReaderState.HAS_ROWS])
+        begun, has_rows = self._begun if self._state is State.BEGUN else None, bool(self.reader[ReaderState.HAS_ROWS])
         sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun)
         yield from self._rows_of(self.xa.state(event, sign, self._begun))
         self._move(sign, event)
 
     def _prepare(self, event: Event) -> Iterator[Part]:
-        stop = replace(self.at, pos=int(self._reader[ReaderState.ENDS]) or self.at.pos + event.size)
+        stop = replace(self.at, pos=int(self.reader[ReaderState.ENDS]) or self.at.pos + event.size)
         yield from self._rows_of(self.xa.prepare(event, self._begun, stop))
         self._move(Sign.XA_PREPARE, event)
 
     def _rows_of(self, committed: xa.Committed | None) -> Iterator[Part]:
         """The rows of a prepared transaction, as those of the transaction that is open here and commits it."""
         if committed and committed.events is not None:
-            before, self._reader[ReaderState.STATE] = self._state, State.OPEN
+            before, self.reader[ReaderState.STATE] = self._state, State.OPEN
             yield from self._read(self._again, pa.BufferReader(committed.events))
-            self._reader[ReaderState.STATE] = before
+            self.reader[ReaderState.STATE] = before
         elif committed and self._replay:
             yield from self._flush()
-            stamp = self._events.stamp(int(self._reader[ReaderState.TRANSACTIONS]), self._file)
+            stamp = self._events.stamp(int(self.reader[ReaderState.TRANSACTIONS]), self._file)
             yield from self._replay.rows(committed.found, self._begun, stamp)
 
     @property
     def _begun(self) -> FilePosition:
         """Where the open transaction begins."""
-        return FilePosition(self._file.file, int(self._reader[ReaderState.BEGUN]))
+        return FilePosition(self._file.file, int(self.reader[ReaderState.BEGUN]))
 
     def _move(self, sign: Sign, event: Event) -> None:
         if self._is_committed:
             sign = grammar.ONCE_COMMITTED.get(sign, sign)
         elif sign in grammar.XA and self._schemas and self._replay is None:
             raise grammar.refusal(*grammar.NO_XA, self.at)
-        self._reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
+        if ACTIONS.get(event.type) is Action.ROWS:
+            self.reader[ReaderState.UNMARKED] |= not any(it & LOGS_CASCADES for it in event.data[HEADER + FLAGS :][:1])
+        self.reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
 
     def _begin(self, event: Event) -> Iterator[Part]:
-        beginning, reader = events.read_gtid(event), self._reader
+        beginning, reader = events.read_gtid(event), self.reader
         gtid, is_mariadb = beginning.gtid, event.type == Type.DOMAIN_GTID
         grammar.require_known(beginning, self.at, gtids=bool(reader[ReaderState.GTIDS]), has_length=not is_mariadb)
         if reader[ReaderState.TRANSACTIONS] == len(self._events.transactions):
@@ -324,16 +325,16 @@ class SegmentDecoder:
 
     def _add_map(self, event: Event) -> None:
         self._move(Sign.ROWS, event)
-        schema = self._schemas.get(events.read_table_name(event))
-        is_mariadb = not self._reader[ReaderState.ENDS]
+        schema = self._schemas.get(self.maps.met_by(event))
+        is_mariadb = not self.reader[ReaderState.ENDS]
         table = -1 if schema is None else self._events.add_table(schema, event, self.at, is_mariadb=is_mariadb)
-        self._maps.add(events.read_table_id(event), event.payload, table, int(self._reader[ReaderState.COUNT]))
+        self.maps.add(events.read_table_id(event), event.payload, table, int(self.reader[ReaderState.COUNT]))
 
     def _add_rows(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
         """Buffer a row event, if its table is copied."""
         self._move(Sign.ROWS, event)
-        reader, buffered = self._reader, self._events
-        table = self._maps.table(events.read_table_id(event), int(reader[ReaderState.COUNT]))
+        reader, buffered = self.reader, self._events
+        table = self.maps.table(events.read_table_id(event), int(reader[ReaderState.COUNT]))
         if table is None:
             raise Damaged("a row event without a TABLE_MAP event")
         if table < 0:
@@ -351,7 +352,7 @@ class SegmentDecoder:
         if self._state is not State.BEGUN:
             raise grammar.misplaced(f"a TRANSACTION_PAYLOAD event {self._state.in_words}", self.at)
         yield from self._read(self._inner, open_payload(event))
-        if self._reader[ReaderState.STATE] != State.OUTSIDE:
+        if self.reader[ReaderState.STATE] != State.OUTSIDE:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
     def _read(self, inner: Buffer, stream: Any) -> Iterator[Part]:
@@ -374,22 +375,22 @@ class SegmentDecoder:
 
     def _prove(self, end: int) -> None:
         """Prove that the transaction ends where its GTID event says."""
-        ends = int(self._reader[ReaderState.ENDS])
+        ends = int(self.reader[ReaderState.ENDS])
         if not ends:
             return
         if self._state is State.PASSING and end == ends:
-            self._reader[ReaderState.STATE] = State.OUTSIDE
+            self.reader[ReaderState.STATE] = State.OUTSIDE
         if end > ends or (end == ends) != (self._state is State.OUTSIDE):
             raise Damaged(f"a transaction that should end at {ends}, and is {self._state.in_words} at {end}")
 
     def _stop(self, end: int) -> None:
-        if end > self._reader[ReaderState.STOP] or self._state is not State.OUTSIDE:
+        if end > self.reader[ReaderState.STOP] or self._state is not State.OUTSIDE:
             raise grammar.no_end(self._segment.stop)
         self.is_done = True
 
     def _flush(self) -> Iterator[Part]:
         """Decode what is buffered; then the bytes that it refers to are free."""
-        reader = self._reader
+        reader = self.reader
         is_open = self._state in {State.BEGUN, State.OPEN, State.PREPARING}
         rows, transactions = int(reader[ReaderState.ROWS]), int(reader[ReaderState.TRANSACTIONS])
         if transactions and not is_open:
