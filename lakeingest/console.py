@@ -19,6 +19,7 @@ from lakeingest.pipeline.events import (
     FailedOver,
     Following,
     GateRun,
+    LeftAsItIs,
     Lifted,
     Merged,
     Observer,
@@ -90,12 +91,11 @@ def _turn(event: Event) -> str | None:
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
             return f"{event.table}: {_stopped(event)}"
-        case StartedOver() if event.compared:
-            return (
-                f"{event.table}: its rows are compared with the source; readers see those of before until that is done"
-            )
+        case LeftAsItIs():
+            return f"warning: {event.table} {event.reason}"
         case StartedOver():
-            return f"{event.table}: its copy is started over; readers see the rows of before until it is complete"
+            how = "rows are compared with the source" if event.compared else "copy is started over"
+            return f"{event.table}: its {how}; readers see the rows of before until that is complete"
         case Lifted():
             return f"{event.table}: its DDL is followed, up to {event.position}"
         case SignalMoved():

@@ -36,6 +36,7 @@ from lakeingest.mysql.preflight.foreign_keys import missing_cascades
 from lakeingest.mysql.preflight.server import retention, row_metadata, service
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
+from lakeingest.pipeline.absent_tables import known_tables
 from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.resume import asked_anew, owner, resumption
@@ -101,7 +102,8 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
 def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> tuple[list[Checked], int]:
     """The conditions on the source, and on the lake for its tables; and about how many bytes are to be copied."""
     existing = list_tables(connection)
-    tables = config.tables.select(existing)
+    known = known_tables(config, connection, existing)
+    tables = known.tables
     preflight = Preflight.of(config, connection, tables)
     held = preflight.held
     refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
@@ -121,6 +123,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         _retained(config, connection, progress.values()),
         _unchanged(changed, follows=config.evolves),
+        _left(known.left),
         suites_of(config, tables),
         *_saved(config, connection, schemas, {table: held.staged[table] for table in progress if table not in changed}),
         *(both_paths(config.source, connection, schemas) if parity else ()),
@@ -195,6 +198,11 @@ def _unchanged(changed: Sequence[TableId], *, follows: bool) -> Checked:
         way_out = "the next run lets the copy follow, or says why it cannot"
     finding = f"DDL changed the definition of {named} since the copy; {way_out}"
     return Checked("definitions as copied", finding if changed else None, fatal=not follows)
+
+
+def _left(tables: Mapping[TableId, str]) -> Checked:
+    reasons = "; ".join(f"{table} {reason}" for table, reason in tables.items())
+    return Checked("copies without a table", reasons or None, fatal=False)
 
 
 def _governed(config: Config) -> Iterator[Checked]:

@@ -2,7 +2,7 @@
 
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,13 +15,16 @@ from lakeingest.config import Source
 from lakeingest.config.tables import Tables
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded, UsageError
-from lakeingest.mysql.connection import connect
+from lakeingest.mysql.connection import connect, literal
+from lakeingest.mysql.dialect import MARIADB, MYSQL, Dialect, dialect
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, hindrance, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.rights import granting
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 
 PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the variable's name; the password itself is never written
 _EXAMPLE = Source(host="db.example.com", user="lake")
+DIALECTS = {"MySQL": MYSQL, "MariaDB": MARIADB}
 _PLAIN = re.compile(r"[\w$ -]+")  # names that mean only themselves in a glob
 
 
@@ -50,12 +53,12 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
     if url is None:
-        text, written = _text(_EXAMPLE, "shop", ["shop"], {}), Written(path, (), {})
+        text, written = _text(_EXAMPLE, "shop", ["shop"], {}, DIALECTS), Written(path, (), {})
     else:
         source, database = _parse(url, environment.get(PASSWORD, ""))
-        tables, refused = _tables(source, database)
+        tables, refused, dialects = _tables(source, database)
         databases = sorted({table.database for table in (*tables, *refused)})
-        text = _text(source, database or source.host, databases, refused)
+        text = _text(source, database or source.host, databases, refused, dialects)
         written = Written(path, tuple(tables), refused)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -89,8 +92,8 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
     return source, unquote(database) or None
 
 
-def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[TableId, str]]:
-    """The tables that can be copied, and the tables that cannot, each with the reasons."""
+def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[TableId, str], Mapping[str, Dialect]]:
+    """The tables that can be copied, and those that cannot, each with the reasons; and the dialect of their server."""
     refused: dict[TableId, str] = {}
     with connect(source) as connection:
         found = [table for table in list_tables(connection) if database in {None, table.database}]
@@ -101,6 +104,7 @@ def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[T
                 refused[table] = (
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
+        dialects = {name: one for name, one in DIALECTS.items() if (one is MARIADB) == (dialect(connection) is MARIADB)}
         readable = [table for table in found if table not in refused]
         refused |= _cascading(Server.of(connection, readable), readable)
     if not found:
@@ -108,23 +112,29 @@ def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[T
             f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"
             f"that user {source.user} may see"
         )
-    return [table for table in found if table not in refused], refused
+    return [table for table in found if table not in refused], refused, dialects
 
 
 def _cascading(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:
     """The tables whose changes by foreign keys cannot be read again; their children cannot be copied without them."""
     refused: dict[TableId, str] = {}
-    keys, before = unlogged_keys(server, readable), -1
+    found, before = unlogged_keys(server, readable), -1
     while len(refused) > before:
         before = len(refused)
         names = tuple(f"re:{re.escape(str(table))}" for table in readable if table not in refused)
-        for table in keys.keys() & set(readable) - refused.keys():
-            if names and (reason := hindrance(Tables(include=names), table, keys)):
+        for table in (found.keys.keys() | found.unknown) & set(readable) - refused.keys():
+            if names and (reason := hindrance(Tables(include=names), table, found)):
                 refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
     return refused
 
 
-def _text(source: Source, called: str, databases: Iterable[str], refused: Mapping[TableId, str]) -> str:
+def _text(
+    source: Source,
+    called: str,
+    databases: Sequence[str],
+    refused: Mapping[TableId, str],
+    dialects: Mapping[str, Dialect],
+) -> str:
     template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text(encoding="utf-8"))
     left_out = [
         f"\n    # {_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"
@@ -134,6 +144,11 @@ def _text(source: Source, called: str, databases: Iterable[str], refused: Mappin
         name=_quoted(re.sub(r"[^A-Za-z0-9_-]+", "-", called).strip("_-") or "pipeline"),
         host=_quoted(source.host),
         port=source.port,
+        rights="".join(
+            f"\n  #   {_line(statement)};  -- {name}"
+            for name, one in dialects.items()
+            for statement in granting(one, f"{literal(source.user)}@'%'", databases)
+        ),
         user=_quoted(source.user),
         tls=source.tls_mode,
         include=", ".join(_quoted(_pattern(database)) for database in databases),

@@ -19,10 +19,11 @@ from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, named_errors, written_position
-from lakeingest.mysql.preflight.foreign_keys import cascades, cascading
+from lakeingest.mysql.preflight.foreign_keys import Unlogged, cascades, unlogged_keys
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.pipeline.absent_tables import known_tables
 from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.opening import assert_unchanged
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
@@ -109,12 +110,12 @@ class Plans(Report, tuple[TablePlan, ...]):
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
     """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
     with connect(config.source) as connection:
-        chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
+        chosen = config.tables.choose(known_tables(config, connection).tables, tables)
         target = open_target(config)
         held = copies(target, chosen)
         server, generated = Server.of(connection, chosen), GeneratedColumns(config.source, connection)
-        unlogged = cascading(server)
-        return Plans(_plan(config, server, target, table, held, unlogged.get(table, 0), generated) for table in chosen)
+        unlogged = unlogged_keys(server, chosen)
+        return Plans(_plan(config, server, target, table, held, unlogged, generated) for table in chosen)
 
 
 def _plan(
@@ -123,7 +124,7 @@ def _plan(
     target: Target,
     table: TableId,
     held: Copies,
-    unlogged: int,
+    unlogged: Unlogged,
     generated: GeneratedColumns,
 ) -> TablePlan:
     connection, retention = server.connection, server.retention_seconds
@@ -132,9 +133,11 @@ def _plan(
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
-    is_missing = unlogged and config.tables.of(table).cascades == "missing"
-    lacks = [f"changes by {unlogged} foreign keys: the source does not log them"] if is_missing else []
-    if unlogged and (finding := cascades(server.with_tables([table]), config.tables).finding):
+    keys = len(unlogged.keys.get(table, ()))
+    is_missing = keys and config.tables.of(table).cascades == "missing"
+    lacks = [f"changes by {keys} foreign keys: the source does not log them"] if is_missing else []
+    is_asked = keys or table in unlogged.unknown
+    if is_asked and (finding := cascades(server.with_tables([table]), config.tables).finding):
         reasons.append(finding)
     try:
         with named_errors(config.source):

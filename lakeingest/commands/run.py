@@ -17,7 +17,7 @@ from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.copying import copy_missing
 from lakeingest.pipeline.edge_errors import translate_errors
-from lakeingest.pipeline.events import Following, Observer, unobserved
+from lakeingest.pipeline.events import Following, LeftAsItIs, Observer, unobserved
 from lakeingest.pipeline.follow import follow as follow_source
 from lakeingest.pipeline.follow import persistently, work_off
 from lakeingest.pipeline.open_run import OpenRun
@@ -47,7 +47,8 @@ class RunResult(Report):
     """The result of a run. `caught_up` is False when the time was up first. `followed`: it was to follow the source.
 
     `profile` says where the seconds went, stage by stage. `stopped` are the tables that stay at their last commit, each
-    with its error; `paused` those that stay because someone asked for it; `caught_up` is about the other tables.
+    with its error; `paused` those that stay because someone asked for it; `caught_up` is about the other tables. `left`
+    are tables with a copy that is not updated, each with the reason: it is gone, or no longer included.
     """
 
     tables: tuple[TableResult, ...]
@@ -57,6 +58,7 @@ class RunResult(Report):
     profile: tuple[StageCost, ...] = ()
     stopped: tuple[Stopped, ...] = ()
     paused: tuple[TableId, ...] = ()
+    left: tuple[tuple[TableId, str], ...] = ()
 
     headers = ("table", "rows", "waves", "published", "position")
 
@@ -68,9 +70,10 @@ class RunResult(Report):
 
     @property
     def note(self) -> str:
-        """How the run ended, and a line for each table that stopped or is paused."""
+        """How the run ended, and a line for each table that stopped, is paused, or has a copy that is left as it is."""
         paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
-        return "\n".join([self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped), *paused])
+        left = (f"{table} {reason}" for table, reason in self.left)
+        return "\n".join([self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped), *paused, *left])
 
     @property
     def _ending(self) -> str:
@@ -108,6 +111,8 @@ def run(
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
     with translate_errors(config.source, open_target(config)), opened(config, tables, observe, spark) as open_run:
+        for name, reason in open_run.left.items():
+            observe(LeftAsItIs(name, reason))
         if follow:
             caught_up = bool(persistently(open_run, ends, lambda: _copy(open_run, ends)))
             if caught_up:
@@ -121,10 +126,10 @@ def run(
                     break
         results = tuple(_result(table) for table in open_run.requested)
         stops = open_run.stops.values()
-        paused = tuple(table.id for table in open_run.paused)
+        paused, left = tuple(table.id for table in open_run.paused), tuple(open_run.left.items())
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
     records = tuple(stop.record for stop in stops)
-    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records, paused)
+    result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records, paused, left)
     if stops:
         error = most_serious(stop.error for stop in stops)
         error.result = result

@@ -19,7 +19,7 @@ from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.preflight.foreign_keys import cascading
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline.absent_tables import known_tables
 from lakeingest.pipeline.publish import GATE
 from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.quality.reports import has_reports
@@ -41,10 +41,11 @@ class TableStatus:
 
     `nulled` counts values of copied or changed rows that are NULL only because the user chose so. `gate` is the result
     of the last gate. `stopped` is why the last attempt failed, None if it did not. `in_source` is None
-    when the source was not asked for it. `cascades` counts the foreign keys whose changes the copy lacks, because the
-    user chose so. `signals` are those of the table that have not ended. `paused` says since when and by whom it is
-    paused, None if it is not. With `keeps_deleted` the rows are also those that are marked as deleted. Not `included`:
-    the pipeline has copied the table, and tables.include and exclude no longer choose it.
+    when the source was not asked for it; `hidden`: the source may have it, and the user may not read it. `cascades`
+    counts the foreign keys whose changes the copy lacks, because the user chose so. `signals` are those of the table
+    that have not ended. `paused` says since when and by whom it is paused, None if it is not. With `keeps_deleted` the
+    rows are also those that are marked as deleted. Not `included`: the pipeline has copied the table, and
+    tables.include and exclude no longer choose it.
     """
 
     table: TableId
@@ -67,6 +68,7 @@ class TableStatus:
     binlog_gone: bool = False
     shown: Shown | None = None
     staged: Position | None = None
+    hidden: bool = False
 
     @property
     def last_gate(self) -> str | None:
@@ -105,6 +107,8 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
                 state += ", paused"
             if not table.included:
                 state += ", no longer included"
+            elif table.hidden:
+                state += ", hidden from the user"
             elif table.in_source is False:
                 state += ", gone from the source"
             yield (
@@ -137,7 +141,9 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             if not table.included
         ]
         notes += [
-            f"{table.table}: the source no longer has it, or the user may not see it; {table.target} is not changed"
+            f"{table.table}: "
+            + ("the user may not read it; GRANT SELECT on it" if table.hidden else "the source no longer has it")
+            + f"; {table.target} is not changed"
             for table in self
             if table.in_source is False and table.included
         ]
@@ -195,6 +201,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
             included=table not in excluded,
+            hidden=table in source.hidden,
         )
         for table in config.tables.choose(known, tables)
         for one in [_status(config, target, table, source, spool)]
@@ -225,17 +232,19 @@ class _Source:
     sizes: Mapping[str, int] = field(default_factory=dict)
     cascades: Mapping[TableId, int] = field(default_factory=dict)
     retention: Retention | None = None
+    hidden: frozenset[TableId] = frozenset()
 
 
 def _asked(config: Config) -> _Source:
     try:
         with connect(config.source) as connection:
-            tables = config.tables.select(list_tables(connection))
+            known = known_tables(config, connection)
+            tables = [table for table in known.tables if table not in known.hidden]
             chosen = [table for table in tables if config.tables.of(table).cascades == "missing"]
             cascades = cascading(Server.of(connection, chosen)) if chosen else {}
             sizes = file_sizes(connection)
             retention = Retention.asked(connection, list(sizes))
-            return _Source(None, tables, written_position(connection), sizes, cascades, retention)
+            return _Source(None, tables, written_position(connection), sizes, cascades, retention, known.hidden)
     except LakeIngestError as error:
         return _Source(error)
 

@@ -37,7 +37,8 @@ from lakeingest.mysql.connection import connect, free_server_id, named_errors, w
 from lakeingest.mysql.continuity import still_there
 from lakeingest.mysql.preflight.foreign_keys import unlogged_keys
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.pipeline.absent_tables import known_tables
 from lakeingest.pipeline.comparison import Sides, compare
 from lakeingest.pipeline.live_rows import live
 from lakeingest.pipeline.opening import assert_unchanged
@@ -141,13 +142,13 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
     found, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
     prepared = dict[TableId, tuple[TableSchema, Staged]]()
     with connect(config.source) as connection:
-        chosen = config.tables.choose(config.tables.select(list_tables(connection)), tables)
+        chosen = config.tables.choose(known_tables(config, connection).tables, tables)
         for table in chosen:
             with _refusing(config.source, refused, table):
                 schema = read_schema(connection, table, config.tables.of(table).choices)
                 prepared[table] = schema, _published(config, target, schema)
         read = [table for table in prepared if config.tables.of(table).cascades == "read"]
-        keys = unlogged_keys(Server.of(connection), read)
+        keys = unlogged_keys(Server.of(connection), read).keys
     session = (spark or open_session(config)) if prepared else None
     for table, (schema, staged) in prepared.items():
         with _refusing(config.source, refused, table), connect(config.source) as connection, target.storage_errors():

@@ -91,7 +91,12 @@ def _listed(connection: pymysql.Connection, *types: str) -> list[TableId]:
     rows = query(
         connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ({named})"
     )
-    return sorted(TableId(database, name) for database, name in rows if database.lower() not in _SYSTEM)
+    return sorted(table for row in rows if not is_system(table := TableId(*row)))
+
+
+def is_system(table: TableId) -> bool:
+    """Whether the server made the table for itself."""
+    return table.database.lower() in _SYSTEM
 
 
 def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
@@ -114,7 +119,7 @@ def read_settled_schema(connection: pymysql.Connection, table: TableId, choices:
     """
     try:
         query(connection, "START TRANSACTION")
-        query(connection, f"SELECT 1 FROM {table_name(table)} LIMIT 0")
+        query(connection, f"SELECT * FROM {table_name(table)} LIMIT 0")  # denied where a column is hidden
         return read_schema(connection, table, choices)
     except pymysql.err.ProgrammingError:  # the table was dropped, or the user may no longer read it
         return read_schema(connection, table, choices)

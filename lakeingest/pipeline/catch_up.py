@@ -6,6 +6,7 @@ from lakeingest.core.cascades import ForeignKeys
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved
+from lakeingest.pipeline.absent_tables import stop_hidden
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.cascades import remove_read, settle
@@ -25,6 +26,7 @@ PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same tim
 def catch_up(run: OpenRun) -> None:
     """Spool to the written position, publish every table that has not stopped as of it, trim the spool."""
     spool_to_now(run.edges, run.binlog)
+    stop_hidden(run)
     look_for_unseen_ddl(run.edges, run.binlog, run.going_on)
     for table in parents_first(run.binlog, run.going_on):
         with working_on(run.edges, table):

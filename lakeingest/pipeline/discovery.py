@@ -7,6 +7,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline import signals
+from lakeingest.pipeline.absent_tables import stop_hidden
 from lakeingest.pipeline.joining import join
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import joinable
@@ -29,13 +30,17 @@ class Discovery:
         self._tried_at = {table.id: now for table in run.requested}
 
     def look(self) -> None:
-        """Now and then: new tables join, or are reported as stopped where they cannot be copied."""
+        """Now and then: new tables join, or are reported as stopped where they cannot be copied.
+
+        Tables that the user may no longer read stop.
+        """
         run, now = self._run, time.monotonic()
-        if run.takes_new and self._is_due(now):
+        if self._is_due(now):
             self._listed_at, self._listed_to = now, run.binlog.spool.position.at
             listed = run.edges.config.tables.select(list_tables(run.edges.connection))
             self._pause = min(LIST_SECONDS, (time.monotonic() - now) / LIST_SHARE)
-            if new := [table for table in listed if self._is_new(table, now)]:
+            stop_hidden(run, listed)
+            if new := [table for table in listed if run.takes_new and self._is_new(table, now)]:
                 self._admit(new)
                 signals.look(run)  # a new table may be paused
                 self._tried_at |= dict.fromkeys(new, now)

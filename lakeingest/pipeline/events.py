@@ -142,6 +142,14 @@ class TableStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftAsItIs:
+    """A copy that this pipeline has made is not updated: the table is gone, or no longer included."""
+
+    table: TableId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartedOver:
     """All rows of a table are read again for staging; readers see the rows of before until that is done.
 
@@ -168,7 +176,17 @@ class SignalMoved:
 
 
 OfTable = (
-    Planned | WaveCommitted | RowsReread | Merged | GateRun | Published | WentBack | TableStopped | StartedOver | Lifted
+    Planned
+    | WaveCommitted
+    | RowsReread
+    | Merged
+    | GateRun
+    | Published
+    | WentBack
+    | TableStopped
+    | LeftAsItIs
+    | StartedOver
+    | Lifted
 )
 Event = Opened | Spooled | Following | SourceLost | FailedOver | SignalMoved | OfTable
 Observer = Callable[[Event], None]

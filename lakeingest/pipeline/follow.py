@@ -17,6 +17,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import CatalogAway, GateFailed, NotOurTable, Retryable, SourceAway, SparkLost, StorageAway
 from lakeingest.mysql.connection import reopen, written_position
 from lakeingest.mysql.continuity import still_there
+from lakeingest.pipeline.absent_tables import stop_hidden
 from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
@@ -173,8 +174,10 @@ def _spool_and_publish(
         return True
     if written_position(edges.connection) != binlog.spool.position.at:
         spool_to_now(edges, binlog)
+        stop_hidden(run)
     due = _due(run, worked_at)
     look_for_unseen_ddl(edges, binlog, due)
+    due = [table for table in due if table.stop is None]
     now = time.monotonic()
     retried = [
         table for table in _worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from lakeingest.core.cascaded import Cascaded
 from lakeingest.core.cascades import depth, family, signature
-from lakeingest.errors import OperatorNeeded
-from lakeingest.mysql.preflight.foreign_keys import unlogged_keys
+from lakeingest.errors import OperatorNeeded, PreflightFailed
+from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, lacks, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.stopping import stop
 from lakeingest.pipeline.table_run import TableRun
 
 
@@ -17,10 +18,14 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
 
     DDL that adds one is a barrier, after which the table joins again, and they are asked for anew. One that is dropped
     meanwhile does no harm: too many rows are read again. Where they are others now, nothing is known of before.
+    Also of a source that logs their changes now, where it did not for a part of the binlog that a table still needs. A
+    table stops where the user may not see them, or where they cannot be read again.
     """
-    found = unlogged_keys(Server.of(edges.connection), binlog.tables)
-    if found != binlog.foreign_keys:
-        binlog.foreign_keys, binlog.cascaded = found, Cascaded()
+    needed = [place for table in binlog.tables.values() if (place := table.needed_from) is not None]
+    binlog.logs_cascades = not (needed and binlog.spool.lacks_cascades(min(needed)))
+    found = unlogged_keys(Server.of(edges.connection), binlog.tables, are_logged=binlog.logs_cascades)
+    if found.keys != binlog.foreign_keys:
+        binlog.foreign_keys, binlog.cascaded = found.keys, Cascaded()
     for table in binlog.tables.values():
         try:
             table.foreign_keys = signature(family(table.id, binlog.foreign_keys))
@@ -28,6 +33,16 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
             table.foreign_keys = ""
         if table.options.cascades != "read":
             table.foreign_keys = ""
+        is_asked = found.unknown or not binlog.logs_cascades
+        reasons = lacks(edges.config.tables, table.id, found) if is_asked and _has_any(table, found) else []
+        if reasons and table.requested and table.stop is None:
+            why = f"foreign keys change its rows outside the binlog: {'; '.join(reasons)}"
+            stop(edges, table, PreflightFailed(f"{table.id} is not ready: {why}; {CASCADES_FIX}"))
+
+
+def _has_any(table: TableRun, found: Unlogged) -> bool:
+    """Whether foreign keys change rows of the table, or may do so."""
+    return table.id in found.keys or table.id in found.unknown
 
 
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:

@@ -1,5 +1,6 @@
 """An open run: what the stages that concern all tables work on. A stage of one table takes its `TableRun` instead."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lakeingest.core.position import Place
@@ -15,7 +16,8 @@ from lakeingest.pipeline.table_run import Stop, TableRun
 class OpenRun:
     """The edges of a run, its tables by name, its binlog, its signals. The requested tables are the first tables.
 
-    `takes_new`: the run is for all included tables, so that others which appear in the source join it.
+    `takes_new`: the run is for all included tables, so that others which appear in the source join it. `left` are other
+    tables with a copy, each with the reason why it is not updated.
     """
 
     edges: Edges
@@ -23,6 +25,7 @@ class OpenRun:
     binlog: BinlogRun
     signals: SignalRun
     takes_new: bool
+    left: Mapping[TableId, str]
 
     @property
     def requested(self) -> tuple[TableRun, ...]:

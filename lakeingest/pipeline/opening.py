@@ -28,7 +28,7 @@ from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, named_errors, written_position
 from lakeingest.mysql.continuity import executed_with, file_began, last_transaction, wait_until_over
 from lakeingest.mysql.key_space import estimated_rows
-from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.pipeline.absent_tables import known_tables
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.boundaries import check_boundaries, noted
 from lakeingest.pipeline.edges import Edges
@@ -69,10 +69,10 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
     """
     began = time.monotonic()
     with connect(config.source) as connection:
-        known = config.tables.select(list_tables(connection))
-        requested = config.tables.choose(known, tables)
+        known = known_tables(config, connection)
+        requested = config.tables.choose(known.tables, tables)
         # the spool continues for every table that has a copy, also when the run is for other tables only
-        schemas, refused = require(config, connection, known, requested, spark=spark is None)
+        schemas, refused = require(config, connection, known.tables, requested, spark=spark is None)
         ours, before = owner(config, connection, schemas)
         with held(state_of(config)) as lease:
             claim(state_of(config), before or ours)
@@ -97,12 +97,13 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             for name in altered.keys() & runs.keys():  # the others fail by their position, and were not asked for
                 runs[name].altered_unseen = True
             signals = SignalRun(SignalFolder(state_of(config)))
-            run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables)
-            know_foreign_keys(edges, run.binlog)
-            go_on(edges, runs, chosen.moved, chosen.back)
+            left = {} if tables else known.left
+            run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables, left=left)
             for table, error in (refused | failed).items():
                 if table in requested:
                     stop(edges, runs[table], error)
+            know_foreign_keys(edges, run.binlog)
+            go_on(edges, runs, chosen.moved, chosen.back)
             for table, staged in loaded.items():
                 if staged is not None and table not in again:  # else its rows may have the definition of before
                     with working_on(edges, runs[table]):

@@ -15,6 +15,8 @@ from lakeingest.errors import SchemaChanged, SplitUnstable
 from lakeingest.files.file import state_of
 from lakeingest.mysql.connection import query, written_position
 from lakeingest.mysql.schema_reader import read_schemas
+from lakeingest.mysql.visibility import is_hidden
+from lakeingest.pipeline.absent_tables import stop_as_hidden
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
@@ -27,9 +29,14 @@ from lakeingest.state.definition import keep_found, keep_layout, keep_suspect
 def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun]) -> None:
     """Compare the definitions of watched tables at the end of the spool; `altered_unseen` of those that differ.
 
-    DDL that was written after the spool is no difference: then the spool is read on, and has it.
+    DDL that was written after the spool is no difference: then the spool is read on, and has it. Nor is it one that the
+    user may no longer see the table, or a part of it: then the table stops.
     """
     differing = _differing(edges, tables)
+    for table in differing:
+        if is_hidden(edges.connection, table.id):
+            stop_as_hidden(edges, table)
+    differing = [table for table in differing if table.stop is None]
     if differing:
         spool_to_now(edges, binlog)
     for table in differing:

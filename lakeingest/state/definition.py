@@ -10,13 +10,16 @@ import binascii
 import json
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
+from urllib.parse import unquote
 
 from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Position
 from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -108,6 +111,23 @@ def definition(state: File, table: TableId) -> Definition | None:
         return None
     except (OSError, ValueError, StateUnreadable) as error:
         raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
+
+
+def defined(state: File) -> list[TableId]:
+    """The tables of which a definition is kept: every copied one, unless the state folder was lost since."""
+    return [_table_of(state, file) for file in files.listed(state / FOLDER, "*.json")]
+
+
+def _table_of(state: File, file: File) -> TableId:
+    """The table of a document, by its name, or by what it holds where the name does not say that."""
+    with suppress(ValueError):
+        table = TableId.parse(unquote(file.stem))
+        if _file(state, table).name == file.name:
+            return table
+    try:
+        return TableId.parse(store.read(file)["schema"]["table"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StateUnreadable(f"{file} cannot be read: {error}; remove it and run again") from error
 
 
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:

@@ -170,6 +170,19 @@ def test_a_source_is_written_with_its_databases(tmp_path: Path, account: Account
 
 
 @pytest.mark.mysql
+def test_the_statements_for_the_administrator_are_those_of_the_server(tmp_path: Path, account: Account) -> None:
+    """For each database that is included, and the binlog; without a source, those of MySQL and of MariaDB."""
+    init(tmp_path / "pipeline.yml", account.url("init_shop"), {})
+    found = re.findall(r"#   (GRANT .*);  -- (\w+)$", (tmp_path / "pipeline.yml").read_text(), re.MULTILINE)
+    assert found == [
+        ("GRANT SELECT ON `init_shop`.* TO 'init'@'%'", "MySQL"),
+        ("GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'init'@'%'", "MySQL"),
+    ]
+    init(tmp_path / "example.yml", None, {})
+    assert len(re.findall(r"#   GRANT .*;  -- MariaDB$", (tmp_path / "example.yml").read_text(), re.MULTILINE)) == 2
+
+
+@pytest.mark.mysql
 def test_tables_that_cannot_be_copied_are_left_out_with_the_reason(tmp_path: Path, account: Account) -> None:
     """Each is excluded by name, whatever signs are in it, below a comment of one line that says why."""
     path = tmp_path / "pipeline.yml"

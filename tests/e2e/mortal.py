@@ -32,10 +32,13 @@ class Mortal:
         while Path(f"/proc/{self._pid}/exe").exists():
             time.sleep(0.05)
 
-    def rise(self) -> pymysql.Connection:
-        """Start it again; a connection to it."""
+    def rise(self, *options: str) -> pymysql.Connection:
+        """Start it again, with these options in addition; a connection to it."""
         self._again = subprocess.Popen(
-            self._command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*self._command, *map(str.encode, options)],
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + 60
         while True:

@@ -12,6 +12,7 @@ from lakeingest.demo.flavor import MARIADB_11_4, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import SplitUnstable
 from lakeingest.pipeline.events import Event, Merged, RowsReread, StartedOver, WaveCommitted
+from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown
 from tests.e2e.test_schema_changes import mortal
@@ -249,6 +250,33 @@ def test_a_source_that_never_logs_them(
     pipe.run()
     pipe.assert_equal()
     assert (reread(pipe), compared(pipe)) == ({"going", "forgetting", "grands"}, 0)
+
+
+@pytest.mark.formats
+@pytest.mark.long("publishes of both formats", only=("hudi",))
+def test_a_time_in_which_the_source_did_not_log_them(pipe_on: Callable[..., Pipe], mortal: Mortal) -> None:
+    """Its setting was another one between two runs, as after an upgrade from 8.4: row events show that."""
+    pipe = pipe_on(mortal.server)
+    family(pipe)
+    pipe.run()
+    pipe.sql("DELETE FROM parents WHERE id = 3")
+    mortal.die()
+    pipe.connection = mortal.rise("--innodb_native_foreign_keys=ON")
+    pipe.sql(f"USE {pipe.database}", "DELETE FROM parents WHERE id = 1", "UPDATE parents SET code = 60 WHERE id = 2")
+    mortal.die()
+    pipe.connection = mortal.rise()
+    pipe.sql(f"USE {pipe.database}", "INSERT INTO parents VALUES (9, 90, 0)")
+    assert pipe.run().stopped == ()
+    pipe.assert_equal()
+    assert compared(pipe) == 3
+    for _ in range(2):
+        pipe.sql("DELETE FROM parents WHERE id IN (4, 9)")
+        assert pipe.run().stopped == ()
+        pipe.assert_equal()
+    pipe.events.clear()
+    pipe.sql("INSERT INTO parents VALUES (4, 40, 0)")
+    pipe.run()
+    assert compared(pipe) == 0
 
 
 @pytest.mark.any_format

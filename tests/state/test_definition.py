@@ -16,6 +16,7 @@ from lakeingest.state.definition import (
     Definition,
     as_property,
     begin_again,
+    defined,
     definition,
     definition_of,
     keep_definition,
@@ -155,3 +156,18 @@ def test_a_definition_is_restored_from_a_publish(tmp_path: Path) -> None:
     assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA)
     columns = tuple(Column(f"column_{number}", Kind.INT64, source_type("bigint")) for number in range(200))
     assert len(as_property(replace(SCHEMA, columns=(*SCHEMA.columns, *columns)))) < 4000  # which every catalog holds
+
+
+def test_the_tables_of_a_state_folder_are_known_by_its_files(tmp_path: Path) -> None:
+    """Whatever signs are in their names, and also where the name of a file says nothing."""
+    tables = [TableId("shop", "orders"), TableId("a.b", "c/d%"), TableId("shop", "`x` y")]
+    for table in tables:
+        keep_definition(tmp_path, replace(SCHEMA, table=table))
+    assert sorted(defined(tmp_path)) == sorted(tables)
+    folder = tmp_path / "definitions"
+    (folder / "shop.orders.json").rename(folder / "1f2e.json")
+    assert sorted(defined(tmp_path)) == sorted(tables)
+    (folder / "1f2e.json").write_text("{}")
+    with pytest.raises(StateUnreadable, match="cannot be read"):
+        defined(tmp_path)
+    assert defined(tmp_path / "none") == []

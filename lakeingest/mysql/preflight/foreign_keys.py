@@ -4,16 +4,18 @@ MySQL logs such changes from 9.6 on, but not with innodb_native_foreign_keys=ON;
 again then (`pipeline.cascades`), where that can be done exactly.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from lakeingest.config.tables import Tables
-from lakeingest.core.cascades import ForeignKey, ForeignKeys, Rule, family
+from lakeingest.core.cascades import ForeignKey, Rule, family
 from lakeingest.core.comparison import TEXTS, UNLIKE
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import literal, query
+from lakeingest.mysql.dialect import can_log_cascades
+from lakeingest.mysql.preflight.foreign_key_rules import known_keys
 from lakeingest.mysql.preflight.server import Finding, Server, ask
 
 CASCADES_FIX = (
@@ -22,26 +24,40 @@ CASCADES_FIX = (
 )
 NAME = "foreign key cascades"
 _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
-_CHANGING = f"('{Rule.CASCADE}', '{Rule.SET_NULL}')"
 
 
-def unlogged_keys(server: Server, tables: Iterable[TableId]) -> dict[TableId, tuple[ForeignKey, ...]]:
-    """The foreign keys that change rows of these tables, or of their parents, outside the binlog, by table."""
-    since = server.dialect.logs_cascades
-    if since is not None and server.version >= since and not server.is_on("innodb_native_foreign_keys"):
-        return {}
+@dataclass(frozen=True, slots=True)
+class Unlogged:
+    """The foreign keys that change rows of some tables, or of their parents, outside the binlog, by table.
+
+    Of the `unknown` tables and parents they are not known: the user may not see them, or the server does not show them.
+    """
+
+    keys: Mapping[TableId, tuple[ForeignKey, ...]]
+    unknown: frozenset[TableId] = frozenset()
+
+
+def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool = True) -> Unlogged:
+    """The foreign keys that change rows of these tables, or of their parents, outside the binlog.
+
+    Not `are_logged`: the binlog shows that the server did not log such changes, whatever its setting is now.
+    """
+    if are_logged and can_log_cascades(server.connection) and not server.is_on("innodb_native_foreign_keys"):
+        return Unlogged({})
     found: dict[TableId, tuple[ForeignKey, ...]] = {}
+    unknown: set[TableId] = set()
     left = set(tables)
     while left:
-        read = _read(server, left)
+        read, unread = _read(server, left)
+        unknown |= unread
         found |= {table: read.get(table, ()) for table in left}
         left = {key.parent for keys in read.values() for key in keys} - found.keys()
-    return {table: keys for table, keys in found.items() if keys}
+    return Unlogged({table: keys for table, keys in found.items() if keys}, frozenset(unknown))
 
 
 def cascading(server: Server) -> dict[TableId, int]:
-    """The tables whose rows foreign keys change outside the binlog, and how many keys do."""
-    keys = unlogged_keys(server, server.tables)
+    """The tables whose rows foreign keys change outside the binlog, as far as is known, and how many keys do."""
+    keys = unlogged_keys(server, server.tables).keys
     return {table: len(keys[table]) for table in server.tables if table in keys}
 
 
@@ -49,9 +65,9 @@ def cascades(server: Server, options: Tables) -> Checked:
     """Changes by foreign keys are in the binlog, or can be read again, or the user chose that they may be missing."""
 
     def finding(server: Server) -> Finding:
-        keys = unlogged_keys(server, server.tables)
-        tables = sorted(keys.keys() & set(server.tables))
-        reasons = "; ".join(reason for table in tables for reason in _lacks(options, table, keys))
+        found = unlogged_keys(server, server.tables)
+        tables = sorted((found.keys.keys() | found.unknown) & set(server.tables))
+        reasons = "; ".join(reason for table in tables for reason in lacks(options, table, found))
         return f"foreign keys change rows outside the binlog: {reasons}; {CASCADES_FIX}" if reasons else None
 
     [checked] = ask(server, {NAME: finding})
@@ -69,23 +85,27 @@ def missing_cascades(server: Server, options: Tables) -> Checked:
     return Checked("changes by foreign keys", finding if named else None, fatal=False)
 
 
-def _lacks(options: Tables, table: TableId, keys: ForeignKeys) -> list[str]:
+def lacks(options: Tables, table: TableId, found: Unlogged) -> list[str]:
     """Why a table's changes by foreign keys are neither read again nor missing by choice."""
     match options.of(table).cascades:
         case "missing":
             return []
-        case "refuse":
+        case "refuse" if table not in found.unknown:
             return [f"{table}: tables.options → cascades is `refuse`"]
-    reason = hindrance(options, table, keys)
+    reason = hindrance(options, table, found)
     return [] if reason is None else [f"{table}: {reason}"]
 
 
-def hindrance(options: Tables, table: TableId, keys: ForeignKeys) -> str | None:
+def hindrance(options: Tables, table: TableId, found: Unlogged) -> str | None:
     """Why changes by foreign keys of a table cannot be read again exactly; None if they can."""
     try:
-        chain = family(table, keys)
+        chain = family(table, found.keys)
     except OperatorNeeded as error:
         return str(error)
+    if unseen := sorted({table, *(key.parent for key in chain)} & found.unknown):
+        return (
+            f"the user may not see the foreign keys of {', '.join(map(str, unseen))}; GRANT SELECT on the whole table"
+        )
     for key in chain:
         if not options.select([key.parent]):
             return f"its parent {key.parent} is not copied; include it, too"
@@ -94,40 +114,20 @@ def hindrance(options: Tables, table: TableId, keys: ForeignKeys) -> str | None:
     return None
 
 
-def _read(server: Server, tables: Iterable[TableId]) -> Mapping[TableId, tuple[ForeignKey, ...]]:
-    """The foreign keys of these tables that change their rows."""
-    pairs = ", ".join(f"({literal(table.database)}, {literal(table.name)})" for table in tables)
-    rows = query(
-        server.connection,
-        "SELECT k.TABLE_SCHEMA, k.TABLE_NAME, k.CONSTRAINT_NAME, k.COLUMN_NAME, k.REFERENCED_TABLE_SCHEMA,"
-        " k.REFERENCED_TABLE_NAME, k.REFERENCED_COLUMN_NAME, r.DELETE_RULE, r.UPDATE_RULE"
-        " FROM information_schema.KEY_COLUMN_USAGE k JOIN information_schema.REFERENTIAL_CONSTRAINTS r"
-        " ON r.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA AND r.CONSTRAINT_NAME = k.CONSTRAINT_NAME"
-        " AND r.TABLE_NAME = k.TABLE_NAME"
-        f" WHERE k.REFERENCED_TABLE_NAME IS NOT NULL AND (k.TABLE_SCHEMA, k.TABLE_NAME) IN ({pairs})"
-        f" AND (r.DELETE_RULE IN {_CHANGING} OR r.UPDATE_RULE IN {_CHANGING})"
-        " ORDER BY 1, 2, 3, k.ORDINAL_POSITION",
-    )
-    parts: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
-    for row in rows:
-        texts = tuple(map(str, row))
-        parts.setdefault((texts[0], texts[1], texts[2]), []).append(texts[3:])
+def _read(
+    server: Server, tables: Collection[TableId]
+) -> tuple[Mapping[TableId, tuple[ForeignKey, ...]], frozenset[TableId]]:
+    """The foreign keys of these tables that change their rows; and the tables of which that is not known."""
+    rules, unknown = known_keys(server, tables)
     found: dict[TableId, list[ForeignKey]] = {}
-    for (database, name, _), columns in parts.items():
-        table, (_, parent_database, parent, _, on_delete, on_update) = TableId(database, name), columns[0]
-        key = ForeignKey(
-            table,
-            tuple(column[0] for column in columns),
-            TableId(parent_database, parent),
-            tuple(column[3] for column in columns),
-            _rule(on_delete),
-            _rule(on_update),
-        )
-        found.setdefault(table, []).append(key)
+    for one, known in rules.items():
+        if known != (Rule.NONE, Rule.NONE):
+            key = ForeignKey(one.table, one.columns, one.parent, one.referenced, *known)
+            found.setdefault(one.table, []).append(key)
     types = _types(server, [key for keys in found.values() for key in keys])
     return {
         table: tuple(sorted(replace(key, types=_compared(key, types)) for key in keys)) for table, keys in found.items()
-    }
+    }, unknown
 
 
 def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, str], tuple[str, str, str]]:
@@ -170,7 +170,3 @@ def _type(key: ForeignKey, known: tuple[str, str, str] | None) -> str:
     if name in _INTEGERS:
         return ""
     return name if name == "varbinary" else UNLIKE if name in {"enum", "set"} else text
-
-
-def _rule(text: str) -> Rule:
-    return Rule(text) if text in set(Rule) else Rule.NONE

@@ -3,25 +3,26 @@
 from collections.abc import Iterable, Iterator
 
 import pymysql
-from pymysql.constants import ER
 
 from lakeingest.config.tables import Tables
 from lakeingest.core.condition import Checked
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import OperatorNeeded
-from lakeingest.mysql.connection import DENIED, literal, query, table_name
+from lakeingest.mysql.connection import query, table_name
+from lakeingest.mysql.preflight.foreign_key_rules import pairs
 from lakeingest.mysql.preflight.server import Condition, Finding, Server
+from lakeingest.mysql.rights import account_of
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.visibility import is_denied, is_hidden
 from lakeingest.mysql.wire.codes import has_one_code_each
 
 
 def grants(server: Server) -> Finding:
     """The user may read all columns of every table, and the binlog. It is tried out, since roles also grant rights."""
-    user, _, host = str(query(server.connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
-    account = f"{literal(user)}@{literal(host)}"
-    rights = [right for right, sql in server.dialect.rights.items() if _denied(server, sql)]
-    tables = [table for table in server.tables if _denied(server, f"SELECT * FROM {table_name(table)} LIMIT 0")]
+    account = account_of(server.connection)
+    rights = [right for right, sql in server.dialect.rights.items() if is_denied(server.connection, sql)]
+    tables = [table for table in server.tables if is_hidden(server.connection, table)]
     lacking = [*rights, *(f"SELECT on {table}" for table in tables)]
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
     databases = sorted({table.database for table in tables})
@@ -34,7 +35,7 @@ def engines(server: Server) -> Finding:
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES"
-        f" WHERE ENGINE <> 'InnoDB' AND (TABLE_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})",
+        f" WHERE ENGINE <> 'InnoDB' AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(server.tables)})",
     )
     named = ", ".join(f"{database}.{name} ({engine})" for database, name, engine in rows)
     return f"not InnoDB: {named}; convert or exclude them" if named else None
@@ -70,7 +71,7 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS"
-        f" WHERE CHARACTER_SET_NAME IS NOT NULL AND (TABLE_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})",
+        f" WHERE CHARACTER_SET_NAME IS NOT NULL AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(server.tables)})",
     )
     named = ", ".join(
         f"{database}.{table}.{column} ({charset})"
@@ -91,7 +92,7 @@ def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checke
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS"
         " WHERE DATA_TYPE IN ('date', 'datetime', 'timestamp') AND TRIM('''' FROM COLUMN_DEFAULT) LIKE '0000-00-00%'"
-        f" AND (TABLE_SCHEMA, TABLE_NAME) IN ({_pairs(server.tables)})",
+        f" AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(server.tables)})",
     )
     named = ", ".join(
         f"{database}.{table}.{column}" for database, table, column in rows if TableId(database, table) in strict
@@ -118,22 +119,6 @@ def _bytes(column: Column) -> str:
     """The value by which the lake distinguishes keys: of a text its bytes, whatever its collation takes for equal."""
     name = quote(column.name)
     return f"CAST({name} AS BINARY)" if column.kind is Kind.STRING else name
-
-
-def _denied(server: Server, sql: str) -> bool:
-    try:
-        query(server.connection, sql)
-    except pymysql.err.Error as error:
-        if error.args[0] in DENIED:
-            return True
-        if error.args[0] != ER.LOCK_WAIT_TIMEOUT:  # others lock a table that the user may read
-            raise
-    return False
-
-
-def _pairs(tables: tuple[TableId, ...]) -> str:
-    pairs = (f"({literal(table.database)}, {literal(table.name)})" for table in tables)
-    return ", ".join(pairs) or "('', '')"
 
 
 CONDITIONS: dict[str, Condition] = {"grants": grants, "InnoDB": engines}

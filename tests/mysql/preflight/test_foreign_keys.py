@@ -1,16 +1,22 @@
 """Preflight of foreign keys on real servers: which changes are logged, can be read again, or are refused."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import pymysql
 import pytest
+from pydantic import SecretStr
 
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.cascades import ForeignKey, Rule
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.preflight.foreign_keys import cascades, cascading, missing_cascades, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.preflight.tables import grants
+from tests.lanes import FLAVORS
 from tests.mysql.database import Db, database_on
 
 pytestmark = pytest.mark.mysql
@@ -65,7 +71,7 @@ def test_keys_that_change_rows_outside_the_binlog_are_found(db: Db, silent_db: D
         Rule(rule.removeprefix(f"ON {event} ")) if event in rule else Rule.NONE for event in ("DELETE", "UPDATE")
     )
     found = unlogged_keys(server_of(silent_db), [grand, TableId(silent_db.name, "other")])
-    assert found == {
+    assert found.keys == {
         child: (ForeignKey(child, ("x", "y"), parent, ("a", "b"), on_delete, on_update),),
         grand: (ForeignKey(grand, ("c",), child, ("id",), Rule.CASCADE, Rule.NONE),),
     }
@@ -119,7 +125,7 @@ def test_what_decides_how_values_are_compared_belongs_to_a_foreign_key(silent_db
         foreign = f"FOREIGN KEY ({name}) REFERENCES parent ({name})"
         for rule in ("ON DELETE SET NULL", "ON UPDATE CASCADE"):
             silent_db.run(f"ALTER TABLE child ADD CONSTRAINT one {foreign} {rule}")
-            [[key]] = unlogged_keys(server_of(silent_db), [TableId(silent_db.name, "child")]).values()
+            [[key]] = unlogged_keys(server_of(silent_db), [TableId(silent_db.name, "child")]).keys.values()
             found[name] = (*found.get(name, ()), "".join(key.types))
             silent_db.run("ALTER TABLE child DROP FOREIGN KEY one, DROP INDEX one")
     assert found == {
@@ -134,21 +140,74 @@ def test_what_decides_how_values_are_compared_belongs_to_a_foreign_key(silent_db
     }
 
 
-def test_the_check_needs_no_more_rights_than_a_run(silent_db: Db) -> None:
-    """SELECT on the tables shows their foreign keys."""
-    silent_db.run(
-        "CREATE TABLE parent (id INT PRIMARY KEY)",
-        "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
-        "CREATE USER reader IDENTIFIED BY 'reader'",
-        f"GRANT SELECT ON {silent_db.name}.* TO reader",
-        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader",
-    )
-    child = TableId(silent_db.name, "child")
+NAMES = {"plain": "c", "with a quote": "b`a", "like another key": "c` FOREIGN KEY (`id`) REFERENCES `parent"}
+
+
+@contextmanager
+def reader_of(db: Db, grant: str) -> Iterator[pymysql.Connection]:
+    """A connection of a user with this right on tables, and no other."""
+    db.run("CREATE USER reader IDENTIFIED BY 'reader'", f"GRANT {grant} TO reader")
     try:
-        source = silent_db.source.model_copy(
-            update={"user": "reader", "password": type(silent_db.source.password)("reader")}
-        )
+        source = db.source.model_copy(update={"user": "reader", "password": SecretStr("reader")})
         with connect(source) as connection:
-            assert cascading(Server.of(connection, [child])) == {child: 1}
+            yield connection
     finally:
-        silent_db.run("DROP USER reader")
+        db.run("DROP USER reader")
+
+
+@pytest.fixture(params=["MySQL", "MariaDB 11.4", "MariaDB 10.11"])
+def silent_any(request: pytest.FixtureRequest, server_of: Callable[..., LocalServer]) -> Iterator[Db]:
+    """A database on a server of each flavor that does not log these changes."""
+    flavor = next(one for one in FLAVORS if one.name == request.param)
+    with database_on(server_of(flavor, **({} if flavor.is_mariadb else SILENT))) as database:
+        yield database
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_a_reader_of_the_tables_sees_the_keys_that_an_administrator_sees(silent_any: Db, name: str) -> None:
+    """With SELECT and no more; also where MariaDB hides the rules of foreign keys from readers."""
+    db, quoted = silent_any, name.replace("`", "``")
+    db.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY, `p``a` INT UNIQUE)",
+        f"CREATE TABLE child (id INT PRIMARY KEY, `x``y` INT COMMENT '\n  CONSTRAINT `{name}` FOREIGN KEY (`x`y`)',"
+        f" z INT, CONSTRAINT `{quoted}` FOREIGN KEY (`x``y`) REFERENCES parent (`p``a`) ON DELETE CASCADE,"
+        " CONSTRAINT d FOREIGN KEY (z) REFERENCES parent (id) ON UPDATE SET NULL ON DELETE SET NULL,"
+        " CONSTRAINT e FOREIGN KEY (z) REFERENCES parent (id) ON UPDATE CASCADE,"
+        " CONSTRAINT f FOREIGN KEY (z) REFERENCES parent (id) ON UPDATE NO ACTION ON DELETE RESTRICT)",
+        "CREATE TABLE loose (id INT)",
+    )
+    tables = [TableId(db.name, one) for one in ("child", "loose")]
+    parent, child = TableId(db.name, "parent"), TableId(db.name, "child")
+    expected = {
+        ForeignKey(child, ("x`y",), parent, ("p`a",), Rule.CASCADE, Rule.NONE),
+        ForeignKey(child, ("z",), parent, ("id",), Rule.SET_NULL, Rule.SET_NULL),
+        ForeignKey(child, ("z",), parent, ("id",), Rule.NONE, Rule.CASCADE),
+    }
+    with reader_of(db, f"SELECT ON {db.name}.*") as connection:
+        found = unlogged_keys(Server.of(connection), tables)
+    assert {child: expected} == {table: set(keys) for table, keys in found.keys.items()}
+    assert found == unlogged_keys(server_of(db), tables)
+    assert found.unknown == frozenset()
+
+
+def test_keys_that_the_user_may_not_see_are_not_taken_for_none(silent_any: Db) -> None:
+    """Neither those of a table nor those of its parent: the table is refused, and the reason says what to grant."""
+    db = silent_any
+    db.run(
+        "CREATE TABLE grand (id INT PRIMARY KEY)",
+        "CREATE TABLE parent (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES grand (id) ON DELETE CASCADE)",
+        "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES parent (id) ON DELETE CASCADE)",
+    )
+    parent, child = TableId(db.name, "parent"), TableId(db.name, "child")
+    with reader_of(db, f"SELECT ON {db.name}.child") as connection:
+        found = cascades(Server.of(connection, [child]), ALL).finding
+        assert f"may not see the foreign keys of {parent}; GRANT SELECT" in str(found)
+        left = cascades(Server.of(connection, [child]), options(child="missing")).finding
+        assert left is None
+    with reader_of(db, f"SELECT (id) ON {db.name}.child") as connection:
+        found = cascades(Server.of(connection, [child]), ALL).finding
+        is_mariadb = dialect(db.connection) is MARIADB
+        unseen = child if is_mariadb else parent
+        assert f"may not see the foreign keys of {unseen}; GRANT SELECT" in str(found)
+        lacking = str(grants(Server.of(connection, [child])))
+        assert (f"SELECT on {child}" in lacking) == is_mariadb

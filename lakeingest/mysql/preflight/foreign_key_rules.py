@@ -1,0 +1,131 @@
+"""What foreign keys do with rows: the rules of ON DELETE and ON UPDATE.
+
+MariaDB shows REFERENTIAL_CONSTRAINTS only to users who may do more with a table than read it. To a reader
+KEY_COLUMN_USAGE has the columns of each key, and SHOW CREATE TABLE has the rules, behind the text of the key.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pymysql
+from pymysql.constants import ER
+
+from lakeingest.core.cascades import Rule
+from lakeingest.core.schema import TableId
+from lakeingest.mysql.connection import DENIED, literal, query, table_name
+from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.visibility import ABSENT, is_hidden
+
+Rules = tuple[Rule, Rule]  # of ON DELETE and of ON UPDATE
+_RULES = r"(?: ON DELETE ([A-Z ]+?))?(?: ON UPDATE ([A-Z ]+?))?"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Named:
+    """A foreign key as KEY_COLUMN_USAGE shows it: its table and name, and its columns in their order."""
+
+    table: TableId
+    name: str
+    columns: tuple[str, ...]
+    parent: TableId
+    referenced: tuple[str, ...]
+
+
+def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[Named, Rules], frozenset[TableId]]:
+    """What each foreign key of these tables does; and the tables of which the server does not show all of that."""
+    keys, shown = _named(server, tables)
+    if server.dialect.hides_rules:
+        texts = {table: _definition(server, table) for table in tables}
+        counted = Counter(key.table for key in keys)
+        unknown = {table for table, text in texts.items() if text is not None and _count(text) != counted[table]}
+        rules = {key: rules_in(text, key) for key in keys if (text := texts[key.table]) is not None}
+    else:
+        unknown = {table for table in set(tables) - shown if is_hidden(server.connection, table)}
+        found = _shown(server, {key.table for key in keys})
+        rules = {key: found.get((key.table, key.name)) for key in keys}
+    unknown |= {key.table for key, known in rules.items() if known is None}
+    return {key: known for key, known in rules.items() if known is not None}, frozenset(unknown)
+
+
+def _named(server: Server, tables: Collection[TableId]) -> tuple[list[Named], set[TableId]]:
+    """The foreign keys of these tables; and the tables that are shown with a key of any kind."""
+    rows = query(
+        server.connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME,"
+        " REFERENCED_COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE"
+        f" WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(tables)})"
+        " ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION",
+    )
+    parts: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for row in rows:
+        if row[5] is not None:
+            texts = tuple(map(str, row))
+            parts.setdefault(texts[:3], []).append(texts[3:])
+    keys = [
+        Named(
+            TableId(database, name),
+            constraint,
+            tuple(part[0] for part in columns),
+            TableId(*columns[0][1:3]),
+            tuple(part[3] for part in columns),
+        )
+        for (database, name, constraint), columns in parts.items()
+    ]
+    return keys, {TableId(str(row[0]), str(row[1])) for row in rows}
+
+
+def _definition(server: Server, table: TableId) -> str | None:
+    """The text of SHOW CREATE TABLE; empty where it is denied or locked for long, None where the table is not there."""
+    try:
+        return str(query(server.connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1])
+    except pymysql.err.Error as error:
+        if error.args[0] in ABSENT:
+            return None
+        if error.args[0] not in {*DENIED, ER.LOCK_WAIT_TIMEOUT}:
+            raise
+        return ""
+
+
+def _shown(server: Server, tables: Collection[TableId]) -> dict[tuple[TableId, str], Rules]:
+    """The rules as information_schema has them."""
+    rows = query(
+        server.connection,
+        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE"
+        f" FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE (CONSTRAINT_SCHEMA, TABLE_NAME) IN ({pairs(tables)})",
+    )
+    return {(TableId(str(row[0]), str(row[1])), str(row[2])): (_rule(row[3]), _rule(row[4])) for row in rows}
+
+
+def rules_in(definition: str, key: Named) -> Rules | None:
+    """The rules of a key in the text of SHOW CREATE TABLE; None where the text has it never, or more than once."""
+    columns, referenced = (", ".join(map(_quoted, names)) for names in (key.columns, key.referenced))
+    parent = f"(?:{_quoted(key.parent.database)}\\.)?{_quoted(key.parent.name)}"
+    line = (
+        f"  CONSTRAINT {_quoted(key.name)} FOREIGN KEY \\({columns}\\) REFERENCES {parent} \\({referenced}\\){_RULES}"
+    )
+    found = re.findall(f"^{line},?$", definition, re.MULTILINE)
+    if len(found) != 1:
+        return None
+    [(on_delete, on_update)] = found
+    return _rule(on_delete), _rule(on_update)
+
+
+def _count(definition: str) -> int:
+    """How many foreign keys the text of SHOW CREATE TABLE has; −1 for no text."""
+    return len(re.findall(r"^  CONSTRAINT .*FOREIGN KEY \(", definition, re.MULTILINE)) if definition else -1
+
+
+def _quoted(name: str) -> str:
+    """A pattern for a quoted name. MariaDB does not double quotes within the names of keys and their columns."""
+    return f"`(?:{re.escape(name)}|{re.escape(name.replace('`', '``'))})`"
+
+
+def pairs(tables: Collection[TableId]) -> str:
+    """A list of tables in SQL, by database and name."""
+    return ", ".join(f"({literal(table.database)}, {literal(table.name)})" for table in tables) or "('', '')"
+
+
+def _rule(text: object) -> Rule:
+    return Rule(str(text)) if text in set(Rule) else Rule.NONE

@@ -1,0 +1,24 @@
+"""The rights that a pipeline's user needs on the source, as statements for its administrator."""
+
+from collections.abc import Iterable
+
+import pymysql
+
+from lakeingest.core.keys import quote
+from lakeingest.mysql.connection import literal, query
+from lakeingest.mysql.dialect import Dialect
+
+
+def account_of(connection: pymysql.Connection) -> str:
+    """The account of a connection's user, as GRANT names it."""
+    user, _, host = str(query(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    return f"{literal(user)}@{literal(host)}"
+
+
+def granting(dialect: Dialect, account: str, databases: Iterable[str]) -> list[str]:
+    """The GRANT statements for the account of a user who copies tables of these databases."""
+    rights = ", ".join((*dialect.more_rights, *dialect.rights))
+    return [
+        *(f"GRANT SELECT ON {quote(database)}.* TO {account}" for database in databases),
+        f"GRANT {rights} ON *.* TO {account}",
+    ]
