@@ -9,14 +9,20 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import pymysql
+from pydantic import SecretStr
 
 from lakeingest.config import Source
 from lakeingest.config.source import Replica
 from lakeingest.demo.flavor import Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import connect, query
+from tests.accounts import COPIER, make_copier
+from tests.accounts import PASSWORD as COPIERS
 
-USER, PASSWORD = "lake", "p"  # an account of both servers, because it is replicated
+# An account of both servers, because it is replicated: the replica's, and that of those who write by an address. A
+# pipeline has another one.
+USER, PASSWORD = "writer", "p"
+WRITER = {"user": USER, "password": SecretStr(PASSWORD)}
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,7 @@ def replicating_domains(
             for statement in ("SET sql_log_bin = 0", f"CREATE OR REPLACE USER {USER} IDENTIFIED BY '{PASSWORD}'"):
                 query(server, statement)
             query(server, f"GRANT ALL ON *.* TO {USER}")
+            make_copier(server, "*")
             query(server, "SET sql_log_bin = 1")
         query(
             replica,
@@ -110,7 +117,7 @@ def replicating_domains(
             f" MASTER_PASSWORD = '{PASSWORD}', MASTER_USE_GTID = slave_pos, MASTER_SSL_VERIFY_SERVER_CERT = 0",
         )
         query(replica, "START REPLICA")
-        account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
+        account = {"host": one.host, "port": one.port, "user": COPIER, "password": COPIERS}
         source = Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
         pair = DomainPair(source, primary, replica)
         try:
@@ -135,22 +142,24 @@ def replicating(server_with: Callable[..., LocalServer], ids: tuple[str, str] = 
                 pair.level()
         finally:
             pair.part()
-            query(primary, f"DROP USER IF EXISTS {USER}")
+            query(primary, f"DROP USER IF EXISTS {USER}, {COPIER}")
 
 
 def replicate(one: LocalServer, other: LocalServer, primary: pymysql.Connection, replica: pymysql.Connection) -> Source:
     """Let the second server replicate from the first one; that is the source, and rows are read from the replica."""
     [(executed,)] = query(primary, "SELECT @@global.gtid_executed")
     for statement in (
-        f"DROP USER IF EXISTS {USER}",
+        f"DROP USER IF EXISTS {USER}, {COPIER}",
         "RESET BINARY LOGS AND GTIDS",
         f"SET GLOBAL gtid_purged = '{executed}'",
     ):
         query(replica, statement)
+    query(primary, f"DROP USER IF EXISTS {COPIER}")
     query(primary, f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'")
     query(primary, f"GRANT ALL ON *.* TO {USER}")
+    make_copier(primary, "*")
     follow(replica, one.host, one.port)
-    account = {"host": one.host, "port": one.port, "user": USER, "password": PASSWORD}
+    account = {"host": one.host, "port": one.port, "user": COPIER, "password": COPIERS}
     return Source.model_validate(account | {"replica": {"host": other.host, "port": other.port}})
 
 

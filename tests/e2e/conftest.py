@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pymysql
 import pytest
-from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from lakeingest.config import Config, Source
+from lakeingest.config import Config
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer, local_server
 from tests import lakes
+from tests.accounts import copier_of
 from tests.conftest import metadata_of
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
@@ -42,16 +42,17 @@ def _the_lake_is_there(lake_servers: None) -> None:
 def pipe_on(
     request: pytest.FixtureRequest, lake_config: Config, spark: SparkSession, tmp_path: Path
 ) -> Iterator[Callable[..., Pipe]]:
-    """Call it with a server, and options for all tables: a pipeline on an empty database there."""
+    """Call it with a server, and options for all tables: a pipeline on an empty database there.
+
+    It runs as a user with the documented rights; only `Pipe.sql` is an administrator's.
+    """
     opened: list[Pipe] = []
 
     def make(server: LocalServer, **options: object) -> Pipe:
         name = f"e2e_{abs(hash(request.node.nodeid)) % 10**9}_{len(opened)}"
         config = lake_config.model_copy(
             update={
-                "source": Source(
-                    host=server.host, port=server.port, user=server.user, password=SecretStr(server.password)
-                ),
+                "source": copier_of(server),
                 "tables": Tables(include=(f"{name}.*",), options={"*.*": TableOptions.model_validate(options)}),
                 "state": Place.of(lakes.new_state(lake_config.target.format) or tmp_path / name),
             }

@@ -25,6 +25,7 @@ from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from tests import lakes
+from tests.accounts import COPIER, PASSWORD, copier_of
 from tests.conftest import GTIDS
 from tests.shown import catalog_of
 
@@ -50,7 +51,7 @@ class Job:
             return replace(self, database=name, target=shared, stored=stored).write()
         options = {} if self.chunk_rows is None else {"*.*": {"chunk_rows": self.chunk_rows}}
         server = self.server
-        source = {"host": server.host, "port": server.port, "user": server.user, "password": "${JOB_PASSWORD}"}
+        source = {"host": server.host, "port": server.port, "user": COPIER, "password": "${JOB_PASSWORD}"}
         tables = {"include": [f"{self.database}.*"], "options": options}
         target = {"format": self.lake_format, "warehouse": self.warehouse, **self.target}
         spark = {"conf": lakes.spark_conf() | dict(self.conf)}
@@ -60,6 +61,7 @@ class Job:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "pipeline.yml").write_text(json.dumps(doc))
         self.sql(f"CREATE DATABASE {self.database}")
+        copier_of(server, f"`{self.database}`")
         return self
 
     def on_another_machine(self, folder: Path) -> "Job":
@@ -71,7 +73,7 @@ class Job:
     @property
     def config(self) -> Config:
         """The pipeline as the processes load it."""
-        return load_config(self.folder / "pipeline.yml", (), {"JOB_PASSWORD": self.server.password})
+        return load_config(self.folder / "pipeline.yml", (), {"JOB_PASSWORD": PASSWORD})
 
     @property
     def state(self) -> File:
@@ -86,7 +88,7 @@ class Job:
         return subprocess.Popen(
             [*before, sys.executable, "-m", "lakeingest", *arguments],
             cwd=self.folder,
-            env=os.environ | {"JOB_PASSWORD": self.server.password, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env=os.environ | {"JOB_PASSWORD": PASSWORD, "PYTHONPATH": str(Path(__file__).parents[2])},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
             text=True,

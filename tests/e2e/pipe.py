@@ -1,13 +1,15 @@
 """What an end-to-end test drives: statements on a source, runs and verifications of its copy."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pymysql
+from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakeingest.commands.run import RunResult, run
 from lakeingest.commands.verify import TableVerification, verify
-from lakeingest.config import Config
+from lakeingest.config import Config, Source
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
@@ -31,6 +33,13 @@ class Pipe:
     def state(self) -> File:
         """The state folder."""
         return state_of(self.config)
+
+    @property
+    def administrator(self) -> Source:
+        """The source with the account that `sql` has, for others who write."""
+        by: Any = self.connection  # the driver's attributes have no types
+        account = {"user": by.user.decode(), "password": SecretStr(by.password.decode())}
+        return self.config.source.model_copy(update=account)
 
     def sql(self, *statements: str) -> None:
         """Run statements on the source, each a transaction of its own unless it begins one."""

@@ -13,6 +13,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tests.accounts import PASSWORD
 from tests.e2e.job import Job
 
 KEPT = Path(__file__).with_name("previous.tar.xz")
@@ -30,7 +31,7 @@ def previously(code: Path, job: Job, *arguments: str) -> "subprocess.Popen[str]"
     return subprocess.Popen(
         [sys.executable, "-m", "lakeingest", *arguments],
         cwd=job.folder,
-        env=os.environ | {"JOB_PASSWORD": job.server.password, "PYTHONPATH": str(code)},
+        env=os.environ | {"JOB_PASSWORD": PASSWORD, "PYTHONPATH": str(code)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

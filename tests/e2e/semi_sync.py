@@ -17,6 +17,7 @@ import pymysql
 from lakeingest.config import Source
 from lakeingest.demo.server import local_server
 from lakeingest.mysql.connection import query, query_dicts, reopen
+from tests.accounts import COPIER
 from tests.e2e.mortal import Mortal
 from tests.replication import USER, Address, Pair, administrator, replicate
 
@@ -85,7 +86,7 @@ def empty(server: pymysql.Connection) -> None:
     for (database,) in query(server, "SHOW DATABASES"):
         if database not in SYSTEM:
             query(server, f"DROP DATABASE {database}")
-    query(server, f"DROP USER IF EXISTS {USER}")
+    query(server, f"DROP USER IF EXISTS {USER}, {COPIER}")
     query(server, "SET sql_log_bin = 1")
     query(server, "RESET BINARY LOGS AND GTIDS")
 

@@ -21,7 +21,7 @@ from lakeingest.pipeline.events import Event, Merged, Published, Spooled, Starte
 from tests.beside import beside
 from tests.e2e.pipe import Pipe
 from tests.e2e.semi_sync import SemiSyncPair
-from tests.replication import Address
+from tests.replication import WRITER, Address
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 
@@ -113,7 +113,7 @@ def test_no_change_is_lost_when_servers_take_over_under_load(
     chance, now, switches, pipe = Random(moment), semi_sync, 0, pipe_there
     for table in ("orders", "items", "others"):
         fill(pipe, table)
-    writers = Writers(pipe.config.source, pipe.database, threading.Event())
+    writers = Writers(pipe.config.source.model_copy(update=WRITER), pipe.database, threading.Event())
 
     def switch() -> None:
         nonlocal now, switches

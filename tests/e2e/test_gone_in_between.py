@@ -63,7 +63,7 @@ def test_a_right_that_is_revoked_stops_one_table(pipe: Pipe) -> None:
 def test_a_table_that_is_locked_for_long_stops_alone(pipe: Pipe, keys: str) -> None:
     """Whether the next wave is being planned or read then; the next run goes on with its copy."""
     make_tables(pipe, KEYS[keys], 1)
-    with connect(pipe.config.source) as other:
+    with connect(pipe.administrator) as other:
         with pytest.raises(SplitUnstable, match="locked") as raised:
             pipe.run(observe=after_a_wave(lambda: query(other, f"LOCK TABLES {pipe.database}.t WRITE")))
         assert stopped(raised.value) == ["t"]
@@ -79,7 +79,7 @@ def test_a_table_that_is_locked_when_a_run_begins_is_not_copied_yet(pipe: Pipe) 
     make_tables(pipe, "INT", 1)
     pipe.run()
     pipe.sql("CREATE TABLE new (id INT PRIMARY KEY)", *(f"INSERT INTO {name} VALUES (500, 5)" for name in TABLES))
-    with connect(pipe.config.source) as other:
+    with connect(pipe.administrator) as other:
         query(other, f"LOCK TABLES {pipe.database}.t WRITE, {pipe.database}.new WRITE")
         with pytest.raises(SplitUnstable, match="locked") as raised:
             pipe.run()

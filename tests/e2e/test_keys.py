@@ -66,7 +66,7 @@ def change(kinds: Mapping[str, Keyed], rows: int, chance: random.Random) -> list
 
 def written_to(pipe: Pipe, kinds: Mapping[str, Keyed], rows: int, seed: int) -> AbstractContextManager[None]:
     """Four writers change all tables while the block runs; none of them fails."""
-    source = pipe.config.source
+    source = pipe.administrator
 
     def write(number: int, is_over: Callable[[], bool]) -> None:
         chance = random.Random(WRITERS * seed + number)

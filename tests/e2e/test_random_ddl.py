@@ -209,7 +209,7 @@ class Writer:
 
     def __init__(self, pipe: Pipe, sequences: list[Sequence]) -> None:
         self.sequences, self.log = sequences, defaultdict[str, list[str]](list)
-        settings = pipe.config.source
+        settings = pipe.administrator
         self._connection = pymysql.connect(
             host=settings.host,
             port=settings.port,

@@ -11,7 +11,7 @@ from lakeingest.mysql.connection import connect, query
 from lakeingest.pipeline.events import WaveCommitted
 from tests.beside import beside
 from tests.e2e.pipe import Pipe
-from tests.replication import Pair, administrator, replicating
+from tests.replication import WRITER, Pair, administrator, replicating
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -45,7 +45,7 @@ def test_a_table_that_changes_while_a_lagging_replica_is_read_is_copied_exactly(
 
     def write(number: int, is_over: Callable[[], bool]) -> None:
         chance = Random(number)
-        with connect(pair.source) as connection:
+        with connect(pair.source.model_copy(update=WRITER)) as connection:
             query(connection, f"USE {pipe.database}")
             while not is_over():
                 old, new = chance.randrange(ROWS), chance.randrange(ROWS)

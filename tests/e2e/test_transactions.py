@@ -56,7 +56,7 @@ def work(pipe: Pipe, folder: Path, number: int) -> None:
     )
     file = folder / f"{number}.tsv"
     file.write_text(f"{first + 5000}\ta{number}\t1\n{first + 5001}\tb{number}\t2\n{first}\t{first}\t3\n")
-    server = pipe.config.source
+    server = pipe.administrator
     with pymysql.connect(
         host=server.host,
         port=server.port,

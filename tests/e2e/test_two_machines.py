@@ -20,6 +20,7 @@ import pytest
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import state_of
+from tests.accounts import PASSWORD
 from tests.catalog_servers import rest_on_s3
 from tests.e2e.job import Job
 from tests.shown import catalog_of
@@ -66,7 +67,7 @@ class Machine:
             return subprocess.Popen(
                 [*as_user, sys.executable, "-c", RUN, *arguments],
                 cwd=folder,
-                env=os.environ | own | {"JOB_PASSWORD": self.job.server.password, "PYTHONPATH": root},
+                env=os.environ | own | {"JOB_PASSWORD": PASSWORD, "PYTHONPATH": root},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

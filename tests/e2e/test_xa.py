@@ -59,14 +59,12 @@ def pipe(
 
 def prepare(pipe: Pipe, xid: str, *statements: str) -> None:
     """Prepare a transaction; its session ends then."""
-    server = pipe.config.source
-    password = pipe.config.source.password
-    assert password is not None
+    server = pipe.administrator
     session = pymysql.connect(
         host=server.host,
         port=server.port,
         user=server.user,
-        password=password.get_secret_value(),
+        password=server.password.get_secret_value(),
         database=pipe.database,
     )
     with session, session.cursor() as cursor:

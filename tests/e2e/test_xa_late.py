@@ -38,7 +38,7 @@ def writing(pipe: Pipe, counts: Counter[str]) -> Callable[[int, Callable[[], boo
     """A writer: one XA transaction after the other, committed by its own session or by another one."""
 
     def write(number: int, is_over: Callable[[], bool]) -> None:
-        chance, source = Random(number), pipe.config.source
+        chance, source = Random(number), pipe.administrator
         with connect(source) as one, connect(source) as other:
             begin(pipe, one)
             while not is_over():

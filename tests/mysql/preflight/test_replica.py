@@ -13,8 +13,9 @@ from lakeingest.mysql import replica
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.preflight.replica import replica_conditions
 from lakeingest.mysql.preflight.server import Server
+from tests.accounts import COPIER, make_copier
 from tests.mysql.test_connection import source_of
-from tests.replication import PASSWORD, USER, Pair, administrator, replicating
+from tests.replication import Pair, administrator, replicating
 
 pytestmark = pytest.mark.mysql
 
@@ -67,12 +68,11 @@ def test_a_replica_without_gtids_is_refused(
     """It cannot say what its rows contain."""
     server = server_of(flavor, **settings)
     with administrator(server) as connection:
-        query(connection, f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'")
-        query(connection, f"GRANT ALL ON *.* TO {USER}")
+        make_copier(connection, "*")
         try:
             assert "set gtid_mode = ON there" in found(beside(pair, server.port))["GTIDs of the replica"]
         finally:
-            query(connection, f"DROP USER {USER}")
+            query(connection, f"DROP USER {COPIER}")
 
 
 def test_a_replica_that_is_the_source_is_refused(pair: Pair) -> None:
