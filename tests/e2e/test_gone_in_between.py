@@ -90,7 +90,7 @@ def test_a_table_that_is_locked_when_a_run_begins_is_not_copied_yet(pipe: Pipe) 
     pipe.assert_equal()
 
 
-@pytest.mark.parametrize("step", ["list_tables", "require"])
+@pytest.mark.parametrize("step", ["known_tables", "require"])
 def test_a_table_that_is_dropped_while_a_run_begins(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """As the tables of some jobs come and go."""
     pipe.sql("CREATE TABLE z (id INT PRIMARY KEY)", "INSERT INTO z VALUES (1)")
