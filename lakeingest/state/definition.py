@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Position
-from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.schema import UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store
@@ -65,20 +65,23 @@ class Definition:
 
 
 def _to_json(schema: TableSchema) -> dict[str, Any]:
-    stored, charsets = schema.layout
-    doc = asdict(schema) | {"table": str(schema.table), "layout": {"stored": stored, "charsets": charsets}}
+    stored, charsets, collations = schema.layout
+    layout = {"stored": stored, "charsets": charsets, "collations": collations}
+    doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]
-    for column in doc["columns"]:  # comments and defaults are as the source has them now
-        del column["comment"], column["default"], column["charset"]
+    for column in doc["columns"]:  # the others are in the layout, or as the source has them now
+        for name in UNMAPPED:
+            del column[name]
     return doc
 
 
 def _from_json(given: Mapping[str, Any]) -> TableSchema:
-    layout = given.get("layout", {"stored": (), "charsets": ("",) * len(given["columns"])})  # new in this version
-    columns = zip(given["columns"], layout["charsets"], strict=True)
+    unknown = ("",) * len(given["columns"])  # in documents of earlier versions
+    layout = {"stored": (), "charsets": unknown, "collations": unknown} | given.get("layout", {})
+    columns = zip(given["columns"], layout["charsets"], layout["collations"], strict=True)
     return TableSchema(
         TableId.parse(given["table"]),
-        tuple(_column(column, charset) for column, charset in columns),
+        tuple(_column(*column) for column in columns),
         tuple(given["key"]),
         _choices(given["choices"]),
         tuple(given["skipped"]),
@@ -88,10 +91,11 @@ def _from_json(given: Mapping[str, Any]) -> TableSchema:
     )
 
 
-def _column(given: Mapping[str, Any], charset: str) -> Column:
+def _column(given: Mapping[str, Any], charset: str, collation: str) -> Column:
     source = given["source_type"]
     source_type = SourceType(**source | {"members": tuple(source["members"])})
-    return Column(**{**given, "kind": Kind(given["kind"]), "source_type": source_type}, charset=charset)
+    kind = Kind(given["kind"])
+    return Column(**{**given, "kind": kind, "source_type": source_type}, charset=charset, collation=collation)
 
 
 def _choices(given: Mapping[str, Any]) -> Choices:
