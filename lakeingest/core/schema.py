@@ -11,6 +11,7 @@ from typing import Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
 from lakeingest.core.default import Default, Value
+from lakeingest.core.generation import is_bound
 
 _TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
 
@@ -173,6 +174,7 @@ class Column:
         return self.charset in _SHOWN or not any("?" in member for member in self.members)
 
 
+LAID_OUT = ("charset", "collation", "generation")  # of a column: known from the source, and kept with its definition
 UNMAPPED = tuple(one.name for one in fields(Column) if not one.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")
@@ -217,24 +219,26 @@ class TableSchema:
         return tuple(column.name for column in self.columns)
 
     @property
-    def layout(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    def bound(self) -> tuple[str, ...]:
+        """The generated columns that are copied and that DDL in another session may compute to other values."""
+        types = {column.name.casefold(): column.source_type.name for column in self.columns}
+        return tuple(name for name in self.generated if is_bound(self.column(name).generation, types))
+
+    @property
+    def layout(self) -> tuple[tuple[str, ...], ...]:
         """What is known of a definition beside the fingerprint; rows in the binlog that name no columns need it.
 
-        All columns in MySQL's order, also those that are skipped or hidden (empty: not known), and the charsets and
-        collations of those that are copied.
+        All columns in MySQL's order, also those that are skipped or hidden (empty: not known); then the LAID_OUT of
+        those that are copied.
         """
         stored = self.stored or (() if self.skipped else self.names)
-        return (
-            stored,
-            tuple(column.charset for column in self.columns),
-            tuple(column.collation for column in self.columns),
-        )
+        return (stored, *(tuple(getattr(column, name) for column in self.columns) for name in LAID_OUT))
 
     def reads_as(self, other: Self) -> bool:
         """Whether a row in the binlog that names no columns is the same by both, as far as both layouts are known."""
         if self.fingerprint != other.fingerprint:
             return False
-        (ours, charsets, _), (theirs, others, _) = self.layout, other.layout
+        (ours, charsets, *_), (theirs, others, *_) = self.layout, other.layout
         return (not ours or not theirs or ours == theirs) and all(
             not one or not two or one == two for one, two in zip(charsets, others, strict=True)
         )
@@ -247,11 +251,7 @@ class TableSchema:
         stored = {one.layout[0] for one in known}
         found = [[one.columns[place] for one in known] for place in range(len(self.columns))]
         columns = tuple(
-            replace(
-                column,
-                charset=_agreed(one.charset for one in same),
-                collation=_agreed(one.collation for one in same),
-            )
+            replace(column, **{name: _agreed(getattr(one, name) for one in same) for name in LAID_OUT})
             for column, same in zip(self.columns, found, strict=True)
         )
         return replace(self, columns=columns, stored=stored.pop() if len(stored) == 1 else ())

@@ -15,12 +15,13 @@ from typing import Any, Self
 
 from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Position
-from lakeingest.core.schema import UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER = "definitions"
+_LAYOUT = ("stored", *(f"{name}s" for name in LAID_OUT))  # the names of a layout's parts in a document
 EARLIER_MAX = 8  # definitions that are kept beside the newest one
 
 
@@ -65,8 +66,7 @@ class Definition:
 
 
 def _to_json(schema: TableSchema) -> dict[str, Any]:
-    stored, charsets, collations = schema.layout
-    layout = {"stored": stored, "charsets": charsets, "collations": collations}
+    layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]
     for column in doc["columns"]:  # the others are in the layout, or as the source has them now
@@ -77,11 +77,14 @@ def _to_json(schema: TableSchema) -> dict[str, Any]:
 
 def _from_json(given: Mapping[str, Any]) -> TableSchema:
     unknown = ("",) * len(given["columns"])  # in documents of earlier versions
-    layout = {"stored": (), "charsets": unknown, "collations": unknown} | given.get("layout", {})
-    columns = zip(given["columns"], layout["charsets"], layout["collations"], strict=True)
+    layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | given.get("layout", {})
+    known = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
     return TableSchema(
         TableId.parse(given["table"]),
-        tuple(_column(*column) for column in columns),
+        tuple(
+            _column(column, dict(zip(LAID_OUT, found, strict=True)))
+            for column, found in zip(given["columns"], known, strict=True)
+        ),
         tuple(given["key"]),
         _choices(given["choices"]),
         tuple(given["skipped"]),
@@ -91,11 +94,11 @@ def _from_json(given: Mapping[str, Any]) -> TableSchema:
     )
 
 
-def _column(given: Mapping[str, Any], charset: str, collation: str) -> Column:
+def _column(given: Mapping[str, Any], known: Mapping[str, str]) -> Column:
     source = given["source_type"]
     source_type = SourceType(**source | {"members": tuple(source["members"])})
     kind = Kind(given["kind"])
-    return Column(**{**given, "kind": kind, "source_type": source_type}, charset=charset, collation=collation)
+    return Column(**{**given, "kind": kind, "source_type": source_type, **known})
 
 
 def _choices(given: Mapping[str, Any]) -> Choices:

@@ -109,6 +109,22 @@ def test_rows_that_ddl_may_have_changed_are_read_again(any_pipe: Pipe) -> None:
     assert found == ALTERED
 
 
+@pytest.mark.parametrize("statement", ["MODIFY b BIGINT", "FORCE, ALGORITHM=COPY", "ADD CHECK (b > 0)"])
+def test_a_column_that_is_computed_anew_in_another_session_is_read_again(pipe: Pipe, statement: str) -> None:
+    """Every statement that copies the table computes its stored columns, and no row event says so."""
+    pipe.sql(
+        "SET SESSION time_zone = '+00:00'",
+        "CREATE TABLE t (id INT PRIMARY KEY, b INT, at TIMESTAMP NULL, g INT AS (HOUR(at)) STORED)",
+        "INSERT INTO t (id, b, at) VALUES (1, 1, '2026-01-01 10:00:00')",
+    )
+    pipe.run()
+    pipe.sql("SET SESSION time_zone = '+05:00'", f"ALTER TABLE t {statement}")
+    pipe.begin_file()
+    assert pipe.run().stopped == ()
+    assert [row[3] for row in pipe.rows("t")] == [15]
+    pipe.assert_equal()
+
+
 def test_a_member_that_the_server_cannot_show_stays_what_it_is(pipe: Pipe) -> None:
     """The gates know no member that has another text; other columns of the table are followed."""
     pipe.sql(

@@ -68,6 +68,8 @@ class _AlterReader(DdlReader):
         self._expect("TABLE")
         self._skip_all("IF", "EXISTS")
         schema = self._one_table()
+        if schema.bound:
+            raise Unclear("it may compute a generated column anew")
         changes: list[Change] = []
         for action in split(self._tokens[self._at :]):
             changes += _ActionReader(action, self._database, self._copied).changes(schema)
