@@ -39,7 +39,7 @@ def test_a_column_stands_where_the_statement_says() -> None:
     """First, after another one, or last; one that was just added can be the neighbour."""
     before, now = table("id", "a"), table("x", "id", "y", "z", "a", "w")
     [lift] = lifts(before, [adding(("w", None), ("x", FIRST), ("y", "ID"), ("z", "y"))], now)
-    assert lift == Lift(before, now, (None, "id", None, None, "a", None), defined=frozenset())
+    assert lift == Lift(before, now, (None, "id", None, None, "a", None), frozenset("wxyz"))
 
 
 def test_between_two_alterations_a_column_is_as_it_is_now() -> None:
@@ -206,7 +206,7 @@ NAMED_ANEW = Change(Act.RENAME, "a", "x")
         (WIDER, computed("`v` + 1", skipped=("v",)), computed("`v` + 1", skipped=("v",), kind="bigint")),
         (NAMED_ANEW, computed("`a`"), computed("`x`", a="x")),
         (Change(Act.DEFINE, "a", "a`b"), computed("`a`"), computed("`a``b`", a="a`b")),
-        (Change(Act.DEFINE, "g", "g"), computed("`b`"), computed("`b`")),
+        (Change(Act.DEFINE, "g", "g"), computed("`b`"), computed("`a`")),
     ],
 )
 def test_what_a_generated_column_may_be_computed_from_is_not_lifted(
