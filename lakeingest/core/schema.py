@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
 from lakeingest.core.default import Default, Value
@@ -250,10 +250,10 @@ class TableSchema:
         """
         stored = {one.layout[0] for one in known}
         found = [[one.columns[place] for one in known] for place in range(len(self.columns))]
-        columns = tuple(
-            replace(column, **{name: _agreed(getattr(one, name) for one in same) for name in LAID_OUT})
-            for column, same in zip(self.columns, found, strict=True)
-        )
+        agreed: list[dict[str, Any]] = [
+            {name: _agreed(getattr(one, name) for one in same) for name in LAID_OUT} for same in found
+        ]
+        columns = tuple(replace(column, **same) for column, same in zip(self.columns, agreed, strict=True))
         return replace(self, columns=columns, stored=stored.pop() if len(stored) == 1 else ())
 
     def column(self, name: str) -> Column:

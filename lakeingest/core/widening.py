@@ -74,8 +74,8 @@ def _is_known(before: Column, after: Column) -> bool:
 def _name(before: Column, after: Column) -> bool:
     old, new = before.source_type.name, after.source_type.name
     return old == new or any(
-        old in family and new in family and [*family].index(old) < [*family].index(new)
-        for family in (_TEXTS, _BLOBS, _BYTES)
+        old in family and new in family and family.index(old) < family.index(new)
+        for family in (_TEXTS, _BLOBS, tuple(_BYTES))
     )
 
 
