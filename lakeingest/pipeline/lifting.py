@@ -155,22 +155,25 @@ def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Li
         raise NotLiftable(f"{table.id}: the configuration has schema.changes: freeze")
     if halt.alteration.empties and table.schema.keeps_deleted:
         raise NotLiftable(f"{table.id}: TRUNCATE deletes rows that are to stay as deleted")
-    now = _definition(edges, binlog, table)
-    return lifts(table.schema, _ahead(binlog, table), now)[0]
+    now = _definition(edges, binlog, table, halt)
+    return lifts(table.schema, _ahead(binlog, table, halt), now)[0]
 
 
-def _ahead(binlog: BinlogRun, table: TableRun) -> list[Alteration]:
-    """What the DDL of the table does that the spool has after its rows."""
-    return [one.alteration for one in halts(binlog.spool, table.id, table.progress.needed_from)]
+def _ahead(binlog: BinlogRun, table: TableRun, halt: Halt) -> list[Alteration]:
+    """What the DDL of the table does that the spool has, from this one on."""
+    return [one.alteration for one in halts(binlog.spool, table.id, halt.before.place)]
 
 
-def _definition(edges: Edges, binlog: BinlogRun, table: TableRun) -> TableSchema:
-    """The definition after all DDL of the table that the spool has; SplitUnstable where it changes all the time."""
+def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> TableSchema:
+    """The definition after all DDL of the table that the spool has, with the values of defaults that this DDL needs.
+
+    SplitUnstable where it changes all the time.
+    """
     for _ in range(BRACKETS):
         since = binlog.spool.position.place
         with of_table():
             now = read_settled_schema(edges.connection, table.id, table.options.choices)
-            now = with_default_values(edges.config.source, now, added(table.schema, _ahead(binlog, table), now))
+            now = with_default_values(edges.config.source, now, added(table.schema, _ahead(binlog, table, halt), now))
         with of_pipeline():
             spool_to_now(edges, binlog)
         if table.stop is not None:  # the binlog has DDL that is not known
