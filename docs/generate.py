@@ -37,7 +37,11 @@ TYPES: tuple[tuple[str, Kind, str], ...] = (
     ("`timestamp(f)`", Kind.TIMESTAMP, "an instant, in UTC"),
     ("`time(f)`", Kind.TIME, "MySQL's text, `-838:59:59` to `838:59:59`"),
     ("`char`, `varchar`, `tinytext` to `longtext`", Kind.STRING, "decoded from the column's charset"),
-    ("`enum`, `set`", Kind.STRING, "the members' names; those of a set with commas between them"),
+    (
+        "`enum`, `set`",
+        Kind.STRING,
+        "the members' names; those of a set with commas between them; none in the charset `binary`",
+    ),
     ("`json`", Kind.JSON, "MySQL's text of the value; MariaDB: the text that was written"),
     ("`bit(1)`", Kind.BOOLEAN, ""),
     ("`bit(n)`", Kind.BINARY, "big endian"),

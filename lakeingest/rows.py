@@ -84,10 +84,9 @@ def lake_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([pa.field(column.name, arrow_type(column), column.nullable) for column in schema.lake_columns])
 
 
-def constants(schema: TableSchema, texts: Mapping[str, str]) -> dict[str, pa.Scalar]:
-    """The values of these texts of constants, by their columns, as the server has them."""
-    types = {column.name: arrow_type(column) for column in schema.columns}
-    return {name: pa.scalar(text).cast(types[name]) for name, text in texts.items()}
+def constants(schema: TableSchema, values: Mapping[str, object]) -> dict[str, pa.Scalar]:
+    """These values, by their columns, with the columns' types."""
+    return {name: pa.scalar(value, arrow_type(schema.column(name))) for name, value in values.items()}
 
 
 def source_names(schema: TableSchema) -> tuple[str, ...]:

@@ -46,7 +46,8 @@ def _string(column: Column) -> dict[str, Any]:
     if not column.members:
         return {"type": "string"}
     name = "Enum" if column.source_type.name == "enum" else "EnumSet"
-    return _named("string", f"io.debezium.data.{name}") | {"parameters": {"allowed": ",".join(column.members)}}
+    allowed = {"parameters": {"allowed": ",".join(column.members)}} if column.has_true_members else {}
+    return _named("string", f"io.debezium.data.{name}") | allowed
 
 
 def _bytes(column: Column) -> dict[str, Any]:

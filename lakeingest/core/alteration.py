@@ -42,14 +42,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """All that one statement changed of a table, in its order. `strict`: a value that did not fit failed it.
+    """All that one statement changed of a table, in its order.
 
     `is_barrier`: it changed values, the key or the table itself, or nobody knows what; rows of before tell nothing.
     `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it.
     """
 
     changes: tuple[Change, ...] = ()
-    strict: bool = False
     is_barrier: bool = False
     empties: bool = False
     statement: str = ""
@@ -58,7 +57,6 @@ class Alteration:
         """A JSON document that `from_json` reads back."""
         return {
             "changes": [[one.act.value, one.name, one.to, one.after] for one in self.changes],
-            "strict": self.strict,
             "barrier": self.is_barrier,
             "empties": self.empties,
             "statement": self.statement,
@@ -68,8 +66,8 @@ class Alteration:
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
         changes = (Change(Act(act), str(name), str(to), after) for act, name, to, after in doc["changes"])
-        strict, barrier, empties = (doc.get(name) is True for name in ("strict", "barrier", "empties"))
-        return cls(tuple(changes), strict, barrier, empties, str(doc.get("statement", "")))
+        barrier, empties = (doc.get(name) is True for name in ("barrier", "empties"))
+        return cls(tuple(changes), barrier, empties, str(doc.get("statement", "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +133,18 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
             old,
             new,
             tuple(before_.get(life) for life in after_),
-            strict=alteration.strict,
+            frozenset(name for life, name in after_.items() if step in defined.get(life, ())),
         )
-        for old, new, before_, after_, alteration in zip(
-            schemas, schemas[1:], lives, lives[1:], alterations, strict=False
+        for step, (old, new, before_, after_) in enumerate(
+            zip(schemas, schemas[1:], lives, lives[1:], strict=False), start=1
         )
     ]
+
+
+def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> frozenset[str]:
+    """The columns of `now` that may be new since `before`, through these alterations."""
+    names = {change.to.casefold() for one in alterations for change in one.changes if change.act is Act.ADD}
+    return frozenset(name for name in now.names if name not in before.names or name.casefold() in names)
 
 
 def _altered(table: object, names: Names, alteration: Alteration, number: int) -> list[_Life]:

@@ -1,16 +1,21 @@
 """Lifts: how the rows of a table become rows of its next definition, column by column, whatever the columns are called.
 
-A lift never looks at values: it is known from the definitions alone which rows come through it exactly.
+A lift never looks at rows: it is known from the definitions, and from what the statement did, which rows come through
+it exactly. What is not known is refused.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from lakeingest.core.default import Default, Value
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
-from lakeingest.core.widening import holds
+from lakeingest.core.widening import is_same, unheld
 
 _NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
+# Properties that do not decide what a copy can store, so that a guess may be wrong in them
+_COMPARED = {"source_type.members", "default", "charset", "collation", "generation"}
 
 
 class NotLiftable(ValueError):
@@ -25,14 +30,18 @@ class Unexplained(NotLiftable):
 class Lift:
     """From one definition to the next. `origins` has for each column of `after` its name before; None: it is new.
 
-    `strict`: the statement between them failed if a value did not fit. NotLiftable where it changes the key, or a
-    column to one that cannot hold every value of before.
+    `defined` are the columns of `after` that the statement defined anew; None: maybe all of them. `is_guess`: the rows
+    are compared with the source afterwards, so the copy only has to be able to store them.
+
+    NotLiftable where it changes the key, a column to one that may not hold every value of before, or what a generated
+    column is computed from; and where nobody knows what rows of before have in a new column.
     """
 
     before: TableSchema
     after: TableSchema
     origins: tuple[str | None, ...]
-    strict: bool = False
+    defined: frozenset[str] | None = None
+    is_guess: bool = False
 
     def __post_init__(self) -> None:
         origin = dict(zip(self.after.names, self.origins, strict=True))
@@ -41,18 +50,47 @@ class Lift:
         if (self.before.choices, self.before.skipped) != (self.after.choices, self.after.skipped):
             self._refuse("its rows are mapped in another way")
         known = {column.name: column for column in self.before.columns}
+        changed = set(self.dropped)
         for column in self.after.columns:
-            old = origin[column.name]
-            if old is None:
+            name = origin[column.name]
+            if name is None:
                 self._fill(column)
-            elif not self._is_exact(known[old], column):
-                self._refuse(f"{column.name} was {known[old].source_type} and is {column.source_type}")
+                changed.add(column.name)
+            elif lost := self._lost(known[name], column):
+                types = f"was {known[name].source_type} and is {column.source_type}"
+                self._refuse(f"{column.name} {types}, and rows may have other values (by {', '.join(lost)})")
+            elif name != column.name or not self._stays(known[name], column):
+                changed |= {name, column.name}
+        if not self.is_guess:
+            self._assert_computed_from_none_of(changed)
 
-    def _is_exact(self, old: Column, column: Column) -> bool:
-        """Whether each row has the same value after; the key stays as it is, because rows are found by it."""
-        if column.name in self.after.key:
-            return holds(old, column, strict=True) and holds(column, old, strict=True)
-        return holds(old, column, strict=self.strict)
+    def _stays(self, old: Column, column: Column) -> bool:
+        """Whether the column certainly is what it was, but for its name."""
+        if self.defined is not None and column.name not in self.defined:
+            return replace(old, name=column.name) == column
+        return is_same(replace(old, name=column.name), column)
+
+    def _lost(self, old: Column, column: Column) -> list[str]:
+        """The properties for which it is not certain that rows have the same value after."""
+        if self._stays(old, column):
+            return []
+        lost = [*unheld(old, column)]
+        if old.name in self.before.generated:
+            lost.append("generation")
+        if column.name in self.after.key:  # rows are found by it, and the order of its values decides in which split
+            lost += [*unheld(column, old)]
+            lost += ["collation"] if old.collation != column.collation or (column.charset and not old.collation) else []
+        return [name for name in dict.fromkeys(lost) if not (self.is_guess and name in _COMPARED)]
+
+    def _assert_computed_from_none_of(self, changed: set[str]) -> None:
+        """The server computes a generated column anew where one changes that its expression names.
+
+        A skipped column may be computed from any other.
+        """
+        for name in self.after.generated if changed else ():
+            expression = self.after.column(name).generation
+            if not expression or any(_names(expression, one) for one in {*changed, *self.after.skipped} - {name}):
+                self._refuse(f"the generated column {name} may be computed from {', '.join(sorted(changed))}")
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -60,36 +98,57 @@ class Lift:
         return tuple(name for name in self.before.names if name not in self.origins)
 
     @property
-    def fills(self) -> dict[str, str]:
-        """The text of what rows of before have in new columns, by their names; NULL in the others."""
+    def fills(self) -> Mapping[str, object]:
+        """What rows of before have in new columns, by their names; NULL in the others."""
         new = (column for column, origin in zip(self.after.columns, self.origins, strict=True) if origin is None)
-        return {column.name: text for column in new if (text := self._fill(column)) is not None}
+        return {column.name: value for column in new if (value := self._fill(column)) is not None}
 
-    def _fill(self, column: Column) -> str | None:
-        """What the server gives a row that was there before: the default, or the implicit one of the type."""
+    def _fill(self, column: Column) -> object:
+        """What the server gave to a row that was there before; None is NULL."""
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
-        text = column.default
-        if text is None and not column.nullable:
-            text = "0" if column.kind in _NUMBERS else (*column.members, "")[0]
-            if column.kind not in {*_NUMBERS, Kind.STRING} or column.source_type.name == "set":
-                self._refuse(f"{column.name} is new and NOT NULL, and has no default")
-        if text is None:
+        default = column.default
+        if default == Value(None) and column.nullable:
             return None
-        if column.kind in {Kind.DATE, Kind.DATETIME} and _is_moment(text):
-            return text
-        if column.kind not in {*_NUMBERS, Kind.STRING} or column.source_type.name in {"char", "year"}:
-            self._refuse(f"the default of {column.name}, of type {column.source_type}, is not known exactly")
-        return text
+        if isinstance(default, Value):
+            if default.value is not None and (self.is_guess or _is_kept(column, default.value)):
+                return default.value
+            self._refuse(f"a server may round the default of {column.name}, of type {column.source_type}, later")
+        value = _implicit(column) if default is Default.NONE else None
+        if value is None and not (self.is_guess and column.nullable):
+            self._refuse(f"what older rows have in {column.name}, which is new, is not known: {default.value}")
+        return value
 
     def _refuse(self, reason: str) -> NoReturn:
         raise NotLiftable(f"{self.after.table}: {reason}")
 
 
-def _is_moment(text: str) -> bool:
-    """Whether it is a day of the calendar, and no zero date."""
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+def _is_kept(column: Column, value: object) -> bool:
+    """Whether the default is the same after any later DDL that does not name the column, as it was for rows of before.
+
+    Other DDL writes each default as a text and reads it again (measured, MySQL 9.7 and MariaDB 11.4): a FLOAT with six
+    digits, and a TIMESTAMP in the session's time zone, where an hour of autumn comes twice.
+    """
+    if column.kind is Kind.FLOAT:
+        return value == 0
+    return column.source_type.name != "timestamp"
+
+
+def _implicit(column: Column) -> object:
+    """What rows of before get in a NOT NULL column without a default; None where that is not known here.
+
+    Source: MySQL manual, "Data Type Default Values".
+    """
+    if column.kind in _NUMBERS:
+        return 0
+    if column.source_type.name == "enum":
+        return column.members[0] if column.charset and column.has_true_members else None
+    return "" if column.kind is Kind.STRING else None
+
+
+def _names(expression: str, column: str) -> bool:
+    """Whether an expression may name a column; in doubt, True."""
+    spellings = {column, column.replace("`", "``"), column.replace('"', '""')}
+    return any(
+        re.search(rf"(?<![\w$]){re.escape(one.casefold())}(?![\w$])", expression.casefold()) for one in spellings
+    )

@@ -4,12 +4,14 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
+from lakeingest.core.default import Default, Value
+from lakeingest.core.generation import is_bound
 
 _TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
 
@@ -70,6 +72,7 @@ GEOMETRIES = frozenset(
     }
 )
 SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
+_SHOWN = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets of which utf8mb3 has every character
 
 INTEGERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})
 
@@ -131,9 +134,10 @@ class Column:
     `precision` and `scale` are those of a decimal, stored as a number or as text. `length` is that of a BINARY(n),
     whose zero padding the binlog leaves out, and 0 otherwise. `fraction` is the digits of a second. `choice` is a
     choice of the user that the kind does not express: NULL_DATES or EWKB. `comment` is for readers of the copy: it
-    changes no row, so columns that differ only by it are equal. `default` is the text of a constant that new rows have,
-    as the server wrote it when the definition was read; it is no part of the definition either. `charset` is that of a
-    text, '' for other types or where it is not known: only rows in the binlog without metadata need it.
+    changes no row, so columns that differ only by it are equal. Nor are these part of the definition: `default`, as it
+    was when the definition was read; `charset` and `collation` of a text or of members, '' for other types or where
+    they are not known; `generation`, the expression of a generated column as the server prints it, '' for others.
+    A field that is added here needs a rule in `core.widening`.
     """
 
     name: str
@@ -146,8 +150,10 @@ class Column:
     length: int = 0
     choice: str = ""
     comment: str = field(default="", compare=False)
-    default: str | None = field(default=None, compare=False)
+    default: Default | Value = field(default=Default.UNKNOWN, compare=False)
     charset: str = field(default="", compare=False)
+    collation: str = field(default="", compare=False)
+    generation: str = field(default="", compare=False)
 
     @property
     def is_geometry(self) -> bool:
@@ -156,9 +162,20 @@ class Column:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members of an ENUM or a SET; empty for another type."""
+        """The members of an ENUM or a SET; empty for another type. The server may show them with other texts."""
         return self.source_type.members
 
+    @property
+    def has_true_members(self) -> bool:
+        """Whether the members are those that rows have, as far as a charset of texts has them.
+
+        information_schema and SHOW CREATE TABLE show a question mark for each character that utf8mb3 lacks.
+        """
+        return self.charset in _SHOWN or not any("?" in member for member in self.members)
+
+
+LAID_OUT = ("charset", "collation", "generation")  # of a column: known from the source, and kept with its definition
+UNMAPPED = tuple(one.name for one in fields(Column) if not one.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")
 _METADATA = (  # after the source's columns, where the user asks for them
@@ -202,20 +219,26 @@ class TableSchema:
         return tuple(column.name for column in self.columns)
 
     @property
-    def layout(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What reads a row in the binlog beside the fingerprint, if its event names no columns.
+    def bound(self) -> tuple[str, ...]:
+        """The generated columns that are copied and that DDL in another session may compute to other values."""
+        types = {column.name.casefold(): column.source_type.name for column in self.columns}
+        return tuple(name for name in self.generated if is_bound(self.column(name).generation, types))
 
-        All columns in MySQL's order, also those that are skipped or hidden (empty: not known), and the charsets of
+    @property
+    def layout(self) -> tuple[tuple[str, ...], ...]:
+        """What is known of a definition beside the fingerprint; rows in the binlog that name no columns need it.
+
+        All columns in MySQL's order, also those that are skipped or hidden (empty: not known); then the LAID_OUT of
         those that are copied.
         """
         stored = self.stored or (() if self.skipped else self.names)
-        return stored, tuple(column.charset for column in self.columns)
+        return (stored, *(tuple(getattr(column, name) for column in self.columns) for name in LAID_OUT))
 
     def reads_as(self, other: Self) -> bool:
         """Whether a row in the binlog that names no columns is the same by both, as far as both layouts are known."""
         if self.fingerprint != other.fingerprint:
             return False
-        (ours, charsets), (theirs, others) = self.layout, other.layout
+        (ours, charsets, *_), (theirs, others, *_) = self.layout, other.layout
         return (not ours or not theirs or ours == theirs) and all(
             not one or not two or one == two for one, two in zip(charsets, others, strict=True)
         )
@@ -226,11 +249,11 @@ class TableSchema:
         Each of them has its fingerprint. Without any, nothing is known.
         """
         stored = {one.layout[0] for one in known}
-        charsets = [{one.columns[place].charset for one in known} for place in range(len(self.columns))]
-        columns = tuple(
-            replace(column, charset=found.pop() if len(found) == 1 else "")
-            for column, found in zip(self.columns, charsets, strict=True)
-        )
+        found = [[one.columns[place] for one in known] for place in range(len(self.columns))]
+        agreed: list[dict[str, Any]] = [
+            {name: _agreed(getattr(one, name) for one in same) for name in LAID_OUT} for same in found
+        ]
+        columns = tuple(replace(column, **same) for column, same in zip(self.columns, agreed, strict=True))
         return replace(self, columns=columns, stored=stored.pop() if len(stored) == 1 else ())
 
     def column(self, name: str) -> Column:
@@ -281,7 +304,8 @@ class TableSchema:
         """A short digest of all that decides how a row is mapped; all rows of a table have the same fingerprint."""
         columns = [asdict(column) | {"source_type": column.source_type.text} for column in self.columns]
         for column in columns:
-            del column["comment"], column["default"], column["charset"]
+            for name in UNMAPPED:
+                del column[name]
             if not column["choice"]:  # copies of earlier versions, which had no choices, stay valid
                 del column["choice"]
         mapped: list[object] = [str(self.table), columns, self.key]
@@ -289,6 +313,12 @@ class TableSchema:
             mapped.append([column.name for column in self.metadata])
         text = json.dumps(mapped)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _agreed(found: Iterable[str]) -> str:
+    """The only one of these; '' where there is none or they differ."""
+    different = set(found)
+    return different.pop() if len(different) == 1 else ""
 
 
 NO_TABLES: Mapping[TableId, TableSchema] = MappingProxyType({})

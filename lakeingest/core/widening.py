@@ -1,72 +1,147 @@
-"""Widening: whether a column of the next definition holds every value of before, as the very same value in the copy."""
+"""Widening: whether a column of the next definition holds every value of before, as the very same value in the copy.
 
-from collections.abc import Mapping
-from dataclasses import replace
+Each property of a column has a rule of its own, which knows when two of them leave values as they are, whatever the
+mode of the session was. A column is held only where each rule says so: what is not looked at is not held.
+"""
 
-from lakeingest.core.schema import Column, Kind, SourceType
+from collections.abc import Callable, Mapping
+
+from lakeingest.core.default import Default
+from lakeingest.core.schema import Column, Kind
 
 _BYTES: Mapping[str, int] = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 # Of each family the types in the order of their length; a declared length counts only between two of the first type
 _TEXTS = ("varchar", "text", "mediumtext", "longtext")
 _BLOBS = ("varbinary", "blob", "mediumblob", "longblob")
 _DATED = frozenset({Kind.DATETIME, Kind.TIMESTAMP})  # stored with all digits of a second; TIME is text with its own
-_ANY = SourceType("", "")
+_IN_CHARSET = frozenset({"char", "enum", "set", "tinytext", *_TEXTS})
+
+Rule = Callable[[Column, Column], bool]
 
 
-def holds(before: Column, after: Column, *, strict: bool) -> bool:
-    """Whether rows of before need no change; names and comments do not matter.
-
-    `strict`: the DDL failed if a value did not fit. Otherwise a text could have lost characters with its charset, which
-    the definition does not tell.
-    """
-    if before.nullable != after.nullable and not after.nullable:
-        return False
-    if _mapping(before) == _mapping(after):
-        return True
-    if _mapping(replace(before, source_type=_ANY)) == _mapping(replace(after, source_type=_ANY)):
-        return _of_one_mapping(before, after, strict=strict)
-    if before.kind is Kind.INT32 and after.kind is Kind.INT64:
-        return _is_wider_integer(before.source_type, after.source_type)
-    if before.kind is after.kind is Kind.DECIMAL:
-        is_longer = before.scale == after.scale and before.precision <= after.precision
-        return is_longer and before.source_type.unsigned == after.source_type.unsigned
-    return before.kind is after.kind and before.kind in _DATED and before.fraction <= after.fraction
+def holds(before: Column, after: Column) -> bool:
+    """Whether rows of before need no change."""
+    return not unheld(before, after)
 
 
-def _mapping(column: Column) -> tuple[object, ...]:
-    """All that decides how a value is mapped."""
-    return (
-        *(column.kind, column.source_type, column.precision, column.scale, column.length, column.choice),
-        column.fraction,
+def unheld(before: Column, after: Column) -> tuple[str, ...]:
+    """The properties for which that is not certain, by the names of their rules."""
+    return tuple(name for name, rule in RULES.items() if not rule(before, after))
+
+
+def is_same(before: Column, after: Column) -> bool:
+    """Whether nothing differs that could change a value, a comparison or an expression with the column."""
+    same_text = after.source_type.name not in _IN_CHARSET or (
+        bool(after.collation) and (before.charset, before.collation) == (after.charset, after.collation)
+    )
+    true_members = not after.members or after.has_true_members
+    return before == after and same_text and true_members and before.generation == after.generation
+
+
+def _any(_before: Column, _after: Column) -> bool:
+    return True
+
+
+def _kind(before: Column, after: Column) -> bool:
+    return before.kind is after.kind or (before.kind, after.kind) == (Kind.INT32, Kind.INT64)
+
+
+def _nullable(before: Column, after: Column) -> bool:
+    return after.nullable or not before.nullable
+
+
+def _precision(before: Column, after: Column) -> bool:
+    return before.precision == after.precision or (after.kind is Kind.DECIMAL and before.precision < after.precision)
+
+
+def _fraction(before: Column, after: Column) -> bool:
+    return before.fraction == after.fraction or (after.kind in _DATED and before.fraction < after.fraction)
+
+
+def _text(before: Column, after: Column) -> bool:
+    """Of these types the other rules know all that their text says."""
+    return before.source_type.text == after.source_type.text or _is_known(before, after)
+
+
+def _is_known(before: Column, after: Column) -> bool:
+    old, new = before.source_type.name, after.source_type.name
+    is_number = old in _BYTES and new in _BYTES and after.kind in {Kind.INT32, Kind.INT64}
+    is_string = any(old in family and new in family for family in (_TEXTS, _BLOBS))
+    is_of_kind = before.kind is after.kind and after.kind in {Kind.DECIMAL, *_DATED}
+    return is_number or is_string or is_of_kind or bool(before.members and after.members)
+
+
+def _name(before: Column, after: Column) -> bool:
+    old, new = before.source_type.name, after.source_type.name
+    return old == new or any(
+        old in family and new in family and family.index(old) < family.index(new)
+        for family in (_TEXTS, _BLOBS, tuple(_BYTES))
     )
 
 
-def _of_one_mapping(before: Column, after: Column, *, strict: bool) -> bool:
-    """Whether MySQL's type alone has become wider."""
+def _unsigned(before: Column, after: Column) -> bool:
     old, new = before.source_type, after.source_type
-    match before.kind:
-        case Kind.INT32 | Kind.INT64:
-            return _is_wider_integer(old, new)
-        case Kind.STRING if old.members:
-            return old.name == new.name and new.members[: len(old.members)] == old.members
-        case Kind.STRING:
-            return strict and _is_longer(old, new, _TEXTS)
-        case Kind.BINARY:
-            return _is_longer(old, new, _BLOBS)
-    return False
-
-
-def _is_wider_integer(old: SourceType, new: SourceType) -> bool:
-    if old.name not in _BYTES or new.name not in _BYTES:  # YEAR
-        return False
     if old.unsigned == new.unsigned:
-        return _BYTES[old.name] <= _BYTES[new.name]
-    return old.unsigned and _BYTES[old.name] < _BYTES[new.name]
+        return True
+    return old.unsigned and _BYTES.get(old.name, 0) < _BYTES.get(new.name, 0)
 
 
-def _is_longer(old: SourceType, new: SourceType, family: tuple[str, ...]) -> bool:
-    if old.name not in family or new.name not in family:
-        return False
-    if old.name == new.name == family[0]:
+def _size(before: Column, after: Column) -> bool:
+    """Digits to show of integers and digits of others say nothing, or another rule looks at them."""
+    old, new = before.source_type, after.source_type
+    if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
         return old.size <= new.size
-    return family.index(old.name) < family.index(new.name) or old.name == new.name
+    return old.size == new.size or _is_known(before, after)
+
+
+def _members(before: Column, after: Column) -> bool:
+    """Members that stay in front; rows have their numbers in the source, and their texts in the copy."""
+    if not before.members and not after.members:
+        return True
+    are_true = before.has_true_members and after.has_true_members
+    return are_true and after.members[: len(before.members)] == before.members
+
+
+def _default(_before: Column, after: Column) -> bool:
+    """A column that becomes AUTO_INCREMENT may give numbers to rows that are there."""
+    return after.default is not Default.NUMBERED
+
+
+def _charset(before: Column, after: Column) -> bool:
+    """Another charset may lack characters, and only a strict session fails then."""
+    is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
+    return before.charset == after.charset and bool(after.charset or not is_text)
+
+
+def _generation(before: Column, after: Column) -> bool:
+    return not before.generation and not after.generation
+
+
+def _same(name: str) -> Rule:
+    def rule(before: Column, after: Column) -> bool:
+        return bool(getattr(before, name) == getattr(after, name))
+
+    return rule
+
+
+# By the fields of Column, and those of SourceType with its name in front; tests/core/test_widening.py wants all of them
+RULES: Mapping[str, Rule] = {
+    "name": _any,  # of which column it is, the statement says
+    "kind": _kind,
+    "source_type.text": _text,
+    "source_type.name": _name,
+    "source_type.unsigned": _unsigned,
+    "source_type.size": _size,
+    "source_type.members": _members,
+    "nullable": _nullable,
+    "precision": _precision,
+    "scale": _same("scale"),
+    "fraction": _fraction,
+    "length": _same("length"),
+    "choice": _same("choice"),
+    "comment": _any,  # readers get it with the next publish
+    "default": _default,
+    "charset": _charset,
+    "collation": _any,  # it orders and compares values, and changes none; that of a key: `core.lift`
+    "generation": _generation,
+}

@@ -81,7 +81,9 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 
 def _unfit(column: Column) -> str | None:
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
-    if _has_same_texts(column):
+    if not column.has_true_members:
+        why = "the server may show its members with other characters, and its values are found by them"
+    elif _has_same_texts(column):
         why = "two of its values are the same text; remove the member that is empty, has a comma, or is a duplicate"
     return why and f"key column {column.name} is {column.source_type}: {why}"
 

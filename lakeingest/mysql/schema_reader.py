@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import pymysql
 
+from lakeingest.core.default import Default, Value
 from lakeingest.core.schema import (
     EWKB,
     GEOMETRIES,
@@ -27,10 +28,11 @@ from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.hidden_columns import hidden_columns
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
-_NUMERIC, _QUOTED = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?"), re.compile(r"'(.*)'", re.DOTALL)
+_LITERAL = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?|[bx]?'.*'", re.DOTALL | re.IGNORECASE)
 _DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
 _OURS = "_lakeingest_"
 GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
+_BYTES = {"", "binary"}  # the charset of members that are no texts, as MySQL and MariaDB show it
 _VERSIONED = "SYSTEM VERSIONED"  # a table type of MariaDB
 # Endings of the type of a column that MariaDB stores in another form
 _OTHER_FORMS = {
@@ -183,7 +185,7 @@ class _Described:
         left_out = GENERATED if choices.generated == "skip" else GENERATED[:1] if choices.virtual == "skip" else ()
         skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in left_out))
         columns = tuple(
-            replace(_column(row, choices, reasons), default=_default(row, is_quoted=self.is_mariadb))
+            replace(_column(row, choices, reasons), default=_default(row, is_mariadb=self.is_mariadb))
             for row in rows
             if row["column_name"] not in skipped
         )
@@ -223,18 +225,28 @@ def _key(
     return key, index
 
 
-def _default(row: dict[str, Any], *, is_quoted: bool) -> str | None:
-    """The text of a constant default; None for NULL, no default, or an expression. MariaDB writes it as SQL."""
+def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
+    """What kind of default a column has. Its text is for people, and not always the text of the value.
+
+    MySQL shows NULL where there is none, and says in EXTRA what is an expression. MariaDB shows SQL: NULL as a word.
+    """
     found, extra = row["column_default"], str(row["extra"]).upper()
-    if found is None or "DEFAULT_GENERATED" in extra or _is_generated(row):
-        return None
-    text = found.decode() if isinstance(found, bytes) else str(found)
-    if not is_quoted:
-        return text
-    if _NUMERIC.fullmatch(text):
-        return text
-    quoted = _QUOTED.fullmatch(text)
-    return quoted[1].replace("''", "'") if quoted is not None and "\\" not in text else None
+    if "AUTO_INCREMENT" in extra:
+        return Default.NUMBERED
+    if "DEFAULT_GENERATED" in extra or _is_generated(row):
+        return Default.COMPUTED
+    if found is None:
+        is_nullable = str(row["is_nullable"]).upper() == "YES"
+        return Value(None) if is_nullable and not is_mariadb else Default.UNKNOWN if is_nullable else Default.NONE
+    if not is_mariadb:
+        return Default.CONSTANT
+    text = _text(found)
+    return Value(None) if text == "NULL" else Default.CONSTANT if _LITERAL.fullmatch(text) else Default.COMPUTED
+
+
+def _text(found: object) -> str:
+    """A text of information_schema; MySQL sends some of them as bytes."""
+    return found.decode(errors="replace") if isinstance(found, bytes) else str(found or "")
 
 
 def _is_generated(row: dict[str, Any]) -> bool:
@@ -248,6 +260,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
     kind, choice = _chosen(usual, source, choices)
     refusals = (
         (kind is None, "this type is not built yet"),
+        (bool(source.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
         (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
         (name.lower().startswith(_OURS), f"names that begin with {_OURS} are reserved"),
         *((source.text.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
@@ -265,6 +278,8 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
         choice=choice,
         comment=str(row["column_comment"]),
         charset=_charset(row),
+        collation=str(row["collation_name"] or ""),
+        generation=_text(row["generation_expression"]),
     )
 
 

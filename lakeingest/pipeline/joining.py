@@ -75,7 +75,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     signals = run.signals.waiting.get(table.id, ())
     is_complete = staged.progress.splits.complete
     compares = table.over_gap and (is_complete or is_worth_comparing(edges.connection, staged, table.schema))
-    lift = lift_over_gap(state, staged, table.schema) if compares else None
+    lift = lift_over_gap(edges.config, staged, table.schema) if compares else None
     if staged.published is not None:
         begin_again(state, table.schema, staged.published)
     patches = PatchFolder.of(state, table.schema)

@@ -9,7 +9,7 @@ has no DDL of the table between the two, the definition is in force from the fir
 
 from collections.abc import Sequence
 
-from lakeingest.core.alteration import lifts
+from lakeingest.core.alteration import Alteration, added, lifts
 from lakeingest.core.lift import Lift, NotLiftable, Unexplained
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
@@ -27,6 +27,7 @@ from lakeingest.errors import (
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Rewriter, Staged
 from lakeingest.mysql.connection import file_sizes
+from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.schema_reader import read_settled_schema
 from lakeingest.pipeline.binlog_ingest import SpoolSegment, are_small, sized, spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
@@ -154,17 +155,25 @@ def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Li
         raise NotLiftable(f"{table.id}: the configuration has schema.changes: freeze")
     if halt.alteration.empties and table.schema.keeps_deleted:
         raise NotLiftable(f"{table.id}: TRUNCATE deletes rows that are to stay as deleted")
-    now = _definition(edges, binlog, table)
-    ahead = halts(binlog.spool, table.id, halt.before.place)
-    return lifts(table.schema, [one.alteration for one in ahead], now)[0]
+    now = _definition(edges, binlog, table, halt)
+    return lifts(table.schema, _ahead(binlog, table, halt), now)[0]
 
 
-def _definition(edges: Edges, binlog: BinlogRun, table: TableRun) -> TableSchema:
-    """The definition after all DDL of the table that the spool has; SplitUnstable where it changes all the time."""
+def _ahead(binlog: BinlogRun, table: TableRun, halt: Halt) -> list[Alteration]:
+    """What the DDL of the table does that the spool has, from this one on."""
+    return [one.alteration for one in halts(binlog.spool, table.id, halt.before.place)]
+
+
+def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> TableSchema:
+    """The definition after all DDL of the table that the spool has, with the values of defaults that this DDL needs.
+
+    SplitUnstable where it changes all the time.
+    """
     for _ in range(BRACKETS):
         since = binlog.spool.position.place
         with of_table():
             now = read_settled_schema(edges.connection, table.id, table.options.choices)
+            now = with_default_values(edges.config.source, now, added(table.schema, _ahead(binlog, table, halt), now))
         with of_pipeline():
             spool_to_now(edges, binlog)
         if table.stop is not None:  # the binlog has DDL that is not known

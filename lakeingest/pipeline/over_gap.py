@@ -15,11 +15,14 @@ from collections.abc import Collection
 
 import pymysql
 
+from lakeingest.config import Config
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
-from lakeingest.files.file import File
+from lakeingest.errors import of_table
+from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged
+from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
@@ -28,7 +31,7 @@ from lakeingest.pipeline.table_run import TableRun
 from lakeingest.state.definition import definition_of
 
 
-def lift_over_gap(state: File, staged: Staged, schema: TableSchema) -> Lift | None:
+def lift_over_gap(config: Config, staged: Staged, schema: TableSchema) -> Lift | None:
     """How the rows of a copy are lifted to the definition of now, to be compared by it.
 
     None where they have to be copied again: there are none, patches of them wait, nobody knows their definition, or a
@@ -38,14 +41,16 @@ def lift_over_gap(state: File, staged: Staged, schema: TableSchema) -> Lift | No
     progress = staged.progress
     if progress.patches or not progress.splits.all or not (schema.ordered or schema.keeps_deleted):
         return None
-    before = definition_of(state, schema.table, progress.fingerprint)
+    before = definition_of(state_of(config), schema.table, progress.fingerprint)
     if before is None and progress.fingerprint == schema.fingerprint:
         before = schema
     if before is None:
         return None
     origins = tuple(name if name in before.names else None for name in schema.names)
+    with of_table():
+        schema = with_default_values(config.source, schema, set(schema.names) - set(before.names))
     try:
-        return Lift(before, schema, origins)
+        return Lift(before, schema, origins, is_guess=True)
     except NotLiftable:
         return None
 

@@ -17,7 +17,6 @@ from lakeingest.errors import (
     UnsupportedEvent,
     UnsupportedValue,
 )
-from lakeingest.files.file import state_of
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline import resnapshot
 from lakeingest.pipeline.edge_errors import translate_errors
@@ -69,7 +68,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
         return error
     if staged.published is None and not over_gap:
         return Retryable(f"{table.id}: the next run goes on with its first copy")
-    if over_gap and schema.keeps_deleted and lift_over_gap(state_of(edges.config), staged, schema) is None:
+    if over_gap and schema.keeps_deleted and lift_over_gap(edges.config, staged, schema) is None:
         return SchemaChanged(
             f"{table.id}: its rows cannot be compared with those of now; `lakeingest resnapshot {table.id}` copies it"
             " again, which takes out the rows that are marked as deleted"

@@ -17,13 +17,14 @@ from urllib.parse import unquote
 
 from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Position
-from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
+from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER = "definitions"
+_LAYOUT = ("stored", *(f"{name}s" for name in LAID_OUT))  # the names of a layout's parts in a document
 EARLIER_MAX = 8  # definitions that are kept beside the newest one
 
 
@@ -68,20 +69,25 @@ class Definition:
 
 
 def _to_json(schema: TableSchema) -> dict[str, Any]:
-    stored, charsets = schema.layout
-    doc = asdict(schema) | {"table": str(schema.table), "layout": {"stored": stored, "charsets": charsets}}
+    layout = dict(zip(_LAYOUT, schema.layout, strict=True))
+    doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]
-    for column in doc["columns"]:  # comments and defaults are as the source has them now
-        del column["comment"], column["default"], column["charset"]
+    for column in doc["columns"]:  # the others are in the layout, or as the source has them now
+        for name in UNMAPPED:
+            del column[name]
     return doc
 
 
 def _from_json(given: Mapping[str, Any]) -> TableSchema:
-    layout = given.get("layout", {"stored": (), "charsets": ("",) * len(given["columns"])})  # new in this version
-    columns = zip(given["columns"], layout["charsets"], strict=True)
+    unknown = ("",) * len(given["columns"])  # in documents of earlier versions
+    layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | given.get("layout", {})
+    known = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
     return TableSchema(
         TableId.parse(given["table"]),
-        tuple(_column(column, charset) for column, charset in columns),
+        tuple(
+            _column(column, dict(zip(LAID_OUT, found, strict=True)))
+            for column, found in zip(given["columns"], known, strict=True)
+        ),
         tuple(given["key"]),
         _choices(given["choices"]),
         tuple(given["skipped"]),
@@ -91,10 +97,11 @@ def _from_json(given: Mapping[str, Any]) -> TableSchema:
     )
 
 
-def _column(given: Mapping[str, Any], charset: str) -> Column:
+def _column(given: Mapping[str, Any], known: Mapping[str, str]) -> Column:
     source = given["source_type"]
     source_type = SourceType(**source | {"members": tuple(source["members"])})
-    return Column(**{**given, "kind": Kind(given["kind"]), "source_type": source_type}, charset=charset)
+    kind = Kind(given["kind"])
+    return Column(**{**given, "kind": kind, "source_type": source_type, **known})
 
 
 def _choices(given: Mapping[str, Any]) -> Choices:

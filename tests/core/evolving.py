@@ -12,6 +12,7 @@ from typing import Any
 
 from lakeingest.core.alteration import Act, Alteration, Change, lifts
 from lakeingest.core.change import ChangeRow
+from lakeingest.core.default import Value
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.phases import Phase
 from lakeingest.core.position import FilePosition, Gtid, Place
@@ -27,7 +28,7 @@ Values = tuple[tuple[str, int | None], ...]  # of a row, by the names of its col
 
 def column(name: str) -> Column:
     """A column of numbers."""
-    return Column(name, Kind.INT32, INT, nullable=name != "id")
+    return Column(name, Kind.INT32, INT, nullable=name != "id", default=Value(None))
 
 
 FIRST_DEFINITION = TableSchema(ORDERS, (column("id"), column("v")), ("id",))

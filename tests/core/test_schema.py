@@ -159,7 +159,10 @@ def test_metadata_columns_change_the_fingerprint_and_their_order_in_the_choice_d
 
 LAID_OUT = TableSchema(
     ORDERS.table,
-    (Column("id", Kind.INT32, source_type("int")), Column("t", Kind.STRING, source_type("text"), charset="latin1")),
+    (
+        Column("id", Kind.INT32, source_type("int")),
+        Column("t", Kind.STRING, source_type("text"), charset="latin1", collation="latin1_bin"),
+    ),
     ("id",),
     skipped=("g",),
     stored=("id", "g", "t"),
@@ -174,8 +177,8 @@ def moved(stored: tuple[str, ...] = ("g", "id", "t"), charset: str = "latin1") -
 
 def test_the_layout_tells_definitions_of_one_fingerprint_apart() -> None:
     """As far as it is known: the places of columns that are left out, and the charsets of texts."""
-    assert LAID_OUT.layout == (("id", "g", "t"), ("", "latin1"))
-    assert ORDERS.layout == (ORDERS.names, ("",) * 4)
+    assert LAID_OUT.layout == (("id", "g", "t"), ("", "latin1"), ("", "latin1_bin"), ("", ""))
+    assert ORDERS.layout == (ORDERS.names, *[("",) * 4] * 3)
     others = [moved(), moved(LAID_OUT.stored, "utf8mb4")]
     assert {one.fingerprint for one in others} == {LAID_OUT.fingerprint}
     assert [LAID_OUT.reads_as(one) for one in (LAID_OUT, *others)] == [True, False, False]
@@ -189,6 +192,30 @@ def test_a_layout_is_known_where_all_definitions_agree() -> None:
     """Otherwise nothing is guessed."""
     assert LAID_OUT.laid_out(LAID_OUT).layout == LAID_OUT.layout
     assert moved().laid_out(LAID_OUT).layout == LAID_OUT.layout
-    assert LAID_OUT.laid_out(LAID_OUT, moved()).layout == ((), ("", "latin1"))
-    assert LAID_OUT.laid_out(LAID_OUT, moved(charset="gbk")).layout == ((), ("", ""))
-    assert LAID_OUT.laid_out().layout == ((), ("", ""))
+    assert LAID_OUT.laid_out(LAID_OUT, moved()).layout == ((), *LAID_OUT.layout[1:])
+    assert LAID_OUT.laid_out(LAID_OUT, moved(charset="gbk")).layout == ((), ("", ""), ("", "latin1_bin"), ("", ""))
+    assert LAID_OUT.laid_out().layout == ((), *[("", "")] * 3)
+
+
+@pytest.mark.parametrize(
+    ("charset", "members", "are_true"),
+    [
+        ("utf8mb4", "'a','中'", True),
+        ("utf8mb4", "'a','?'", False),
+        ("gbk", "'?'", False),
+        ("latin1", "'a','?'", True),
+        ("", "'?'", False),
+    ],
+)
+def test_a_question_mark_may_stand_for_another_character(charset: str, members: str, *, are_true: bool) -> None:
+    """Unless the charset has none that the server cannot show."""
+    column = Column("e", Kind.STRING, source_type(f"enum({members})"), charset=charset)
+    assert column.has_true_members is are_true
+
+
+def test_columns_that_another_session_may_compute_anew_are_told() -> None:
+    """Among those that are copied."""
+    id_, text = LAID_OUT.columns
+    computed = [replace(text, name=name, generation=what) for name, what in (("f", "`id` + 1"), ("h", "hour(`id`)"))]
+    assert replace(LAID_OUT, columns=(id_, *computed), generated=("f", "h")).bound == ("h",)
+    assert LAID_OUT.bound == ()

@@ -106,6 +106,9 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "id INT PRIMARY KEY, `.a` INT": ("column .a is int: its name cannot be printed, or begins with a dot",),
     "id INT PRIMARY KEY, _lakeingest_x INT": ("column _lakeingest_x is int: names that begin with _lakeingest_",),
     "id INT PRIMARY KEY, _LakeIngest_Kind INT": ("names that begin with _lakeingest_ are reserved",),
+    "id INT PRIMARY KEY, e ENUM('a','b') CHARACTER SET binary": ("column e is enum('a','b'): members of bytes",),
+    "id INT PRIMARY KEY, s SET('a') CHARACTER SET binary": ("column s is set('a'): members of bytes",),
+    "id ENUM('😀','b') PRIMARY KEY": ("the server may show its members with other characters",),
     "id REAL, `.e` TIME, _lakeingest_f INT, PRIMARY KEY (id)": (
         "key column id is double: no comparison finds",
         "column .e is time: its name cannot be printed, or begins with a dot",

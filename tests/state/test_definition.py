@@ -105,7 +105,7 @@ def test_a_damaged_definition_is_named_and_replaced(tmp_path: Path) -> None:
 
 def laid_out(charset: str) -> TableSchema:
     """A table with a text of this charset, beside a column that is left out."""
-    text = Column("t", Kind.STRING, source_type("text"), charset=charset)
+    text = Column("t", Kind.STRING, source_type("text"), charset=charset, collation=charset and f"{charset}_bin")
     columns = (Column("id", Kind.INT32, source_type("int"), nullable=False), text)
     return TableSchema(SCHEMA.table, columns, ("id",), skipped=("g",), stored=("id", "g", "t"))
 
@@ -125,18 +125,22 @@ def test_the_layout_comes_back_and_an_earlier_version_has_none(tmp_path: Path) -
     document = json.loads(file.read_text())
     del document["schema"]["layout"]
     file.write_text(json.dumps(document))
-    assert kept(tmp_path).layout == ((), ("", ""))
+    assert kept(tmp_path).layout == ((), *[("", "")] * 3)
     keep_definition(tmp_path, laid_out("latin1"))
-    assert kept(tmp_path).layout == ((), ("", ""))
+    assert kept(tmp_path).layout == ((), *[("", "")] * 3)
     keep_layout(tmp_path, laid_out("latin1"))
     assert kept(tmp_path).layout == laid_out("latin1").layout
+    document = json.loads(file.read_text())
+    del document["schema"]["layout"]["collations"]
+    file.write_text(json.dumps(document))
+    assert kept(tmp_path).layout == (("id", "g", "t"), ("", "latin1"), ("", ""), ("", ""))
 
 
 def test_of_two_layouts_with_one_fingerprint_what_differs_is_not_known(tmp_path: Path) -> None:
     """A run may begin at rows of either; a new copy has only rows of the new one."""
     keep_definition(tmp_path, laid_out("latin1"))
     keep_next(tmp_path, laid_out("latin1"), laid_out("gbk"))
-    assert kept(tmp_path).layout == (("id", "g", "t"), ("", ""))
+    assert kept(tmp_path).layout == (("id", "g", "t"), *[("", "")] * 3)
     keep_definition(tmp_path, laid_out("utf8mb4"), is_new=True)
     assert kept(tmp_path).layout == laid_out("utf8mb4").layout
 

@@ -20,6 +20,7 @@ from lakeingest.mysql.binlog_reader import dump_events
 from lakeingest.mysql.connection import connect, free_server_id, query, start_of_newest
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.schema_reader import GENERATED
+from lakeingest.mysql.wire.collations import UnknownCharset
 from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, read_table_id, read_table_name
 from lakeingest.mysql.wire.images import LEAVE_OUT, missing
 from lakeingest.mysql.wire.table_map import read_table_map
@@ -122,6 +123,6 @@ def _names(event: Event, layout: tuple[str, ...]) -> tuple[str, ...]:
     """The names of the columns in an event; without FULL metadata those that the table has now."""
     try:
         found = read_table_map(event, is_mariadb=True)
-    except Damaged:  # also for a type that is not supported yet
+    except (Damaged, UnknownCharset):  # also for a type or members that are not supported yet
         return ()
     return found.names or (layout if len(layout) == len(found.columns) else ())

@@ -1,13 +1,13 @@
 """What an ALTER TABLE does to the columns of a copied table, and which statement is a TRUNCATE. Pure.
 
-Only the names of columns and their places are read, never a type or a default: what a column is, the server says
-(`core.alteration`). Fail closed: a statement with anything that is not known here, or that may change values, rows or
-the key, has no answer, and the table stops before it.
+Only the names of columns and their places are read, and that a default is a literal: never a type or a value. What a
+column is, the server says (`core.alteration`). Fail closed: a statement with anything that is not known here, or that
+may change values, rows or the key, has no answer, and the table stops before it.
 Sources: MySQL manual, "ALTER TABLE Statement" and "TRUNCATE TABLE Statement"; MariaDB documentation, the same.
 """
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import pairwise
 
 from lakeingest.core.alteration import FIRST, Act, Alteration, Change
@@ -15,8 +15,6 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.mysql.wire.ddl import Action, DdlReader, split
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, readings
-
-_STRICT = 1 << 21 | 1 << 22  # STRICT_TRANS_TABLES and STRICT_ALL_TABLES of sql_mode
 
 # Words that may follow the name of a type: with them it is a type, NULL or NOT NULL, and a constant default
 _PLAIN = {
@@ -28,7 +26,22 @@ _NO_COLUMNS = {
     *("CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "PARTITION", "PERIOD", "PRIMARY", "SPATIAL"),
     *("SYSTEM", "UNIQUE", "VECTOR"),
 }
-_NUMBER = re.compile(r"\d[\dA-Za-z]*")
+# The types with which a definition may begin. SERIAL is none: it also numbers the rows.
+_TYPES = {
+    *("BIGINT", "BINARY", "BIT", "BLOB", "BOOL", "BOOLEAN", "CHAR", "CHARACTER", "DATE", "DATETIME", "DEC", "DECIMAL"),
+    *("DOUBLE", "ENUM", "FIXED", "FLOAT", "FLOAT4", "FLOAT8", "GEOMCOLLECTION", "GEOMETRY", "GEOMETRYCOLLECTION"),
+    *("INET4", "INET6", "INT", "INT1", "INT2", "INT3", "INT4", "INT8", "INTEGER", "JSON", "LINESTRING", "LONGBLOB"),
+    *("LONGTEXT", "MEDIUMBLOB", "MEDIUMINT", "MEDIUMTEXT", "MIDDLEINT", "MULTILINESTRING", "MULTIPOINT"),
+    *("MULTIPOLYGON", "NCHAR", "NUMERIC", "NVARCHAR", "POINT", "POLYGON", "REAL", "SET", "SMALLINT", "TEXT", "TIME"),
+    *("TIMESTAMP", "TINYBLOB", "TINYINT", "TINYTEXT", "UUID", "VARBINARY", "VARCHAR", "VARCHARACTER", "VECTOR"),
+    "YEAR",
+}
+_NUMBER = re.compile(r"\d+|\d+[eE]\d*|0[xX][\dA-Fa-f]+|0[bB][01]+")
+# A literal after DEFAULT, as `_shape` writes it, and what may follow: the end or a word
+_LITERAL = re.compile(
+    r"(?:(?:[BX] )?'(?: ')*|NULL|TRUE|FALSE"
+    r"|(?:[-+] )*(?:0X[\dA-F]+|0B[01]+|(?:\d+(?: \.(?: \d+)?)?|\. \d+)(?:E\d+|E [-+] \d+)?))(?: [A-Z]|$)"
+)
 
 
 def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
@@ -37,10 +50,7 @@ def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
         read = {_AlterReader(tokens, query.database, {schema.table: schema}).read() for tokens in readings(query)}
     except Unclear:
         return None
-    if len(read) != 1:
-        return None
-    mode = query.sql_mode
-    return replace(read.pop(), strict=mode is not None and bool(mode & _STRICT))
+    return read.pop() if len(read) == 1 else None
 
 
 class _AlterReader(DdlReader):
@@ -58,6 +68,8 @@ class _AlterReader(DdlReader):
         self._expect("TABLE")
         self._skip_all("IF", "EXISTS")
         schema = self._one_table()
+        if schema.bound:
+            raise Unclear("it may compute a generated column anew")
         changes: list[Change] = []
         for action in split(self._tokens[self._at :]):
             changes += _ActionReader(action, self._database, self._copied).changes(schema)
@@ -136,15 +148,15 @@ class _ActionReader(Action):
             after, rest = FIRST, rest[:-1]
         elif len(rest) > 1 and _is_word(rest[-2], "AFTER") and rest[-1].sort in {Sort.WORD, Sort.NAME}:
             after, rest = rest[-1].text, rest[:-2]
-        if not rest or rest[0].sort is not Sort.WORD:
+        if not rest or rest[0].sort is not Sort.WORD or rest[0].text.upper() not in _TYPES:
             raise Unclear("a type should come next")
-        for before, token in pairwise(rest):
+        for place, (before, token) in enumerate(pairwise(rest), start=1):
             is_name = token.sort is Sort.NAME
             is_word = token.sort is Sort.WORD and token.text.upper() not in _PLAIN
             if is_name or (is_word and not _NUMBER.fullmatch(token.text)):
                 raise Unclear("it has more than a type and a constant default")
-            if _is_word(before, "DEFAULT") and token == Token(Sort.SIGN, "("):
-                raise Unclear("its default is an expression")
+            if _is_word(before, "DEFAULT") and not _is_constant(rest[place:]):
+                raise Unclear("its default is not a constant")
         self._at = len(self._tokens)
         return after
 
@@ -156,6 +168,17 @@ class _ActionReader(Action):
     def _end(self) -> None:
         if not self._is_over:
             raise Unclear("it does more")
+
+
+def _is_constant(tokens: Sequence[Token]) -> bool:
+    """Whether these tokens begin with a literal that ends before any operator; a word may also be a column's name."""
+    written = " ".join(_shape(token) for token in tokens)
+    return _LITERAL.match(written) is not None
+
+
+def _shape(token: Token) -> str:
+    """A text is `'`; of others their own text, in capitals."""
+    return "'" if token.sort is Sort.TEXT else token.text.upper()
 
 
 def _is_word(token: Token, word: str) -> bool:

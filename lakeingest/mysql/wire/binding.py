@@ -49,8 +49,6 @@ _LENGTH_BYTES = {"tiny": 1, "medium": 3, "long": 4}  # of the length before a TE
 _SIGNED = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"}
 _TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
 _WITH_MEMBERS = {"enum", "set"}
-# Charsets with characters that information_schema shows as a question mark
-_BEYOND_BMP = {"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"}
 
 
 def bound(found: TableMap, schema: TableSchema, where: str) -> tuple[TableMap, list[int]]:
@@ -82,7 +80,7 @@ def _hidden(found: TableMap, schema: TableSchema) -> set[str]:
 
 def _named(found: TableMap, schema: TableSchema, where: str) -> TableMap:
     """The event as the definition completes it."""
-    names, _ = schema.layout
+    names = schema.layout[0]
     if not names:
         raise SchemaChanged(
             f"{where}: the binlog does not name its columns, and where those stand that are left out is not known;"
@@ -142,8 +140,7 @@ def _is_of_type(column: Column, sent: Sent) -> bool:
 
 def _members(column: Column, where: str) -> tuple[str, ...]:
     """The members of an ENUM or a SET; SchemaChanged where the server may have shown one of them with another text."""
-    is_exact = column.charset not in _BEYOND_BMP or not any("?" in member for member in column.members)
-    if not column.charset or not is_exact:
+    if not (column.charset and column.has_true_members):
         raise SchemaChanged(
             f"{where}: the binlog does not name the members of {column.name}, and the server may not show them exactly;"
             " set binlog_row_metadata=FULL, then copy the table again"

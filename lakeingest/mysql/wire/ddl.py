@@ -100,7 +100,7 @@ class DdlReader:
             self._name()
         self._expect("ON")
         return any(
-            (is_unique and not _keeps_its_key(schema)) or (replaces and _may_be_key(schema, name))
+            schema.bound or (is_unique and not _keeps_its_key(schema)) or (replaces and _may_be_key(schema, name))
             for schema in self._table()
         )
 
@@ -112,7 +112,7 @@ class DdlReader:
             self._skip_all("IF", "EXISTS")
             name = self._name()
             self._expect("ON")
-            return any(_may_be_key(schema, name) for schema in self._table())
+            return any(schema.bound or _may_be_key(schema, name) for schema in self._table())
         self._expect("TABLE", "TABLES")
         self._skip_all("IF", "EXISTS")
         changes = self._any_of_list()
@@ -144,7 +144,9 @@ class DdlReader:
         actions = [Action(action, self._database, self._copied) for action in split(self._tokens[self._at :])]
         if not found:
             return any(action.may_change_another() for action in actions)
-        return ignores or not all(action.is_harmless(schema) for action in actions for schema in found)
+        if ignores or any(schema.bound for schema in found):
+            return True
+        return not all(action.is_harmless(schema) for action in actions for schema in found)
 
     def _any_of_list(self) -> bool:
         changes = bool(self._table())

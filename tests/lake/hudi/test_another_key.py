@@ -53,7 +53,7 @@ def renamed(lake: Lake) -> Staged:
     """The copy after its key got the name `number`, and changes after that."""
     columns = (replace(COLUMNS[0], name="number"), *COLUMNS[1:])
     after = replace(lake.schema, columns=columns, key=("number",))
-    staged = lifted(lake, lake.loaded(), Lift(lake.schema, after, lake.schema.names), 30)
+    staged = lifted(lake, lake.loaded(), Lift(lake.schema, after, lake.schema.names, frozenset()), 30)
     lake.schema = after
     return lake.merge(staged, (3, 1, "up", False), (4, 0, "", True), (50, 5, "in", False), pos=40)
 

@@ -67,7 +67,7 @@ def test_values_of_every_type_are_those_that_were_copied(lake_of: Callable[..., 
     rows = filled(KEYS)
     staged = lake.published(*rows)
     after = replace(lake.schema, columns=(*lake.schema.columns, NEW))
-    staged = lifted(lake, staged, Lift(lake.schema, after, (*lake.schema.names, None)), 30)
+    staged = lifted(lake, staged, Lift(lake.schema, after, (*lake.schema.names, None), frozenset()), 30)
     changed = (*KEYS[0], *FULL, dt.datetime(9999, 12, 31, 23, 59, 59, 999999), 5, 8)
     lake.schema = after
     lake.publish(lake.merge(staged, (*changed, False), pos=40))
@@ -91,7 +91,7 @@ def test_a_text_key_may_get_another_name(lake_of: Callable[..., Lake]) -> None:
     staged = lake.published(("a", 1), ("b", 2), ("ü/%", 3))
     named = replace(TEXT_KEY[0], name="code")
     after = replace(lake.schema, columns=(named, TEXT_KEY[1]), key=("code",))
-    staged = lifted(lake, staged, Lift(lake.schema, after, ("k", "v")), 30)
+    staged = lifted(lake, staged, Lift(lake.schema, after, ("k", "v"), frozenset()), 30)
     lake.schema = after
     lake.publish(lake.merge(staged, ("b", None, True), ("c", 3, False), pos=40))
     assert shown(lake) == (["code", "v"], [("a", 1), ("c", 3), ("ü/%", 3)])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lakeingest.core.default import Value
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedTable
@@ -89,7 +90,7 @@ def test_a_dropped_column_stays_without_values(lake: Lake, having: With, way: st
     assert shown(lake) == (["id", "c", "v"], [(1, 7, None), (2, 5, None), (3, 6, None)])
     lake.publish(lake.merge(lake.loaded(), (1, 8, False), (4, 9, False), pos=50))
     assert shown(lake)[1] == [(1, 8, None), (2, 5, None), (3, 6, None), (4, 9, None)]
-    day = Column("v", Kind.DATE, source_type("date"))
+    day = Column("v", Kind.DATE, source_type("date"), default=Value(None))
     last = replace(after, columns=(*after.columns, day))
     staged = lifted(lake, lake.loaded(), Lift(after, last, ("id", "c", None)), 60)
     lake.schema = last
@@ -116,7 +117,7 @@ def test_a_text_key_may_get_another_name(lake_of: Callable[..., Lake]) -> None:
     staged = lake.published(("a", 1), ("b", 2))
     named = replace(TEXT_KEY[0], name="code")
     after = replace(lake.schema, columns=(named, TEXT_KEY[1]), key=("code",))
-    staged = lifted(lake, staged, Lift(lake.schema, after, ("k", "v")), 30)
+    staged = lifted(lake, staged, Lift(lake.schema, after, ("k", "v"), frozenset()), 30)
     lake.schema = after
     lake.publish(lake.merge(staged, ("b", None, True), ("c", 3, False), pos=40))
     assert shown(lake) == (["code", "v"], [("a", 1), ("c", 3)])

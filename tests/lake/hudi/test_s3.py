@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
 from lakeingest.config.place import Place
+from lakeingest.core.default import Value
 from lakeingest.core.lift import Lift
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.s3 import LocalS3
@@ -325,8 +326,8 @@ def test_tasks_write_a_table_that_is_too_large_for_one_process(lake: Lake, monke
     monkeypatch.setattr(all_rows, "_PASS_BYTES", 1)
     staged = lake.published(*((n, str(n)) for n in range(50)))
     assert lake.seen() == [(n, str(n)) for n in range(50)]
-    new = Column("w", Kind.INT32, source_type("int"))
-    lift = Lift(lake.schema, replace(lake.schema, columns=(*PLAIN, new)), ("id", "v", None))
+    new = Column("w", Kind.INT32, source_type("int"), default=Value(None))
+    lift = Lift(lake.schema, replace(lake.schema, columns=(*PLAIN, new)), ("id", "v", None), frozenset())
     staged = lifted(lake, staged, lift, 30)
     lake.schema = lift.after
     lake.publish(lake.merge(staged, (1, "one", 1, False), (2, None, None, True), pos=40))
@@ -337,7 +338,7 @@ def test_a_key_of_integers_gets_another_name(lake: Lake) -> None:
     """The properties of the table name it right after the commit, and merges find its rows."""
     staged = lake.published((1, "a"), (2, "b"), (3, "c"))
     after = replace(lake.schema, columns=(replace(PLAIN[0], name="number"), *PLAIN[1:]), key=("number",))
-    staged = lifted(lake, staged, Lift(lake.schema, after, ("id", "v")), 30)
+    staged = lifted(lake, staged, Lift(lake.schema, after, ("id", "v"), frozenset()), 30)
     lake.schema = after
     lake.publish(lake.merge(staged, (1, "one", False), (2, None, True), pos=40))
     assert record_key_of(folder(lake)) == ("number",)

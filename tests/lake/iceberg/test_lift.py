@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
+from lakeingest.core.default import Value
 from lakeingest.core.lift import Lift
 from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import Column, Kind
@@ -20,7 +21,7 @@ COLUMNS = (
     Column("id", Kind.INT32, source_type("int"), nullable=False),
     Column("v", Kind.INT32, source_type("int")),
 )
-NEW = Column("c", Kind.INT32, source_type("int"), default="7")
+NEW = Column("c", Kind.INT32, source_type("int"), default=Value(7))
 
 
 @pytest.fixture

@@ -1,0 +1,25 @@
+"""Defaults: what a server puts into a column that a new row does not name. NULL, none and unknown are different things.
+
+The texts of defaults that information_schema shows are for people: FLOAT has six digits there, and characters beyond
+U+FFFF are question marks. So a value is only what a server sent in a result set.
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class Default(enum.Enum):
+    """What is known of a default, without its value."""
+
+    UNKNOWN = "nobody has looked at it"
+    NONE = "it is NOT NULL and has no default"
+    CONSTANT = "nobody has read its default"
+    COMPUTED = "its default is computed for each row"
+    NUMBERED = "the server numbers its rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The value of a constant default as a result set has it; None is NULL."""
+
+    value: object

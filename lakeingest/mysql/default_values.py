@@ -1,0 +1,42 @@
+"""Reads the values of constant defaults: `DEFAULT(column)` in a result set, which needs a row of the table, any row.
+
+The binary protocol sends them in the column's own type, charset and digits (MySQL manual, "DEFAULT(col_name)").
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+
+from lakeingest.config import Source
+from lakeingest.core.default import Default, Value
+from lakeingest.core.keys import quote
+from lakeingest.core.schema import Column, TableId, TableSchema
+from lakeingest.errors import SchemaChanged, UnsupportedValue
+from lakeingest.mysql.connection import connect, table_name
+from lakeingest.mysql.row_stream import stream_rows
+
+
+def with_default_values(source: Source, schema: TableSchema, names: Collection[str]) -> TableSchema:
+    """The definition with the values of the constant defaults of these columns.
+
+    One is left unread where the table has no row, its definition is another by now, or a copy cannot hold the value.
+    """
+    columns = (
+        replace(column, default=_read(source, schema, column))
+        if column.name in names and column.default is Default.CONSTANT
+        else column
+        for column in schema.columns
+    )
+    return replace(schema, columns=tuple(columns))
+
+
+def _read(source: Source, schema: TableSchema, column: Column) -> Default | Value:
+    alone = TableSchema(schema.table, (column,), (column.name,), schema.choices)
+    sql = f"SELECT DEFAULT({quote(column.name)}) FROM {table_name(schema.table)} LIMIT 1"
+    nulled: Counter[TableId] = Counter()
+    try:
+        with connect(source, stream=True) as connection:  # its own: after an error it cannot be used
+            values = [value for batch in stream_rows(connection, alone, sql, nulled) for value in batch[0].to_pylist()]
+    except (UnsupportedValue, SchemaChanged):
+        return Default.CONSTANT
+    return Value(values[0]) if values and not nulled.total() else Default.CONSTANT

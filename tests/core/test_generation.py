@@ -1,0 +1,47 @@
+"""Whether an expression may have another value in another session is known from its text, or it may."""
+
+import pytest
+
+from lakeingest.core.generation import is_bound
+
+TYPES = {"a": "int", "s": "varchar", "ts": "timestamp", "c": "char", "o`dd": "json"}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(`a` + 1)",
+        "concat(`s`,'x')",
+        "concat(`S`,_utf8mb4\\'it is\\')",
+        "ifnull(`a`,'') like '%''%'",
+        "json_unquote(json_extract(`o``dd`,_utf8mb4\\'$.name\\'))",
+        "cast(`a` as char charset utf8mb4)",
+        "(`s` collate utf8mb4_bin)",
+        "if(`a` > 0x1f,1,2) div 3".replace("0x1f", "31"),
+    ],
+)
+def test_an_expression_of_its_arguments_alone_is_free(expression: str) -> None:
+    """Of both servers, with the literals that they print."""
+    assert not is_bound(expression, TYPES)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "",
+        "hour(`ts`)",
+        "`ts`",
+        "concat(`c`,'x')",
+        "`unknown` + 1",
+        "(`a` / 3)",
+        "dayname(`s`)",
+        "from_unixtime(`a`)",
+        "@@time_zone",
+        "concat(`a`,_utf8mb4\\'\\\\\\'now()\\')",
+        'concat(`a`,"x")',
+        "concat(`a`,'unfinished)",
+    ],
+)
+def test_any_other_may_be_bound_to_the_session(expression: str) -> None:
+    """Time zones, locales, modes; what is not known."""
+    assert is_bound(expression, TYPES)
