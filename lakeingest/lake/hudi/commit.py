@@ -143,10 +143,10 @@ def await_clock(table: TableId, folder: File) -> None:
     """
     late = behind(folder)
     if late > NEAR:
-        how_late = spoken(late.total_seconds())
+        difference = spoken(late.total_seconds())
         raise ClockBehind(
-            f"{table}: this machine's clock is {how_late} behind the last commit of the copy, and only Hudi can write the"
-            " next one, which would be before that; set the clock that is wrong"
+            f"{table}: this machine's clock is {difference} behind the last commit of the copy; only Hudi can write the"
+            " next one, and that would be before it: set the clock that is wrong"
         )
     time.sleep(late.total_seconds())
 
