@@ -52,6 +52,7 @@ from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_whole
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, show_schema
+from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.marks import POSITION
@@ -330,9 +331,9 @@ class IcebergTarget:
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def _way(self, loaded: Table, version: int) -> WayOfMerging:
-        """How changes are merged into this snapshot: the engine's statement knows only the schema that readers see."""
+        """How changes are merged: a statement knows only the schema that readers see, and refuses a clock behind."""
         is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
-        return self._merging if is_shown else WAYS["row_delta"]
+        return self._merging if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
     def _form(self, schema: TableSchema) -> Form:
         asked = wanted(self.settings, self._options(schema.table), schema.comment)

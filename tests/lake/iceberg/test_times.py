@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
@@ -114,6 +115,19 @@ def test_spark_reads_a_table_after_the_clock_was_set_right(lake_of: Callable[...
         with clock_ahead(by):
             change(seen, number)
     assert seen.seen() == [(0, "v0"), (1, "v1")]
+
+
+@pytest.mark.spark
+def test_changes_are_merged_without_a_statement_while_the_clock_is_behind(lake_of: Callable[..., Lake]) -> None:
+    """Iceberg's library for Java would refuse its own commit."""
+    stated = lake_of()
+    settings = stated.settings.model_copy(update={"merge": "statement"})
+    stated = replace(stated, settings=settings, open=lambda: IcebergTarget(settings))
+    stated.published((1, "a"))
+    for number, by in enumerate((timedelta(days=2), timedelta(0))):
+        with clock_ahead(by):
+            change(stated, number)
+    assert stated.seen() == [(0, "v0"), (1, "v1")]
 
 
 @pytest.mark.long("starts servers", only=("glue on s3", "rest", "sql", "hive"))
