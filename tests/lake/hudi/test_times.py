@@ -76,6 +76,7 @@ def test_a_publish_that_only_hudi_can_write_names_the_clock(having: Callable[...
     assert lake.seen() == [(0, "a"), (1, "v1"), (2, "v2"), (3, "v3")]
 
 
+@pytest.mark.long("waits for a clock, and publishes three times")
 def test_a_small_difference_is_waited_for(having: Callable[..., Lake]) -> None:
     """The clocks of two machines differ by seconds."""
     lake = having(merge="statement")
