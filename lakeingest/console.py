@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from lakeingest.errors import ForeignWrite
 from lakeingest.pipeline.events import (
+    ClockWrong,
     Event,
     FailedOver,
     Following,
@@ -77,6 +78,8 @@ def line(event: Event) -> str | None:
             return f"{event.table}: gate {event.stage}: {asked}{warned} ({event.seconds:.1f} s)"
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
+        case ClockWrong():
+            return event.finding
     return _turn(event)
 
 

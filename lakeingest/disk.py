@@ -1,9 +1,6 @@
 """Files of a local disk that survive a power loss, with the names in their folders."""
 
 import os
-import time
-from collections.abc import Iterable
-from datetime import timedelta
 from pathlib import Path
 
 
@@ -29,14 +26,3 @@ def sync_tree(folder: Path, since: float) -> None:
     for path in (folder, *folder.rglob("*")):
         if path.is_dir() or path.stat().st_mtime >= since:
             sync(path)
-
-
-def sweep(paths: Iterable[Path], age: timedelta) -> tuple[int, int]:
-    """Delete those files that are older than `age`; how many files and bytes."""
-    oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
-    for path in paths:
-        stat = path.stat()
-        if stat.st_mtime < oldest:
-            path.unlink(missing_ok=True)
-            removed, freed = removed + 1, freed + stat.st_size
-    return removed, freed

@@ -170,6 +170,12 @@ class OperatorNeeded(LakeIngestError):
     exit_code = 3
 
 
+class ClockBehind(OperatorNeeded):
+    """The clock of the machine is behind the last commit of a copy, and the next commit would be before that one."""
+
+    of_table = True
+
+
 class ApprovalNeeded(OperatorNeeded):
     """The table waits until a person approves DDL; `ddl` names it."""
 

@@ -37,6 +37,7 @@ from lakeingest.mysql.preflight.server import retention, row_metadata, service
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.absent_tables import known_tables
+from lakeingest.pipeline.clocks import disagreement
 from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.resume import asked_anew, owner, resumption
@@ -121,6 +122,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         service(preflight.server),
         row_metadata(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
+        Checked("clocks", disagreement(connection, held.staged), fatal=False),
         _retained(config, connection, progress.values()),
         _unchanged(changed, follows=config.evolves),
         _left(known.left),

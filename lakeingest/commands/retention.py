@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pymysql
 
 from lakeingest.config import Config
+from lakeingest.core.clocks import spoken
 from lakeingest.core.position import Position, files_after, is_in_one_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
@@ -14,8 +15,6 @@ from lakeingest.mysql.connection import clock, query
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.spool.spool import Spool
-
-_UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +75,6 @@ def gone(tables: Iterable[TableId]) -> str:
         f"the source no longer has the binlog that the next run needs of {', '.join(map(str, tables))}: changes"
         " are lost; `lakeingest explain BinlogGone` says what to do"
     )
-
-
-def spoken(seconds: int) -> str:
-    """A time in the largest unit that fits."""
-    size, unit = next((one for one in _UNITS if seconds >= one[0]), _UNITS[-1])
-    return f"{seconds / size:,.1f} {unit}"
 
 
 def unread(spool: Spool | None, progress: Progress) -> Position | None:

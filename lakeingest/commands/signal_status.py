@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from lakeingest.commands.retention import Retention, spoken
+from lakeingest.commands.retention import Retention
 from lakeingest.config import Config
+from lakeingest.core.clocks import spoken
 from lakeingest.core.position import Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.report import Report
-from lakeingest.commands.retention import Retention, gone, spoken, unread
+from lakeingest.commands.retention import Retention, gone, unread
 from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
 from lakeingest.config import Config
+from lakeingest.core.clocks import spoken
 from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
 from lakeingest.core.shown import SHOWN, Shown

@@ -22,6 +22,7 @@ from lakeingest.core.schema import TableId
 if TYPE_CHECKING:
     from typing import Self
 
+_FOLDERS = {".", "..", ".hoodie"}
 _UNSAFE = re.compile(r"[^\w$.~-]+")
 
 
@@ -96,8 +97,12 @@ class Target(Frozen):
         return None if found is None else TableId(found["database"], found["table"])
 
     def folder(self, table: TableId) -> Place:
-        """The folder of a table. What may not be in a file name, or in a URI, is percent-encoded."""
-        parts = (_UNSAFE.sub(lambda found: encode(found[0], safe=""), part) for part in self.identifier(table))
+        """The folder of a table. What may not be in a file name, or in a URI, is percent-encoded.
+
+        So are the dots of a name that stands for a folder above, or for Hudi's own.
+        """
+        encoded = (_UNSAFE.sub(lambda found: encode(found[0], safe=""), part) for part in self.identifier(table))
+        parts = (part.replace(".", "%2E") if part in _FOLDERS else part for part in encoded)
         namespace, name = parts
         return self.warehouse / namespace / name
 

@@ -28,7 +28,8 @@ class Quiet:
         """Whether the position is to be committed now: between a quarter and a half of the retention after `since`.
 
         `retention` is how long the source keeps its binlog, in seconds; None: it drops none. When exactly depends on
-        the table's name, so that many tables are not committed at once.
+        the table's name, so that many tables are not committed at once. If `since` is yet to come, a clock that was
+        ahead has said so, and nobody knows how long it is ago: then it is now.
         """
         share = (1 + zlib.crc32(str(table).encode()) / 2**32) / 4
-        return now - self.since >= share * (retention or RETENTION_SECONDS)
+        return now < self.since or now - self.since >= share * (retention or RETENTION_SECONDS)

@@ -306,8 +306,9 @@ def lasting(file: File) -> BinaryIO:
 
 def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
     """Delete those files that are older than `age`; how many files and bytes."""
-    oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
-    for file in files:
+    found, removed, freed = list(files), 0, 0
+    oldest = now(found[0].parent) - age.total_seconds() if found else 0.0
+    for file in found:
         if changed(file) < oldest:
             bytes_ = size(file)
             delete(file)

@@ -22,13 +22,15 @@ class Staged:
 
     `version` names that commit; `published` is the version that readers see, None before the first publish. If readers
     see someone else's compaction, and staging is not yet built on it, `version` is that compaction. `lost` names the
-    file that was gone or damaged, if `recover` went back to an older commit for it.
+    file that was gone or damaged, if `recover` went back to an older commit for it. `changed` is when the table was
+    changed last, in seconds since 1970 by the clock of who did; 0 if that is not known.
     """
 
     progress: Progress
     version: int
     published: int | None
     lost: str = field(default="", compare=False)
+    changed: float = field(default=0.0, compare=False)
 
     @property
     def visible(self) -> bool:

@@ -17,6 +17,13 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockWrong:
+    """The clock of this machine disagrees with others: which ones, by how much, and the fix."""
+
+    finding: str
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A table is about to be copied: its estimated rows."""
 
@@ -188,7 +195,7 @@ OfTable = (
     | StartedOver
     | Lifted
 )
-Event = Opened | Spooled | Following | SourceLost | FailedOver | SignalMoved | OfTable
+Event = Opened | ClockWrong | Spooled | Following | SourceLost | FailedOver | SignalMoved | OfTable
 Observer = Callable[[Event], None]
 
 

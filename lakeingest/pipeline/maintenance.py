@@ -11,6 +11,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.lake.target import Inventory
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.catch_up import merge_and_publish
+from lakeingest.pipeline.clocks import lead
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.table_run import TableRun
@@ -65,5 +66,5 @@ def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
     with edges.profile.stage("maintenance"):
         table.advance(target.maintain(staged), sound=True)
     publish(edges, table)
-    removed, freed = target.remove_leftovers(table.id, LEFTOVER_AGE)
+    removed, freed = target.remove_leftovers(table.id, LEFTOVER_AGE + lead(edges.connection))
     return Upkeep(table.id, before, target.inventory(table.id), removed, freed)

@@ -31,8 +31,9 @@ from lakeingest.mysql.key_space import estimated_rows
 from lakeingest.pipeline.absent_tables import known_tables
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.boundaries import check_boundaries, noted
+from lakeingest.pipeline.clocks import disagreement, patient
 from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.events import Observer, Opened, WentBack
+from lakeingest.pipeline.events import ClockWrong, Observer, Opened, WentBack
 from lakeingest.pipeline.executors import Executors
 from lakeingest.pipeline.failing_over import go_on
 from lakeingest.pipeline.foreign_keys import know_foreign_keys
@@ -77,12 +78,11 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         with held(state_of(config)) as lease:
             claim(state_of(config), before or ours)
             quiet = QuietTables.of(state_of(config))
+            config = patient(config, connection)
             target = open_target(config, quiet)
             altered = dict[TableId, TableSchema]()
             loaded, failed = _loaded(config, connection, target, schemas, altered)
-            for table, staged in loaded.items():
-                if staged and staged.lost:
-                    observe(WentBack(table, staged.lost))
+            _tell(connection, loaded, observe)
             asked = asked_anew(config, requested, loaded) - refused.keys()
             spool, again, chosen = _spool(config, connection, target, schemas, loaded, failed, asked)
             if before is not None:
@@ -114,6 +114,15 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             observe(Opened(len(schemas), time.monotonic() - began))
             with noted(config.source, lease, lambda: run.binlog.spool):
                 yield run
+
+
+def _tell(connection: pymysql.Connection, loaded: Mapping[TableId, Staged | None], observe: Observer) -> None:
+    """Say what is remarkable in what was loaded: a clock that disagrees, and files that were lost."""
+    if (wrong := disagreement(connection, loaded)) is not None:
+        observe(ClockWrong(wrong))
+    for table, staged in loaded.items():
+        if staged and staged.lost:
+            observe(WentBack(table, staged.lost))
 
 
 def _table_runs(

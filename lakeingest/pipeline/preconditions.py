@@ -12,6 +12,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import unwritable as unwritable_store
+from lakeingest.lake.places import nested
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Target
 from lakeingest.mysql.preflight import foreign_keys
@@ -147,7 +148,10 @@ class Preflight:
         """The preflight of these tables."""
         server, target = conditions.Server.of(connection, tables), open_target(config)
         generated = GeneratedColumns(config.source, connection)
-        return cls(config, server, replica_conditions(config.source, server), target, generated, copies(target, tables))
+        held = copies(target, tables)
+        new = [table for table in tables if table not in held.staged]
+        held = replace(held, refused={**nested(config, new), **held.refused})
+        return cls(config, server, replica_conditions(config.source, server), target, generated, held)
 
     def of_tables(self, tables: Sequence[TableId]) -> Self:
         """The preflight of fewer tables."""

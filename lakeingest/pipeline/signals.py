@@ -22,6 +22,7 @@ from lakeingest.errors import (
 )
 from lakeingest.files.file import state_of
 from lakeingest.pipeline import resnapshot
+from lakeingest.pipeline.clocks import lead
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import SignalMoved
 from lakeingest.pipeline.foreign_keys import parents_first
@@ -291,11 +292,12 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
 
 def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
     """Delete the files of the state folder that killed runs have left; how many files and bytes."""
-    removed, freed = sweep(run.binlog.spool, LEFTOVER_AGE)
+    age = LEFTOVER_AGE + lead(run.edges.connection)
+    removed, freed = sweep(run.binlog.spool, age)
     needed = {number for number, one in run.signals.documents.items() if not one.ended}
     for table in tables:
         if table.definition is not None and not (table.copy and table.progress.patches):
-            more, bytes_ = PatchFolder.of(state_of(run.edges.config), table.definition).sweep(LEFTOVER_AGE, needed)
+            more, bytes_ = PatchFolder.of(state_of(run.edges.config), table.definition).sweep(age, needed)
             removed, freed = removed + more, freed + bytes_
     return removed, freed
 

@@ -1,7 +1,7 @@
 """Reports: the result of each gate, stored in the state folder as a document and as a page for people."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
@@ -12,6 +12,7 @@ from lakeingest.quality.gates import GateReport
 from lakeingest.quality.page import page
 
 REPORTS_PER_TABLE = 50
+_MOMENT = "%Y%m%dT%H%M%S.%fZ"
 
 
 def has_reports(state: File, table: TableId) -> bool:
@@ -21,11 +22,10 @@ def has_reports(state: File, table: TableId) -> bool:
 
 def save_report(state: File, table: TableId, stage: str, rows: int, report: GateReport) -> File:
     """Write the report and drop the oldest; the answer is the path of its page, with its document beside it."""
-    folder = _folder(state, table)
-    now = datetime.now(UTC)
-    path = folder / f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{stage.replace(' ', '-')}.html"
+    folder, now = _folder(state, table), datetime.now(UTC)
     try:
         files.make_folder(folder)
+        path = folder / f"{_name(folder, now)}-{stage.replace(' ', '-')}.html"
         files.write(path.with_suffix(".json"), json.dumps(report.document, indent=1).encode())
         files.write(path, page(table, stage, now, rows, report).encode())
         for old in files.listed(folder, "*.html")[:-REPORTS_PER_TABLE]:
@@ -37,6 +37,15 @@ def save_report(state: File, table: TableId, stage: str, rows: int, report: Gate
             " command again"
         ) from error
     return path
+
+
+def _name(folder: File, now: datetime) -> str:
+    """How a report's name begins: with its time, or if a clock was ahead, with one that follows the last report's."""
+    last = next((file.name.partition("-")[0] for file in reversed(files.listed(folder, "*.html"))), "")
+    name = now.strftime(_MOMENT)
+    if name > last:
+        return name
+    return (datetime.strptime(last, _MOMENT).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(_MOMENT)
 
 
 def _folder(state: File, table: TableId) -> File:

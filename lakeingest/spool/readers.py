@@ -57,7 +57,7 @@ def needed_by_readers(spool: File) -> Place | None:
     now = files.now(spool) if at_work else 0.0
     for file in at_work:
         with _allowed():
-            if now - files.changed(file) > GONE_SECONDS:
+            if abs(now - files.changed(file)) > GONE_SECONDS:  # a clock may have been set back since
                 files.delete(file)
             else:
                 places.append(Place.parse(files.read(file).decode()))

@@ -186,8 +186,11 @@ def is_held(folder: File) -> bool:
 
 
 def _is_valid(path: Path, owner: Owner | None) -> bool:
-    """Whether the lease was renewed lately, and its process has not ended as far as can be seen."""
-    return time.time() - path.stat().st_mtime <= VOID_SECONDS and not (owner and owner.gone)
+    """Whether the lease was renewed lately, and its process has not ended as far as can be seen.
+
+    One that was renewed at a time that is yet to come was renewed before a clock was set back, and not since.
+    """
+    return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.gone)
 
 
 def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:
@@ -257,6 +260,16 @@ def _parsed(contents: bytes) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return doc if isinstance(doc, dict) else {}
+
+
+def _now(path: Path) -> float:
+    """The time by the clock that gives files of the lease's folder their times: that of another machine may differ."""
+    lock = path.with_suffix(".lock")
+    try:
+        os.utime(lock)
+        return lock.stat().st_mtime
+    except OSError:  # no run was here yet, or the folder is read-only
+        return time.time()
 
 
 @contextmanager

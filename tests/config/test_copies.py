@@ -2,6 +2,7 @@
 
 import pytest
 
+from lakeingest.config import Target
 from lakeingest.config.location import located
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
@@ -91,6 +92,14 @@ def test_a_folder_that_cannot_be_is_refused(override: str, message: str) -> None
     with pytest.raises(ConfigError) as raised:
         parsed(override)
     assert message in str(raised.value)
+
+
+def test_no_name_stands_for_a_folder_above_or_for_hudis_own() -> None:
+    """A table of MySQL may be called `..`; its folder has one part all the same."""
+    target = Target(warehouse=Place("/data/lake"))
+    for name, part in (("..", "%2E%2E"), (".", "%2E"), (".hoodie", "%2Ehoodie"), ("a.b", "a.b"), ("x y", "x%20y")):
+        assert target.folder(TableId("shop", name)) == Place(f"/data/lake/shop/{part}")
+        assert target.folder(TableId(name, "t")) == Place(f"/data/lake/{part}/t")
 
 
 def test_a_table_may_have_a_folder_without_a_pattern() -> None:

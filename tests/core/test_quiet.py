@@ -19,3 +19,8 @@ def test_a_source_that_drops_no_binlog_is_taken_for_one_that_does_after_a_month(
     """So that a lost state never leads to reading the log of a year again."""
     assert not any(QUIET.needs_commit(table, 7 * 86_400, None) for table in TABLES)
     assert all(QUIET.needs_commit(table, 15 * 86_400, None) for table in TABLES)
+
+
+def test_a_clock_that_was_ahead_delays_no_commit() -> None:
+    """It said that the position is known since a time that is yet to come."""
+    assert all(QUIET.needs_commit(table, -1, 1000) for table in TABLES)

@@ -3,6 +3,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lakeingest.quality.reports import REPORTS_PER_TABLE, save_report
 from lakeingest.quality.row_checks import is_sound, passed
 from lakeingest.quality.suites import Suite, default_suite
 from lakeingest.rows import arrow_type
+from tests.clocks import clock_ahead
 
 pytestmark = pytest.mark.spark
 
@@ -288,6 +290,15 @@ def test_the_newest_reports_stay(tmp_path: Path) -> None:
     assert [path.with_suffix(".html") for path in sorted(folder.glob("*.json"))] == pages[2:]
     assert files.document(pages[-1].with_suffix(".json")) == {"success": True}
     assert pages[-1].name.endswith("-after-wave-3.html")
+
+
+def test_the_last_report_stays_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Those of before are not newer, though a clock that was ahead named them."""
+    found = GateReport((), {"success": True})
+    with clock_ahead(timedelta(days=1)):
+        before = [save_report(tmp_path, SCHEMA.table, "after wave 3", 17, found) for _ in range(REPORTS_PER_TABLE)]
+    last = save_report(tmp_path, SCHEMA.table, "before publish", 17, found)
+    assert sorted((tmp_path / "quality" / "shop.lines").glob("*.html")) == [*before[1:], last]
 
 
 def test_the_page_says_what_failed_where_and_when(tmp_path: Path) -> None:

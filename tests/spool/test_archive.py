@@ -269,12 +269,12 @@ def test_what_a_reader_at_work_needs_stays(spool: Spool, monkeypatch: pytest.Mon
     assert len(files.listed(spool.folder / "data", "*")) == 0
 
 
-def test_a_reader_that_is_gone_holds_nothing(local_spool: Spool) -> None:
-    """One that was killed does not end its file; it is not touched any more."""
+@pytest.mark.parametrize("seconds", [GONE_SECONDS + 1, -86_400])
+def test_a_reader_that_is_gone_holds_nothing(local_spool: Spool, seconds: float) -> None:
+    """One that was killed does not end its file; it is not touched any more, though a clock may be set back since."""
     with reading(local_spool.folder):
         [file] = files.listed(local_spool.folder / "archive" / "readers", "*.txt")
-        long_ago = time.time() - GONE_SECONDS - 1
-        files.set_changed(file, long_ago)
+        files.set_changed(file, time.time() - seconds)
         grow(local_spool, range(3), timedelta(0))
         assert read(local_spool) == []
         assert not files.exists(file)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from lakeingest.files.file import File
 from lakeingest.files.stored import Stored
 from lakeingest.state import lease
 from lakeingest.state.lease import Owner, held, is_held
+from tests.clocks import clock_ahead
 from tests.losing import losing
 from tests.stores import in_memory, stored_in
 
@@ -248,6 +250,25 @@ def test_exactly_one_run_takes_an_expired_lease(tmp_path: Path, start: Callable[
         winner.tell("release")
         assert winner.says() == "released"
         assert [path.name for path in folder.iterdir()] == ["lease.lock"]
+
+
+def test_a_lease_of_a_time_that_is_yet_to_come_is_not_held(tmp_path: Path) -> None:
+    """A clock that was ahead renewed it, and was set right since: whoever is at work has renewed it again."""
+    elsewhere = replace(Owner.of_this_process(), host="elsewhere")
+    write(tmp_path, elsewhere, age=-3600)
+    assert not is_held(tmp_path)
+    with held(tmp_path):
+        assert is_held(tmp_path)
+
+
+def test_a_clock_that_differs_from_that_of_the_disk_takes_no_lease(tmp_path: Path) -> None:
+    """The disk says when a lease was renewed, so it also says what time it is."""
+    with held(tmp_path):
+        for by in (timedelta(minutes=5), timedelta(days=3), timedelta(minutes=-5)):
+            with clock_ahead(by):
+                assert is_held(tmp_path)
+                with pytest.raises(LeaseHeld), held(tmp_path):
+                    pass
 
 
 @pytest.mark.parametrize("place", ["host", "boot"])

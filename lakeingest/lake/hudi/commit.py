@@ -6,6 +6,7 @@ Source: Hudi's technical specification for version 9 of a table, "Timeline" and 
 """
 
 import io
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,14 +14,15 @@ from typing import Any, Literal, Self
 
 import fastavro
 
+from lakeingest.core.clocks import NEAR, spoken
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ClockBehind
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.timeline import timeline
+from lakeingest.lake.hudi.timeline import DIGITS, MOMENT, moment, timeline
 
 SCHEMA = "schema"  # the property with the table's columns, in Avro
-_MOMENT = "%Y%m%d%H%M%S%f"
-_DIGITS = 17  # up to milliseconds
 
 
 def _nullable(kind: Any, *names: str) -> list[dict[str, Any]]:
@@ -127,11 +129,30 @@ def roll_back(folder: File) -> None:
     folders.delete_all([markers, *folders.tree(markers)])
 
 
-def _next_moment(folder: File) -> str:
-    """Now, or a millisecond after the last moment in the timeline, whose writer may have another clock."""
+def behind(folder: File) -> timedelta:
+    """By how much this machine's clock is behind the last moment in the timeline, whose writer may have another one."""
     times = (file.name.partition(".")[0] for file in timeline(folder, "*.*"))
-    last = max((time for pair in times for time in pair.split("_")), default="")[:_DIGITS]
-    now = datetime.now(UTC)
-    if f"{now:{_MOMENT}}"[:_DIGITS] <= last:
-        now = datetime.strptime(last, _MOMENT).replace(tzinfo=UTC) + timedelta(milliseconds=1)
-    return f"{now:{_MOMENT}}"[:_DIGITS]
+    last = max((time for pair in times for time in pair.split("_")), default="")[:DIGITS]
+    return max(timedelta(0), moment(last) - datetime.now(UTC)) if last else timedelta(0)
+
+
+def await_clock(table: TableId, folder: File) -> None:
+    """Wait until a commit that Hudi writes now is the last one: it takes the time for that, whatever the timeline has.
+
+    ClockBehind where that takes more than a minute.
+    """
+    late = behind(folder)
+    if late > NEAR:
+        difference = spoken(late.total_seconds())
+        raise ClockBehind(
+            f"{table}: this machine's clock is {difference} behind the last commit of the copy; only Hudi can write the"
+            " next one, and that would be before it: set the clock that is wrong"
+        )
+    time.sleep(late.total_seconds())
+
+
+def _next_moment(folder: File) -> str:
+    """Now, or a millisecond after the last moment in the timeline."""
+    late = behind(folder)
+    now = datetime.now(UTC) + (late and late + timedelta(milliseconds=1))
+    return f"{now:{MOMENT}}"[:DIGITS]

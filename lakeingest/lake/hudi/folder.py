@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.disk import sync, sync_tree
-from lakeingest.errors import NotOurTable
+from lakeingest.errors import LakeIngestError, NotOurTable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
@@ -107,10 +107,15 @@ class TableFolder:
             sync(self.final.parent)
 
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
-        """Remove the folder of the first publish, which must not be where the table is.
+        """Remove the folder of the first publish, which must not be where the table is; not if it is another table's.
 
         In a store only Hadoop knows the objects that stand for folders; without Spark they stay.
         """
+        if is_table(self.building):
+            try:
+                newest(self.table, self.building, building=True)
+            except LakeIngestError:  # the source has a table of this name, or someone wrote to it
+                return
         if spark is None or isinstance(self.building, Path):
             folders.delete_all([self.building, *folders.tree(self.building)])
         elif folders.is_there(self.building):

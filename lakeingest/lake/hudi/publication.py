@@ -13,6 +13,7 @@ from lakeingest.errors import SchemaChanged
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.all_rows import AllRows
+from lakeingest.lake.hudi.commit import await_clock, behind
 from lakeingest.lake.hudi.effects import rows_in
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.options import BUCKETS, KEY, buckets_for, marks_of, most_commits, write_options
@@ -51,14 +52,17 @@ class Publication:
     def by_files(self) -> bool:
         """Write the table's files, without Spark; False, and readers see nothing of it, where only Hudi can, or shall.
 
-        That is so for a commit without changes, and when it is time to clean and archive.
+        That is so for a commit without changes, and when it is time to clean and archive; that waits while the clock is
+        behind the timeline.
         """
         if self._has_all_rows:
             return self._with_all_rows()
         if self.published is None or self.way == "statement":
             return False
         place, (_, merges), more = self.folder.place, self._files, self._added
-        if more is None or not merges or len(writes(place)) >= most_commits(self._retained):
+        if more is None or not merges:
+            return False
+        if len(writes(place)) >= most_commits(self._retained) and not behind(place):
             return False
         key, buckets = self.commits[-1].key, int(self._buckets)
         return RowDelta(self.table, place, self.published, merges, key, buckets, more).publish(self._marks)
@@ -77,6 +81,7 @@ class Publication:
             self.folder.clear_building(spark)  # what the tasks left
             insert_into(self.folder.building, self.table.name, rows(), last.key, options)
             return
+        await_clock(self.table, place)
         before = rows_at(place, self.published.time, spark)
         gone, changes = DELETED, last_changes(self.staging, files_of(self.commits)[1], last.key, spark)
         if is_started_over(self.commits):

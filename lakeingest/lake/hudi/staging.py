@@ -7,7 +7,6 @@ publish those of all waves, with the changes of all later merges applied. A comm
 the rows are those of the waves from there on, with the changes of later merges applied.
 """
 
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.refusals import stale
 
 _COMPARED_SECONDS = 3_600  # that rows to compare are kept
+_GONE = "=gone"  # what the name of no table's folder has
 _AT_ONCE = 16  # files that are looked at at the same time
 
 
@@ -179,7 +179,7 @@ class StagingFolder:
     def drop(self) -> None:
         """Remove the commits and the files; without its first commit the folder counts as dropped."""
         if isinstance(self.path, Path):
-            gone = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}.gone")
+            gone = self.path.with_name(f"{self.path.name}{_GONE}{uuid.uuid4().hex}")
             try:
                 self.path.rename(gone)
             except FileNotFoundError as error:
@@ -203,10 +203,11 @@ class StagingFolder:
 
         Rows to compare are removed after an hour.
         """
-        oldest = time.time() - _COMPARED_SECONDS
-        for group in self._groups("compared").values():
-            if all(files.changed(file) < oldest for file in group):
-                folders.delete_all(group)
+        if compared := self._groups("compared").values():
+            oldest = files.now(self.path) - _COMPARED_SECONDS
+            for group in compared:
+                if all(files.changed(file) < oldest for file in group):
+                    folders.delete_all(group)
         later = self.commits(version)
         if not later:
             return
@@ -219,8 +220,8 @@ class StagingFolder:
         groups += [[file] for file in files.listed(self.path, "*.*.*")]
         groups += [[file] for file in files.listed(self.path, "*.new")]
         if isinstance(self.path, Path):
-            groups += [[path, *path.rglob("*")] for path in self.path.parent.glob(f"{self.path.name}.*.gone")]
-        oldest, removed, freed = time.time() - age.total_seconds(), 0, 0
+            groups += [[path, *path.rglob("*")] for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
+        oldest, removed, freed = files.now(self.path) - age.total_seconds(), 0, 0
         for group in groups:
             if all(files.changed(file) < oldest for file in group):
                 found = [file for file in group if not (isinstance(file, Path) and file.is_dir())]
@@ -263,6 +264,8 @@ class StagingFolder:
 def tables_in(staging: File) -> Iterator[TableId]:
     """The tables that have a folder of staged commits in this one; a name that is cut stands in a commit."""
     for name in folders.subfolders(staging):
+        if _GONE in name:
+            continue
         if not is_cut(name):
             yield TableId.parse(unquote(name))
         elif commits := files.listed(staging / name, "*.json"):

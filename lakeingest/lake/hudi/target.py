@@ -25,6 +25,7 @@ from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
+from lakeingest.lake.hudi.commit import behind
 from lakeingest.lake.hudi.effects import effects_of, rows_in
 from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
 from lakeingest.lake.hudi.folder import TableFolder, is_table
@@ -255,8 +256,8 @@ class HudiTarget:
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """A commit of nothing but progress: its publish lets Hudi clean the table by its own means."""
-        return self.mark(staged, staged.progress)
+        """A commit of nothing but progress: its publish lets Hudi clean the table; none while the clock is behind."""
+        return staged if behind(self._folder_of(staged.progress.table).place) else self.mark(staged, staged.progress)
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
@@ -294,10 +295,9 @@ class HudiTarget:
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
         assert_whole(table, self._folder_of(table).place)
-        commits = staging.commits(published.version)
-        if commits:
-            return Staged(commits[-1].progress, commits[-1].version, published.version)
-        return Staged(published.progress(table), published.version, published.version)
+        if commits := staging.commits(published.version):
+            return Staged(commits[-1].progress, commits[-1].version, published.version, changed=published.seconds)
+        return Staged(published.progress(table), published.version, published.version, changed=published.seconds)
 
     def _published(self, table: TableId) -> Instant | None:
         """The commit that readers see, or will when the first publish is finished."""

@@ -24,6 +24,8 @@ from lakeingest.lake.refusals import foreign_write, not_ours
 
 PREFIX = "hoodie."  # Hudi stores only keys with this prefix in the metadata of a commit
 VERSION = "lakeingest.version"
+MOMENT = "%Y%m%d%H%M%S%f"
+DIGITS = 17  # up to milliseconds
 _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 
@@ -33,6 +35,11 @@ class Instant:
 
     time: str
     properties: Mapping[str, str]
+
+    @property
+    def seconds(self) -> float:
+        """The time, in seconds since 1970."""
+        return moment(self.time).timestamp()
 
     @property
     def version(self) -> int:
@@ -83,8 +90,8 @@ def retained(folder: File, history: History) -> int:
     young = 0
     if "keep" in history.model_fields_set:
         oldest = datetime.now(UTC) - history.keep
-        moment = f"{oldest:%Y%m%d%H%M%S%f}"[:17]
-        young = sum(completed >= moment for completed, _, _ in writes(folder)) + 1  # and the current commit
+        since = f"{oldest:{MOMENT}}"[:DIGITS]
+        young = sum(completed >= since for completed, _, _ in writes(folder)) + 1  # and the current commit
     return min(max(history.least, young), history.most)
 
 
@@ -97,6 +104,11 @@ def writes(folder: File) -> list[tuple[str, str, File]]:
             begun, _, completed = times.partition("_")
             found.append((completed, begun, file))
     return found
+
+
+def moment(instant: str) -> datetime:
+    """The moment that an instant of the timeline is named after, up to milliseconds."""
+    return datetime.strptime(instant[:DIGITS], MOMENT).replace(tzinfo=UTC)
 
 
 def timeline(folder: File, pattern: str) -> list[File]:

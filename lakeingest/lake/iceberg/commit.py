@@ -36,6 +36,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import CommitUnknown, LakeIngestError
+from lakeingest.lake.iceberg.times import not_before
 from lakeingest.lake.refusals import stale
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds after each try, before a look at the table
@@ -122,7 +123,8 @@ class _Request:
     @classmethod
     def of(cls, transaction: Transaction) -> "_Request":
         """The request of a transaction, which is not used after that."""
-        table, updates = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way to them
+        table, prepared = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way
+        updates = not_before(table.metadata, prepared, getattr(table.catalog, "ahead", 0))
         transaction._failed = True  # noqa: SLF001 - so it refuses to do that
         branches = {one.ref_name: one.snapshot_id for one in updates if isinstance(one, SetSnapshotRefUpdate)}
         creates = isinstance(transaction, CreateTableTransaction)

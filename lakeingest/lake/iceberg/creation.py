@@ -12,10 +12,11 @@ from lakeingest.lake.iceberg.commit import until_known
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.expiry import limits
 from lakeingest.lake.iceberg.history import BOOTSTRAPPING, MAIN, STAGING, STATE, assert_staged
-from lakeingest.lake.iceberg.location import assert_free, new_location
+from lakeingest.lake.iceberg.location import assert_free, assert_outside, new_location
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.naming import Name
 from lakeingest.lake.iceberg.properties import PROPERTIES
+from lakeingest.lake.iceberg.shape import LOCATION
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_schema
 from lakeingest.lake.marks import OWNER
@@ -48,8 +49,8 @@ def prepared(
         return False
 
     until_known(table, ask, is_done)
-    if chosen is not None:
-        assert_free(made[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
+    assert_usable = assert_outside if chosen is None else assert_free
+    assert_usable(made[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
     return made[-1]
 
 
@@ -70,8 +71,8 @@ def made_at_once(
             lambda: catalog.table_exists(name),
         )
     loaded = catalog.load_table(name)
-    if chosen is not None and not loaded.metadata.snapshots:
-        assert_free(loaded.io, table, chosen)
+    if location is not None and not loaded.metadata.snapshots:
+        (assert_outside if chosen is None else assert_free)(loaded.io, table, location)
     return loaded
 
 
@@ -88,6 +89,7 @@ def assert_begun_for(schema: TableSchema, loaded: Table) -> None:
 
 def begin(transaction: Transaction, progress: Progress) -> None:
     """An empty main, where there is none yet, and the first progress on the branch."""
+    transaction.set_properties({LOCATION: transaction.table_metadata.location})
     main = transaction.table_metadata.refs.get(MAIN)
     base = None if main is None else main.snapshot_id
     if base is None:

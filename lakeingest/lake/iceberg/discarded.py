@@ -6,9 +6,12 @@ it, because each of them asserts a branch. A folder whose metadata.json does not
 it.
 """
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 from pyiceberg.serializers import FromInputFile
@@ -17,7 +20,8 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.history import DISCARDED, STATE
-from lakeingest.lake.iceberg.leftovers import deleted, path_of, store_of
+from lakeingest.lake.iceberg.leftovers import REFUSED, deleted, path_of, store_of
+from lakeingest.lake.iceberg.ownership import listing, own_files
 from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
@@ -25,7 +29,6 @@ from lakeingest.lake.marks import OWNER
 _COPY = re.compile("[0-9a-f]{8}")
 _METADATA = re.compile(r"metadata/(\d+)-[^/]+\.metadata\.json")
 _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
-_REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 403")
 
 
 def is_discarded(loaded: Table) -> bool:
@@ -53,15 +56,24 @@ def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedel
     oldest = datetime.now(UTC) - age
     removed = freed = 0
     for folder in _copies(store, own, path_of(beginning)):
-        files = [one for one in store.get_file_info(FileSelector(folder.path, recursive=True)) if one.is_file]
-        if any(one.mtime >= oldest for one in files) or not _is_proven(loaded, table, folder, files):
+        listed = listing(store, folder.path)
+        there = [one for one in listed if one.is_file]
+        if any(one.mtime >= oldest for one in there) or not _is_proven(loaded, table, folder, there):
             continue
+        files = own_files(folder.path, listed)
         files.sort(key=lambda one: one.path.endswith(".metadata.json"))  # the proof is deleted last
         count, size = deleted(store, files)
         removed, freed = removed + count, freed + size
         if isinstance(store, LocalFileSystem):
-            store.delete_dir(folder.path)
+            _remove_empty_folders(folder.path)
     return removed, freed
+
+
+def _remove_empty_folders(path: str) -> None:
+    """Remove a folder and those below it; one that has a file stays."""
+    for above, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError):
+            Path(above).rmdir()
 
 
 def _copies(store: FileSystem, own: str, beginning: str) -> list[FileInfo]:
@@ -75,7 +87,7 @@ def _copies(store: FileSystem, own: str, beginning: str) -> list[FileInfo]:
     try:
         found = store.get_file_info(FileSelector(above))
     except OSError as error:
-        if _REFUSED.search(str(error)):
+        if REFUSED.search(str(error)):
             return []
         raise
     return [

@@ -56,6 +56,20 @@ class Entries:
         found = [name for space in self._catalog.list_namespaces() for name in self._catalog.list_tables(space)]
         return {(".".join(space), own_name(name)) for *space, name in found}
 
+    def has(self, uuid: str) -> bool:
+        """Whether the catalog has the Iceberg table with this UUID, under any name; True if one cannot be read."""
+        for space in self._catalog.list_namespaces():
+            for name in self._catalog.list_tables(space):
+                try:
+                    found = str(self._catalog.load_table(name).metadata.table_uuid)
+                except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException):
+                    continue
+                except UNREADABLE:
+                    return True
+                if found == uuid:
+                    return True
+        return False
+
     def names(self, table: TableId) -> tuple[Name, ...]:
         """The table's own name, and those that runs have built it under."""
         return self._settings.identifier(table), *self._others(table)

@@ -17,6 +17,7 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, Tabl
 
 from lakeingest.core.schema import TableSchema
 from lakeingest.lake.iceberg.properties import PROPERTIES
+from lakeingest.lake.iceberg.shape import LOCATION
 
 GIVEN = "lakeingest.given"
 _ONE_LINE = {"glue": 255, "hive": 255}  # most characters of a column's comment in these catalogs, which is one line
@@ -47,7 +48,8 @@ def evolve(transaction: Transaction, form: Form) -> None:
     metadata = transaction.table_metadata
     given, found = _given(metadata), metadata.properties
     gone = [name for name in given["properties"] if name not in form.properties]
-    wanted = {**{name: PROPERTIES[name] for name in gone if name in PROPERTIES}, **form.all_properties}
+    again = {name: PROPERTIES[name] for name in gone if name in PROPERTIES}
+    wanted = {**again, LOCATION: metadata.location, **form.all_properties}
     if not form.all_properties and GIVEN in found:
         gone.append(GIVEN)
     if changed := {name: value for name, value in wanted.items() if found.get(name) != value}:

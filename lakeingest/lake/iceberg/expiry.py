@@ -24,6 +24,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, ValidatableTableRequir
 
 from lakeingest.config import History
 from lakeingest.lake.iceberg.history import STAGING, is_marked
+from lakeingest.lake.iceberg.leftovers import is_below
 
 EXPIRED = "lakeingest.expired"  # table property: the snapshots that the last removal took out
 _VERSIONS, _DELETES = "write.metadata.previous-versions-max", "write.metadata.delete-after-commit.enabled"
@@ -150,13 +151,15 @@ def unfinished(loaded: Table) -> list[Snapshot]:
 def sweep(loaded: Table) -> None:
     """Delete the files that only removed snapshots refer to; the table was loaded after they were removed.
 
-    What cannot be read or deleted stays until the next removal.
+    What cannot be read or deleted stays until the next removal. Files outside of the table's folder stay: someone else
+    had added those of another table.
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":  # other tables use its files
         return
     with suppress(OSError, ValueError):
         gone = unfinished(loaded)
-        delete(loaded.io, [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)])
+        files = [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)]
+        delete(loaded.io, [file for file in files if is_below(loaded, file)])
 
 
 def delete(io: FileIO, paths: Iterable[str]) -> None:

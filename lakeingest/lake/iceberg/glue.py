@@ -2,8 +2,14 @@
 
 from pyiceberg.catalog.glue import GlueCatalog
 
+from lakeingest.lake.iceberg.times import OrderedCatalog
+
+
+class OrderedGlueCatalog(OrderedCatalog, GlueCatalog):
+    """PyIceberg's client of Glue."""
+
 
 def glue_catalog(name: str, properties: dict[str, str]) -> GlueCatalog:
     """PyIceberg's client of Glue. ModuleNotFoundError without boto3."""
     once: dict[str, object] = {"glue.max-retries": 0}  # a number: botocore takes no text
-    return GlueCatalog(name, **{**properties, **once})
+    return OrderedGlueCatalog(name, **{**properties, **once})

@@ -16,6 +16,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved, StaleWriter, StateUnreadable
 from lakeingest.lake.iceberg.naming import is_built
+from lakeingest.lake.iceberg.times import latest
 from lakeingest.lake.marks import PROGRESS, parse_progress
 from lakeingest.lake.refusals import foreign_write, published_by_another, stale
 from lakeingest.lake.target import Staged
@@ -38,11 +39,11 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     newest = next((one for one in ancestors_of(branch, loaded.metadata) if is_marked(one)), None)
     if newest is None and published is None:
         return None
-    main = tip(loaded, MAIN).snapshot_id
+    main, changed = tip(loaded, MAIN).snapshot_id, latest(loaded.metadata) / 1000
     behind = {one.snapshot_id for one in ancestors_of(newest, loaded.metadata)}
     if newest is not None and (main in behind or published is None):
-        return Staged(progress_of(table, newest), newest.snapshot_id, published)
-    return Staged(progress_of(table, source_of(table, loaded)), main, published)
+        return Staged(progress_of(table, newest), newest.snapshot_id, published, changed=changed)
+    return Staged(progress_of(table, source_of(table, loaded)), main, published, changed=changed)
 
 
 def earlier(loaded: Table, staged: Staged) -> list[Staged]:

@@ -23,12 +23,13 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 from thrift.protocol import TBinaryProtocol
 
+from lakeingest.lake.iceberg.times import OrderedCatalog
 from lakeingest.lake.metastore import TimedClient
 
 _LOCKED_SECONDS = 60.0  # that a lock counts; the server's limit must not be shorter
 
 
-class TimedHiveCatalog(HiveCatalog):
+class TimedHiveCatalog(OrderedCatalog, HiveCatalog):
     """PyIceberg's client of a metastore; a request without an answer raises an error of `thrift`."""
 
     @staticmethod

@@ -4,41 +4,73 @@ Source: Iceberg's table specification, "Table Metadata". Whatever a snapshot of 
 list, the manifests in that, or the files in those; the rest are versions of metadata.json and statistics.
 """
 
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem
+from pyarrow.fs import FileInfo, FileSystem, LocalFileSystem
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.history import MAIN, tip
+from lakeingest.lake.iceberg.ownership import described, listing, own_files
+from lakeingest.lake.marks import OWNER
 from lakeingest.lake.target import Inventory
 
 if TYPE_CHECKING:
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
+REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 403")  # how stores say that they may not list
 
-def remove_leftovers(loaded: Table, age: timedelta) -> tuple[int, int]:
-    """Delete what is older than `age` and not referred to; how many files and bytes.
 
-    Nothing is deleted where that is not certain: where others may use the files (`gc.enabled`), and where a
-    file that the table refers to is not found in the folder under the name that it has there.
+def remove_leftovers(loaded: Table, age: timedelta, in_use: Callable[[str], bool]) -> tuple[int, int]:
+    """Delete the table's own files that are older than `age` and not referred to; how many files and bytes.
+
+    Nothing is deleted where that is not certain: where others may use the files (`gc.enabled`), where a file that the
+    table refers to is not found in the folder under the name that it has there, and where another table has the same
+    folder. `in_use` says whether the catalog has the table with this UUID; older copies are deleted if it has not.
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":
         return 0, 0
     store, folder = store_of(loaded.io, loaded.location())
-    listed = store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
-    found = {file.path: file for file in listed if file.is_file}
-    needed = {path_of(name) for name in _needed(loaded)}
-    if not {path for path in needed if path.startswith(f"{folder}/")} <= found.keys():
+    real = os.path.realpath if isinstance(store, LocalFileSystem) else str  # a file has other paths by symbolic links
+    folder = real(folder)
+    found = {file.path: file for file in own_files(folder, listing(store, folder))}
+    needed = {real(path_of(name)) for name in _needed(loaded)}
+    listed = {path for path in needed if path.startswith(f"{folder}/")}
+    if real(path_of(loaded.metadata_location)) not in listed or not listed <= found.keys():
+        return 0, 0
+    left = {path: file for path, file in found.items() if path not in needed}
+    if not all(_is_older_copy(loaded, doc, in_use) for doc in _versions(loaded, folder, left)):
         return 0, 0
     oldest = datetime.now(UTC) - age
-    return deleted(store, [file for path, file in found.items() if path not in needed and file.mtime < oldest])
+    return deleted(store, [file for file in left.values() if file.mtime < oldest])
+
+
+def _versions(loaded: Table, folder: str, left: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """What the versions of metadata.json among these files say; the table itself does not name them."""
+    for path in left:
+        if path.startswith(f"{folder}/metadata/") and ".metadata.json" in path:
+            yield described(loaded.io, f"{loaded.location().rstrip('/')}/metadata/{path.rpartition('/')[2]}")
+
+
+def _is_older_copy(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[str], bool]) -> bool:
+    """Whether it is a version of the table, or of an older copy of the same source table that the catalog dropped.
+
+    A damaged one, which a killed writer has left, says nothing.
+    """
+    found, ours = str(doc.get("table-uuid", "")), loaded.metadata
+    if not doc or found == str(ours.table_uuid):
+        return True
+    owner = (doc.get("properties") or {}).get(OWNER)
+    begun = min((one.timestamp_ms for one in ours.snapshots), default=0)
+    is_older = int(doc.get("last-updated-ms") or 0) <= begun
+    return is_older and owner == loaded.properties.get(OWNER) and not in_use(found)
 
 
 def deleted(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int]:
@@ -87,7 +119,12 @@ def store_of(io: FileIO, location: str) -> tuple[FileSystem, str]:
     """The file system that a table's folder is in, and its path there."""
     opened = cast("PyArrowFileIO", io)  # which open_catalog chose
     scheme, netloc, _ = opened.parse_location(location, opened.properties)
-    return opened.fs_by_scheme(scheme, netloc), path_of(location)
+    return opened.fs_by_scheme(scheme, netloc), path_of(location).rstrip("/")
+
+
+def is_below(loaded: Table, name: str) -> bool:
+    """Whether a file that the table names is in its folder."""
+    return path_of(name).startswith(f"{path_of(loaded.location()).rstrip('/')}/")
 
 
 def path_of(name: str) -> str:

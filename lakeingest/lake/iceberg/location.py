@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator
 
 from pyarrow.fs import FileSelector, FileSystem
+from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 
@@ -13,7 +14,7 @@ from lakeingest.config.location import located
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import TableId
 from lakeingest.errors import NotOurTable
-from lakeingest.lake.iceberg.leftovers import store_of
+from lakeingest.lake.iceberg.leftovers import REFUSED, store_of
 from lakeingest.lake.marks import OWNER
 
 _OURS = frozenset({"data", "metadata"})
@@ -36,6 +37,24 @@ def beginning(settings: config.Target, table: TableId) -> str:
     return f"{settings.warehouse.uri}/{namespace}/{name}-"
 
 
+def place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
+    """The folder of a new copy, or how its name begins; None where the catalog chooses."""
+    chosen = chosen_location(settings, options, table)
+    return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
+
+
+def assert_possible(catalog: Catalog, settings: config.Target, options: TableOptions, table: TableId) -> None:
+    """NotOurTable if no copy can be made in the folder that it would get.
+
+    A REST catalog may give rights to a table's folder only, once there is one: the creation looks then.
+    """
+    location = place(settings, options, table)
+    if location is None or settings.catalog.type == "rest":
+        return
+    io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
+    (assert_outside if location == beginning(settings, table) else assert_free)(io, table, location)
+
+
 def assert_free(io: FileIO, table: TableId, location: str) -> None:
     """NotOurTable unless the folder is empty or has an older copy of the table, and is in no other table's folder."""
     store, folder = store_of(io, location)
@@ -47,10 +66,26 @@ def assert_free(io: FileIO, table: TableId, location: str) -> None:
         is_ours = owner == str(table)
     if found and not is_ours:
         raise NotOurTable(f"{table}: its folder {location} has files of something else; choose another")
+    assert_outside(io, table, location)
+
+
+def assert_outside(io: FileIO, table: TableId, location: str) -> None:
+    """NotOurTable if the folder, of which the name may be only begun, is in the folder of another table.
+
+    Credentials that a catalog lent for the table's folder say nothing of the folders above.
+    """
+    store, folder = store_of(io, location)
     above = folder.rpartition("/")[0]
     while above:
-        if any(_metadata(store, above)):
-            raise NotOurTable(f"{table}: its folder {location} is in the folder of another table; choose another")
+        try:
+            is_table = any(_metadata(store, above))
+        except OSError as error:
+            if not REFUSED.search(str(error)):
+                raise
+            return
+        if is_table:
+            way_out = "choose another folder for it, or for that table (location)"
+            raise NotOurTable(f"{table}: its folder {location} is in the folder of another table, {above}; {way_out}")
         above = above.rpartition("/")[0]
 
 

@@ -4,15 +4,19 @@ What only reads is asked again a few times, within a second or two. A catalog ma
 """
 
 import functools
+import time
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import Capability, RestCatalog, TableResponse
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.update import AssertRefSnapshotId, TableUpdate, ValidatableTableRequirement
-from requests import Session
+from requests import Response, Session
 from urllib3.util import Retry
 
 from lakeingest.config.catalogs import FirstPublishName
+from lakeingest.core.clocks import NEAR
 from lakeingest.lake.iceberg.expiry import AssertUnreferenced
 
 _SECONDS = (10.0, 60.0)  # to connect, and between two bytes of an answer
@@ -31,7 +35,12 @@ _WITHOUT_NAMES = {"glue", "s3tables"}
 
 
 class TimedRestCatalog(RestCatalog):
-    """PyIceberg's REST catalog; a request without an answer raises an error of `requests`."""
+    """PyIceberg's REST catalog; a request without an answer raises an error of `requests`.
+
+    By so many milliseconds this machine's clock is `ahead` of the server's; 0 if they are near each other.
+    """
+
+    ahead = 0
 
     def commit_table(
         self, table: Table, requirements: tuple[ValidatableTableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -61,8 +70,15 @@ class TimedRestCatalog(RestCatalog):
         session = super()._create_session()
         for adapter in session.adapters.values():
             adapter.max_retries = _READ_AGAIN  # type: ignore[attr-defined]
+        session.hooks["response"].append(self._look_at_the_clock)
         session.request = functools.partial(session.request, timeout=_SECONDS)  # type: ignore[method-assign]
         return session
+
+    def _look_at_the_clock(self, response: Response, *_: object, **__: object) -> None:
+        """Compare this machine's clock with that of the server, which takes its own for what a commit does not name."""
+        with suppress(KeyError, TypeError, ValueError):
+            seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
+            self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0
 
 
 def best_way(catalog: Catalog) -> FirstPublishName:

@@ -1,4 +1,4 @@
-"""The shape of an Iceberg copy: whether someone else changed its columns or partitions.
+"""The shape of an Iceberg copy: whether someone else changed its columns, its partitions or its folder.
 
 Columns are compared by field id, name and type. None may become required that was not, because the source may have a
 NULL in it. Their order and comments, sort orders, properties, tags and statistics are ignored: they change no row.
@@ -15,17 +15,19 @@ from pyiceberg.types import NestedField
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, UnsupportedTable
 from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, tip
+from lakeingest.lake.iceberg.leftovers import path_of
 from lakeingest.lake.iceberg.properties import VERSION
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import not_ours
 
+LOCATION = "lakeingest.location"  # property of a table: the folder that we made it in
 _DROP = "drop the copy, it must be made again"
 
 
 def assert_ours(table: TableId, loaded: Table) -> None:
     """NotOurTable when it is no copy of the table; UnsupportedTable when someone else altered its version.
 
-    ForeignWrite when someone else changed the columns of the table, or divided it into partitions.
+    ForeignWrite when someone else changed its columns or its folder, or divided it into partitions.
     """
     if loaded.properties.get(OWNER) != str(table):
         raise not_ours(".".join(loaded.name()), table)
@@ -44,6 +46,12 @@ def assert_ours(table: TableId, loaded: Table) -> None:
         fields = ", ".join(field.name for field in metadata.spec().fields)
         raise ForeignWrite(
             f"{table}: someone else divided it into partitions: {fields}; drop those partition fields, or {_DROP}"
+        )
+    made_in = loaded.properties.get(LOCATION, metadata.location)  # copies of an earlier version do not say it
+    if path_of(made_in).rstrip("/") != path_of(metadata.location).rstrip("/"):
+        raise ForeignWrite(
+            f"{table}: someone else changed its folder to {metadata.location}; ALTER TABLE … SET LOCATION '{made_in}',"
+            f" or {_DROP}"
         )
 
 

@@ -4,9 +4,10 @@ from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.metadata import with_shared_history
+from lakeingest.lake.iceberg.times import OrderedCatalog
 
 
-class ParsingOnceSqlCatalog(SqlCatalog):
+class ParsingOnceSqlCatalog(OrderedCatalog, SqlCatalog):
     """PyIceberg's SQL catalog; it remembers the current metadata of each table, which its location identifies."""
 
     def __init__(self, name: str, **properties: str) -> None:

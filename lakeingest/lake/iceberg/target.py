@@ -40,7 +40,7 @@ from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import STAGING, STATE, assert_unmoved, earlier, is_marked, resume_point, tip
-from lakeingest.lake.iceberg.location import beginning, chosen_location
+from lakeingest.lake.iceberg.location import assert_possible, beginning, chosen_location
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
@@ -52,6 +52,7 @@ from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_whole
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, show_schema
+from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.marks import POSITION
@@ -138,8 +139,10 @@ class IcebergTarget:
     def inspect(self, table: TableId) -> Staged | None:
         """What `recover` would answer; it changes nothing."""
         loaded = self._entries.found(table)
-        staged = None if loaded is None else resume_point(table, loaded)
-        if loaded is not None and staged is not None:
+        if loaded is None:
+            assert_possible(self._catalog, self.settings, self._options(table), table)
+            return None
+        if (staged := resume_point(table, loaded)) is not None:
             assert_whole(table, loaded, staged.version)
         return staged
 
@@ -246,9 +249,9 @@ class IcebergTarget:
     @names_storage_errors
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
-        self._with(table, version)
+        parts = (self.settings.catalog.name, *self._with(table, version).name())
         # not `spark.read.load`, which takes a name with a slash in it for a path
-        return spark.sql(f"SELECT * FROM {self._spark_name(table)} VERSION AS OF {version}")
+        return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
     def count(self, table: TableId, version: int) -> int | None:
@@ -308,9 +311,9 @@ class IcebergTarget:
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
         """In the table's folder, and in those of copies that were discarded."""
         loaded = self._table(table)
-        count, size = leftovers.remove_leftovers(loaded, age)
-        others, more = remove_discarded(loaded, table, beginning(self.settings, table), age)
-        return count + others, size + more
+        own = leftovers.remove_leftovers(loaded, age, self._entries.has)
+        others = remove_discarded(loaded, table, beginning(self.settings, table), age)
+        return own[0] + others[0], own[1] + others[1]
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
@@ -328,9 +331,9 @@ class IcebergTarget:
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def _way(self, loaded: Table, version: int) -> WayOfMerging:
-        """How changes are merged into this snapshot: the engine's statement knows only the schema that readers see."""
+        """How changes are merged: a statement knows only the schema that readers see, and refuses a clock behind."""
         is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
-        return self._merging if is_shown else WAYS["row_delta"]
+        return self._merging if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
     def _form(self, schema: TableSchema) -> Form:
         asked = wanted(self.settings, self._options(schema.table), schema.comment)
@@ -395,6 +398,3 @@ class IcebergTarget:
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
         """Commit what `build` prepares on the table; the answer is the snapshot of each branch that it moved."""
         return commit(table, build(loaded), lambda: self._entries.find(table), build)
-
-    def _spark_name(self, table: TableId) -> str:
-        return ".".join(quote(part) for part in (self.settings.catalog.name, *self._table(table).name()))

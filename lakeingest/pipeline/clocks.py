@@ -1,0 +1,41 @@
+"""The clock of this machine, beside that of the source: which one is right is not known.
+
+What is removed for its age alone is removed once both clocks say that it is old.
+"""
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.core import clocks
+from lakeingest.core.schema import TableId
+from lakeingest.lake.target import Staged
+from lakeingest.mysql.connection import clock
+
+
+def lead(connection: pymysql.Connection) -> timedelta:
+    """By how much this machine's clock is ahead of the source's; zero where they are near each other."""
+    return clocks.lead(time.time(), clock(connection))
+
+
+def disagreement(connection: pymysql.Connection, copies: Mapping[TableId, Staged | None]) -> str | None:
+    """What is wrong with this machine's clock, compared with the source's and with the last changes of the copies."""
+    changed = {table: staged.changed for table, staged in copies.items() if staged is not None}
+    return clocks.disagreement(time.time(), clock(connection), changed)
+
+
+def patient(config: Config, connection: pymysql.Connection) -> Config:
+    """The config of a run that keeps what has an age for as much longer as this machine's clock is ahead."""
+    ahead = lead(connection)
+    if not ahead:
+        return config
+    target, changelog = config.target, config.changelog
+    if target.format == "iceberg" or "keep" in target.history.model_fields_set:
+        longer = target.history.model_copy(update={"keep": target.history.keep + ahead})
+        target = target.model_copy(update={"history": longer})
+    if changelog.keep:
+        changelog = changelog.model_copy(update={"keep": changelog.keep + ahead})
+    return config.model_copy(update={"target": target, "changelog": changelog})

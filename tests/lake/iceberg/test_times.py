@@ -1,0 +1,141 @@
+"""Clocks that are wrong: the times in a table's metadata do not go back, and every reader can read it."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql import SparkSession
+
+from lakeingest import config
+from lakeingest.config import Target
+from lakeingest.config.place import Place
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.iceberg.catalogs import open_catalog
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.iceberg.times import OrderedCatalog
+from tests.catalog_servers import TARGETS
+from tests.clocks import clock_ahead
+from tests.lake.conftest import BOUNDARIES
+from tests.lake.steps import PLAIN, Lake
+
+NAME = ("shop", "orders")
+AHEAD = (
+    timedelta(minutes=3),
+    timedelta(0),
+    timedelta(days=-2),
+    timedelta(days=40),
+    timedelta(0),
+    timedelta(minutes=-3),
+)
+
+
+def lake_on(settings: Target) -> Lake:
+    """A table; no step of these tests needs Spark."""
+    schema = TableSchema(TableId(*NAME), PLAIN, ("id",))
+    return Lake(settings, lambda: IcebergTarget(settings), cast("SparkSession", None), schema, BOUNDARIES)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A table in a warehouse on this machine's disk."""
+    return lake_on(config.Target(warehouse=Place.of(tmp_path)))
+
+
+@pytest.fixture(params=TARGETS)
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+    """A table in each catalog that is a server."""
+    with TARGETS[request.param](tmp_path) as doc:
+        doc["catalog"]["name"] = "clocks"
+        yield lake_on(Target.model_validate(doc))
+
+
+def metadata(lake: Lake) -> TableMetadata:
+    """What the catalog says now."""
+    return open_catalog(lake.settings).load_table(NAME).metadata
+
+
+def assert_in_order(found: TableMetadata) -> None:
+    """As Iceberg's own library demands, which tolerates a minute; ours does not need it."""
+    for log in (found.snapshot_log, found.metadata_log):
+        times = [*(entry.timestamp_ms for entry in log), found.last_updated_ms]
+        assert times == sorted(times)
+
+
+def change(lake: Lake, number: int) -> None:
+    """One more publish, by a process of its own."""
+    lake.publish(lake.merge(lake.loaded(), (number, f"v{number}", False), pos=30 + number))
+
+
+def test_no_entry_is_before_the_last_one(lake: Lake) -> None:
+    """Clocks jump by minutes and days, back and forth."""
+    lake.published((1, "a"))
+    for number, by in enumerate(AHEAD):
+        with clock_ahead(by):
+            change(lake, number)
+        assert_in_order(metadata(lake))
+    assert lake.open().count(lake.table, lake.loaded().version) == len(AHEAD)
+    assert len(metadata(lake).snapshot_log) == len(AHEAD) + 2
+
+
+def test_two_machines_whose_clocks_disagree_take_turns(lake: Lake) -> None:
+    """One is right, the other is two days ahead."""
+    lake.published((1, "a"))
+    for number, by in enumerate(itertools.islice(itertools.cycle((timedelta(0), timedelta(days=2))), 6)):
+        with clock_ahead(by):
+            change(lake, number)
+    assert_in_order(metadata(lake))
+
+
+def test_a_log_that_went_back_is_mended_by_the_next_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier version of lakeingest has made it."""
+    lake.published((1, "a"))
+    with monkeypatch.context() as before:
+        before.delattr(OrderedCatalog, "_update_and_stage_table")  # as it was before it was there
+        before.setattr("lakeingest.lake.iceberg.commit.not_before", lambda _, updates, __: updates)
+        for number, by in enumerate((timedelta(hours=5), timedelta(0), timedelta(0))):
+            with clock_ahead(by):
+                change(lake, number)
+        with pytest.raises(AssertionError):
+            assert_in_order(metadata(lake))
+    lake.open().mark(lake.loaded(), lake.loaded().progress)
+    assert_in_order(metadata(lake))
+
+
+@pytest.mark.spark
+def test_spark_reads_a_table_after_the_clock_was_set_right(lake_of: Callable[..., Lake]) -> None:
+    """Iceberg's library for Java looks at all times when it loads a table."""
+    seen = lake_of()
+    seen.published((1, "a"))
+    for number, by in enumerate((timedelta(minutes=3), timedelta(0))):
+        with clock_ahead(by):
+            change(seen, number)
+    assert seen.seen() == [(0, "v0"), (1, "v1")]
+
+
+@pytest.mark.spark
+def test_changes_are_merged_without_a_statement_while_the_clock_is_behind(lake_of: Callable[..., Lake]) -> None:
+    """Iceberg's library for Java would refuse its own commit."""
+    stated = lake_of()
+    settings = stated.settings.model_copy(update={"merge": "statement"})
+    stated = replace(stated, settings=settings, open=lambda: IcebergTarget(settings))
+    stated.published((1, "a"))
+    for number, by in enumerate((timedelta(days=2), timedelta(0))):
+        with clock_ahead(by):
+            change(stated, number)
+    assert stated.seen() == [(0, "v0"), (1, "v1")]
+
+
+@pytest.mark.long("starts servers", only=("glue on s3", "rest", "sql", "hive"))
+def test_every_catalog_takes_the_commits_of_clocks_that_jump(anywhere: Lake) -> None:
+    """A server that writes the metadata itself takes its own clock for some times."""
+    anywhere.published((1, "a"))
+    for number, by in enumerate(AHEAD):
+        with clock_ahead(by):
+            change(anywhere, number)
+    assert_in_order(metadata(anywhere))
+    assert anywhere.open().count(anywhere.table, anywhere.loaded().version) == len(AHEAD)
