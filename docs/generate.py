@@ -17,6 +17,7 @@ from lakeingest import Config, cli
 from lakeingest.core.schema import Column, Kind, SourceType
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.iceberg.types import iceberg_type
+from lakeingest.mysql import session
 from tests.ddl_kinds import KINDS
 
 DOCS = Path(__file__).parent
@@ -148,7 +149,47 @@ def ddl_page() -> str:
     return MADE + text.replace("@kinds@", "\n".join(tables).strip())
 
 
+def session_variables_page() -> str:
+    """What becomes of each session variable that a server may impose."""
+    listed = yaml.safe_load((DOCS / "session-variables.yml").read_text())
+    variables = {part: _of_servers(groups) for part, groups in listed.items()}
+    pins = [("both", pin) for pin in session.BOTH]
+    pins += [("mysql", pin) for pin in session.ON_MYSQL] + [("mariadb", pin) for pin in session.ON_MARIADB]
+    pinned = {
+        f"| `{pin.name}` | {_SERVERS[server]} | {f'`{pin.value}`' if pin.value else 'empty'} | {pin.why} |"
+        for server, pin in pins
+        if (pin.name, pin.value) != ("autocommit", "0")
+    }
+    tables = {
+        "pinned": _table("", ("variable", "server", "value", "without it"), sorted(pinned)),
+        "refused": _table("", ("variable", "server", "for instance"), _rows(variables["refused"])),
+        "harmless": _table("", ("variable", "server", "tried"), _rows(variables["harmless"])),
+        "out_of_reach": _table("", ("variable", "server", "why"), _rows(variables["out_of_reach"], shown="{}")),
+    }
+    text = (DOCS / "reference" / "session-variables.in").read_text()
+    for part, table in tables.items():
+        text = text.replace(f"@{part}@", table.strip())
+    return MADE + text
+
+
+_SERVERS = {"both": "both", "mysql": "MySQL", "mariadb": "MariaDB"}
+
+
+def _of_servers(groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, Any]]:
+    """The variables of a part of the list, with their server and what is said of them, by their names."""
+    return sorted((name, _SERVERS[server], said) for server, group in groups.items() for name, said in group.items())
+
+
+def _rows(variables: list[tuple[str, str, Any]], shown: str = "`{}`") -> list[str]:
+    values = [said if isinstance(said, list) else [said] for _, _, said in variables]
+    return [
+        f"| `{name}` | {server} | {', '.join(shown.format(one) if one != '' else 'empty' for one in tried)} |"
+        for (name, server, _), tried in zip(variables, values, strict=True)
+    ]
+
+
 PAGES = {
+    "session-variables.md": session_variables_page,
     "ddl.md": ddl_page,
     "configuration.md": configuration_page,
     "cli.md": cli_page,

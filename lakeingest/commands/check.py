@@ -95,7 +95,7 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
             checked, size = _source(config, connection, parity=parity)
     except LakeIngestError as error:
         lake = lake_of(copies(open_target(config), ()), ())
-        checked, size = [Checked("connection", f"cannot connect: {error}"), *lake], 0
+        checked, size = [Checked("connection", str(error)), *lake], 0
     checked += [*folders(config, size), *_governed(config), _spool(config), spark_of(config, session)]
     return CheckResult(tuple(checked))
 

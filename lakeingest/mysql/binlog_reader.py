@@ -335,7 +335,12 @@ def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None
 
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
     # Without it, the server refuses to send events with checksums. MySQL knows the first name from 8.0.26 on.
-    query(connection, "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
+    # What init_connect may have set would make the reader a semi-synchronous replica, or one that begins at a GTID.
+    query(
+        connection,
+        "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', @rpl_semi_sync_replica = 0,"
+        " @rpl_semi_sync_slave = 0, @slave_connect_state = NULL",
+    )
     flags = _NON_BLOCK
     if dialect(connection) is MARIADB:
         query(connection, f"SET @mariadb_slave_capability = {_GTIDS_KNOWN}")

@@ -5,7 +5,8 @@
 2. the read view opens: START TRANSACTION WITH CONSISTENT SNAPSHOT.
 3. high: the written position, which contains everything that the view sees. It is read now, not after the rows: the
    view is fixed, so the window is milliseconds.
-4. the table's lock and its definition under it, then its rows, in the same transaction.
+4. the table's lock and its definition under it, the proof that the session is ours (`mysql.session`: so no result is
+   truncated), then its rows, in the same transaction.
 
 MariaDB reports the position of a read view in the binlog: that is the high watermark, and of a view that was opened
 before, the low one. But its views may lack an XA COMMIT before that. If XA RECOVER, asked between the two, lists any
@@ -37,6 +38,7 @@ from lakeingest.mysql.connection import (
     connect,
     named_errors,
     query,
+    server_of,
     snapshot_position,
     table_name,
     written_position,
@@ -237,7 +239,7 @@ def _definition(
     if source.replica is None:
         return read_schema(beside, schema.table, schema.choices)
     with connect(source.of_rows) as beside_reading:
-        _same_server(beside_reading, query(reading, f"SELECT {dialect(reading).server}")[0][0])
+        _same_server(beside_reading, server_of(reading))
         return read_schema(beside_reading, schema.table, schema.choices)
 
 
@@ -255,7 +257,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
 
 def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
-    [(uuid,)] = query(connection, f"SELECT {dialect(connection).server}")
+    uuid = server_of(connection)
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
 

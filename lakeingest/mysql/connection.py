@@ -19,6 +19,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, SchemaChanged, SourceAway, SplitUnstable
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.login import password_of
+from lakeingest.mysql.session import asked, pins_of, require, setting
 from lakeingest.mysql.tunnel import through
 
 DENIED = {
@@ -45,6 +46,12 @@ _DEFINITION_CHANGED = 1412
 _GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # DDL dropped or renamed what a query names
 _TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second is MariaDB's
 _INTERRUPTED = {ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
+_RAISE = "; raise {} with SET GLOBAL, or where the service has its settings"
+_LIMITS = {  # of the server, which a session cannot set for itself
+    ER.NET_PACKET_TOO_LARGE: _RAISE.format("max_allowed_packet"),
+    4082: _RAISE.format("connection_memory_limit"),
+    4081: _RAISE.format("global_connection_memory_limit"),
+}
 GREETING_SECONDS = 10  # to connect, and for each response until the session is open
 READ_SECONDS = 600  # for a response: of a query on a busy server, or the next packet of a long result
 OPEN_VIEW = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
@@ -53,7 +60,7 @@ _BESIDE = threading.Lock()
 
 @contextmanager
 def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connection]:
-    """An autocommitting connection with a pinned session (UTC, REPEATABLE READ, utf8mb4); closed at the end.
+    """An autocommitting connection with a pinned session, as `mysql.session` says; closed at the end.
 
     Values are MySQL's own text, not converted. With `stream`, cursors do not buffer results. Errors of the server
     inside the block are raised as those of lakeingest: SourceAway, SplitUnstable, SchemaChanged, OperatorNeeded.
@@ -65,7 +72,7 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
             port=source.port,
             user=source.user,
             charset="utf8mb4",
-            autocommit=True,
+            autocommit=None,  # the session says it; the driver could not, without converters
             conv={},
             connect_timeout=GREETING_SECONDS,
             cursorclass=pymysql.cursors.SSCursor if stream else pymysql.cursors.Cursor,
@@ -96,7 +103,16 @@ def reopen(connection: pymysql.Connection) -> None:
     driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
     connection.connect()
     driver._read_timeout = READ_SECONDS  # noqa: SLF001
-    query(connection, dialect(connection).session)
+    query(connection, setting(pins_of(driver.get_server_info())))
+
+
+def server_of(connection: pymysql.Connection) -> str:
+    """The id of the connection's server; OperatorNeeded where its session is not as it was pinned."""
+    driver: Any = connection  # the method has no types
+    pins = pins_of(driver.get_server_info())
+    [(uuid, *values)] = query(connection, f"SELECT {dialect(connection).server}, {asked(pins)}")
+    require(pins, values)
+    return str(uuid)
 
 
 def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
@@ -188,7 +204,7 @@ def free_server_id(connection: pymysql.Connection, source: Source, *others: int)
 
     It is none of the `others`, which our own readers have: the server does not list them.
     """
-    taken = {int(query(connection, "SELECT @@server_id")[0][0]), *others}
+    taken = {int(query(connection, "SELECT @@global.server_id")[0][0]), *others}
     try:
         taken |= {int(row["server_id"]) for row in query_dicts(connection, dialect(connection).replicas)}
     except pymysql.err.OperationalError as error:
@@ -245,7 +261,7 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
         return SchemaChanged(
             f"the source {where} has no such table or column: {text}; if DDL changed it, run the same command again"
         )
-    return OperatorNeeded(f"the source {where} reports an error: {text} (error {code})")
+    return OperatorNeeded(f"the source {where} reports an error: {text} (error {code}){_LIMITS.get(code, '')}")
 
 
 _CLEAR_TEXT = {b"mysql_clear_password", b"dialog"}  # plugins by which the server asks for the password itself

@@ -14,11 +14,11 @@ _ANY = 1000  # characters: more than any DOUBLE has
 class Dialect:
     """The statements and facts of a server.
 
-    `session` sets what `connection.connect` promises. `server` is the expression of the server's id; `state` is the
-    query for the id, gtid_mode, binlog_order_commits and gtid_executed. `log_status` and `replicas` have the same
-    columns everywhere. `capped_select` begins a SELECT with a time limit. `rights` are the privileges that are needed
-    beside SELECT, each with a statement that is denied without it; and `more_rights` those that no statement checks.
-    `hides_rules`: information_schema shows no REFERENTIAL_CONSTRAINTS to a user who has only SELECT on the table.
+    `server` is the expression of the server's id; `state` is the query for the id, gtid_mode, binlog_order_commits and
+    gtid_executed. `log_status` and `replicas` have the same columns everywhere. `capped_select` begins a SELECT with a
+    time limit. `rights` are the privileges that are needed beside SELECT, each with a statement that is denied without
+    it; and `more_rights` those that no statement checks. `hides_rules`: information_schema shows no
+    REFERENTIAL_CONSTRAINTS to a user who has only SELECT on the table.
 
     `has_snapshot_position`: the status of a read view has its exact position in the binlog. `oldest` is the first
     version that can be a source, `logs_cascades` the first that may log the changes by foreign keys, `xa_since` the
@@ -29,7 +29,6 @@ class Dialect:
     in these, too.
     """
 
-    session: str
     server: str
     state: str
     log_status: str
@@ -47,20 +46,7 @@ class Dialect:
     weight: str
 
 
-# The order and the text of values must not depend on the server's defaults. Autocommit is set too: the driver does not
-# set it where the server's greeting says that it is on, which does not hold for the session. The wait for a
-# table that other sessions lock is short, so that other tables can go on. The other timeouts are long: a connection may
-# wait for a long merge, and the server for a slow reader.
-_SESSION = (
-    "SET time_zone = '+00:00', sql_mode = '', autocommit = 1,"
-    " SESSION lock_wait_timeout = 20, SESSION wait_timeout = 28800, SESSION net_write_timeout = 600,"
-)
-
 MYSQL = Dialect(
-    # or the server reports a table's size from statistics that may be a day old
-    session=f"{_SESSION} /*!80000 SESSION information_schema_stats_expiry = 0, */"
-    " /*!80030 SESSION show_gipk_in_create_table_and_information_schema = ON, */"
-    " SESSION transaction_isolation = 'REPEATABLE-READ', SESSION max_execution_time = 0",
     server="@@server_uuid",
     state="SELECT @@server_uuid, @@global.gtid_mode, @@global.binlog_order_commits, @@global.gtid_executed",
     log_status="SHOW BINARY LOG STATUS",
@@ -79,8 +65,6 @@ MYSQL = Dialect(
 )
 
 MARIADB = Dialect(
-    session=f"{_SESSION} SESSION sql_quote_show_create = 1,"
-    " SESSION tx_isolation = 'REPEATABLE-READ', SESSION max_statement_time = 0",
     server="@@server_uid",
     # its GTIDs cannot be watermarks: they are assigned when a commit is written
     state="SELECT @@server_uid, 'OFF', 'ON', ''",

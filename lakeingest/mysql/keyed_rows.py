@@ -44,7 +44,7 @@ def conditions_of(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> lis
 def value_of(column: Column, value: Any) -> str:
     """The SQL literal of a value of the lake, as MySQL compares it."""
     if column.kind is Kind.MICROS:
-        return f"SEC_TO_TIME({value} / 1000000)"
+        return f"SEC_TO_TIME({Decimal(value).scaleb(-6):f})"  # a division has div_precision_increment digits
     match value:
         case bool() | int():
             return str(int(value))

@@ -194,7 +194,7 @@ def test_a_source_that_is_away_is_one_finding(db: Db, file_of: Callable[..., Pat
     result = check(load_config(path))
     answer = found(result)
     assert answer.keys() == {"connection", "state folder"}
-    assert answer["connection"].startswith("cannot connect: the source 127.0.0.1:1 is away")
+    assert answer["connection"].startswith("the source 127.0.0.1:1 is away")
     assert {"catalog", "warehouse", "room in the warehouse", "spool", "Java and PySpark"} <= {
         one.name for one in result.checked
     }

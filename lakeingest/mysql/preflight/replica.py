@@ -7,7 +7,7 @@ from lakeingest.core.condition import Checked
 from lakeingest.errors import LakeIngestError, OperatorNeeded
 from lakeingest.mysql.connection import connect, query_dicts
 from lakeingest.mysql.dialect import MARIADB
-from lakeingest.mysql.preflight.server import Condition, Finding, Server, ask, version
+from lakeingest.mysql.preflight.server import Condition, Finding, Server, ask, session, version
 from lakeingest.mysql.preflight.service import AURORA
 from lakeingest.mysql.preflight.tables import engines
 from lakeingest.mysql.replica import NO_GTIDS, has_no_more
@@ -25,7 +25,7 @@ def replica_conditions(source: Source, server: Server) -> tuple[Checked, ...]:
         with connect(source.of_rows) as connection:
             return ask(Server.of(connection, server.tables), _conditions(source, server))
     except LakeIngestError as error:
-        return (Checked("connection to the replica", f"cannot connect: {error}"),)
+        return (Checked("connection to the replica", str(error)),)
 
 
 def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
@@ -43,6 +43,7 @@ def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
 
     return {
         "version of the replica": version,
+        "session variables on the replica": session,
         "GTIDs of the replica": _gtids,
         "replica is another server": another_server,
         "transactions of the replica": no_more,

@@ -8,12 +8,13 @@ import pymysql
 
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError
-from lakeingest.mysql.connection import binary_log_status, query, query_dicts
+from lakeingest.errors import LakeIngestError, OperatorNeeded
+from lakeingest.mysql.connection import binary_log_status, query, query_dicts, server_of
 from lakeingest.mysql.dialect import MARIADB, Dialect, copies_xa, dialect, version_of
 from lakeingest.mysql.preflight.service import AURORA, Service, service_of
 
 DAY_SECONDS = 86_400
+LEAST_PACKET = 64 << 10  # bytes: more than a boundary of the longest keys takes; servers have 16 MiB without you
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,21 @@ def setting(name: str, wanted: str) -> Condition:
     return has_it
 
 
+def session(server: Server) -> Finding:
+    """The session is as lakeingest set it, and no limit that a session cannot change is too low for its statements."""
+    try:
+        server_of(server.connection)
+    except OperatorNeeded as error:
+        return str(error)
+    packet = int(server.variables["max_allowed_packet"])
+    if packet >= LEAST_PACKET:
+        return None
+    return (
+        f"max_allowed_packet is {packet}, too low for the statements that read rows by their keys;"
+        f" {server.service.fix('max_allowed_packet', str(64 << 20))}"
+    )
+
+
 def commit_order(server: Server) -> Finding:
     """Transactions become visible in binlog order."""
     if server.is_on("binlog_order_commits", "ON"):
@@ -227,6 +243,7 @@ CONDITIONS: dict[str, Condition] = {
     "server version": version,
     "no Galera": galera,
     "no Aurora reader": aurora_writer,
+    "session variables": session,
     "binary log": binlog,
     "binlog in files": binlog_in_files,
     "binlog_format": setting("binlog_format", "ROW"),
