@@ -22,13 +22,15 @@ class Staged:
 
     `version` names that commit; `published` is the version that readers see, None before the first publish. If readers
     see someone else's compaction, and staging is not yet built on it, `version` is that compaction. `lost` names the
-    file that was gone or damaged, if `recover` went back to an older commit for it.
+    file that was gone or damaged, if `recover` went back to an older commit for it. `same_rows`: the commit was made
+    on what readers see, with progress alone, and has the same rows.
     """
 
     progress: Progress
     version: int
     published: int | None
     lost: str = field(default="", compare=False)
+    same_rows: bool = field(default=False, compare=False)
 
     @property
     def visible(self) -> bool:
@@ -201,8 +203,11 @@ class Target(Protocol):
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
 
-    def count(self, table: TableId, version: int) -> int | None:
-        """The number of rows of one commit, from metadata; None where only a read can tell."""
+    def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
+        """The number of rows of one commit, from metadata; None where only a read can tell.
+
+        The quickest look is enough where it finds as many as are `expected`.
+        """
 
     def publish(
         self,

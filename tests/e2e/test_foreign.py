@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -19,6 +20,7 @@ from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
+from lakeingest.pipeline.executors import Executors
 from tests.e2e.pipe import Pipe
 from tests.stores import on_disk, remove
 
@@ -93,6 +95,32 @@ def test_a_compaction_between_runs_is_built_on(pipe: Pipe) -> None:
     pipe.run()
     pipe.assert_equal()
     assert len(pipe.seen(WaveCommitted)) == waves
+
+
+@pytest.mark.parametrize(
+    "options", ["'rewrite-all', 'true'", "'rewrite-all', 'true', 'remove-dangling-deletes', 'true'"]
+)
+def test_small_runs_after_a_compaction_need_no_spark(pipe: Pipe, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deletes of files that are gone are not counted: every publish knows how many rows it has."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    pipe.sql(*CHANGES)
+    pipe.run()
+    name = f"{pipe.database}.orders"
+    pipe.spark.sql(f"CALL {CATALOG}.system.rewrite_data_files(table => '{name}', options => map({options}))").collect()
+
+    def start(_: Executors) -> NoReturn:
+        raise AssertionError("a run has started Spark")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Executors, "open", start)
+        for number in range(3):
+            pipe.sql(
+                f"UPDATE orders SET v = 'run {number}' WHERE id < {number + 5}",
+                f"INSERT INTO orders VALUES ({2000 + number}, '')",
+            )
+            pipe.run()
+    pipe.assert_equal()
 
 
 def drop_branch(pipe: Pipe) -> None:

@@ -23,6 +23,7 @@ from lakeingest.lake.target import Staged
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
 MERGING = f"{STAGING}_merge_"  # begins the name of a branch that a statement merges on, until staging has its commit
+SAME_ROWS = f"{STAGING}.same_rows"  # a mark: the commit has the rows of this one, which it builds on
 STATE = f"{STAGING}.state"  # a property of tables that are not published, and its values:
 BOOTSTRAPPING = "bootstrapping"  # the table is being built under its own name
 DISCARDED = "discarded"  # it will never be published
@@ -41,7 +42,8 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     main = tip(loaded, MAIN).snapshot_id
     behind = {one.snapshot_id for one in ancestors_of(newest, loaded.metadata)}
     if newest is not None and (main in behind or published is None):
-        return Staged(progress_of(table, newest), newest.snapshot_id, published)
+        same_rows = newest.summary is not None and newest.summary.additional_properties.get(SAME_ROWS) == str(main)
+        return Staged(progress_of(table, newest), newest.snapshot_id, published, same_rows=same_rows)
     return Staged(progress_of(table, source_of(table, loaded)), main, published)
 
 

@@ -59,15 +59,6 @@ def inventory(loaded: Table) -> Inventory:
     return Inventory(files, deletes, size, len(loaded.metadata.snapshots))
 
 
-def rows_of(loaded: Table, version: int) -> int | None:
-    """The rows of a snapshot by its summary; None where it has none."""
-    snapshot = loaded.metadata.snapshot_by_id(version)
-    if snapshot is None or snapshot.summary is None:
-        return None
-    totals = [int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes")]
-    return totals[0] - totals[1]
-
-
 def _needed(loaded: Table) -> Iterator[str]:
     """Every file that the table refers to."""
     metadata = loaded.metadata

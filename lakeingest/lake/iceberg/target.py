@@ -40,6 +40,7 @@ from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import due_now, expire, limits, sweep, trim
 from lakeingest.lake.iceberg.history import STAGING, STATE, assert_unmoved, earlier, is_marked, resume_point, tip
+from lakeingest.lake.iceberg.live_rows import counted
 from lakeingest.lake.iceberg.location import beginning, chosen_location
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
@@ -251,9 +252,9 @@ class IcebergTarget:
         return spark.sql(f"SELECT * FROM {self._spark_name(table)} VERSION AS OF {version}")
 
     @names_storage_errors
-    def count(self, table: TableId, version: int) -> int | None:
-        """Rows that were written minus positions that were deleted, from the snapshot's summary."""
-        return leftovers.rows_of(self._with(table, version), version)
+    def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
+        """From the totals of the snapshot's summary where they say what is expected, else from its files."""
+        return counted(self._with(table, version), version, expected)
 
     @names_storage_errors
     def publish(
