@@ -5,7 +5,7 @@ list, the manifests in that, or the files in those; the rest are versions of met
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
 
-def remove_leftovers(loaded: Table, age: timedelta) -> tuple[int, int]:
-    """Delete what is older than `age` and not referred to; how many files and bytes.
+def remove_leftovers(loaded: Table, age: timedelta, waiting: Collection[str]) -> tuple[int, int]:
+    """Delete what is older than `age`, not referred to and not among the `waiting` files; how many files and bytes.
 
     Nothing is deleted where that is not certain: where others may use the files (`gc.enabled`), and where a
     file that the table refers to is not found in the folder under the name that it has there.
@@ -37,8 +37,8 @@ def remove_leftovers(loaded: Table, age: timedelta) -> tuple[int, int]:
     needed = {path_of(name) for name in _needed(loaded)}
     if not {path for path in needed if path.startswith(f"{folder}/")} <= found.keys():
         return 0, 0
-    oldest = datetime.now(UTC) - age
-    return deleted(store, [file for path, file in found.items() if path not in needed and file.mtime < oldest])
+    oldest, spared = datetime.now(UTC) - age, needed | {path_of(name) for name in waiting}
+    return deleted(store, [file for path, file in found.items() if path not in spared and file.mtime < oldest])
 
 
 def deleted(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int]:
