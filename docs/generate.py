@@ -240,7 +240,7 @@ def _default(field: Mapping[str, Any]) -> str:
     if default in (None, "", [], {}):
         return "none"
     if field.get("format") == "duration":
-        default = str(default).removeprefix("P").lower()
+        default = str(default).lstrip("PT").lower()
     if isinstance(default, bool):
         default = str(default).lower()
     return f"`{default}`"

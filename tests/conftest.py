@@ -160,13 +160,14 @@ def lake_config(lake_format: str, lake_servers: None, tmp_path_factory: pytest.T
     Its session has the jars for PostgreSQL and S3, too, for tests that bring a catalog or a store of their own.
     """
     target = Target.model_validate({"format": lake_format, **lakes.target_of(lake_format)})
+    soon = {"history": {"readers": "0s"}}  # what a test of the lake removes goes at once
     others = (POSTGRESQL_JAR, S3_JAR) if target.format == "iceberg" else S3A_JARS
     jars = ",".join((*FORMATS[target.format].jars(target), *others))
     doc: dict[str, Any] = {
         "name": "tests",
         "source": {"host": "127.0.0.1", "user": "nobody"},
         "tables": {"include": ["none.*"]},
-        "target": {"format": lake_format, **lakes.target_of(lake_format)},
+        "target": {"format": lake_format, **soon, **lakes.target_of(lake_format)},
         "spark": {"conf": {**lakes.spark_conf(), "spark.jars.packages": jars}},
     }
     if lakes.ON_CLUSTER:

@@ -30,12 +30,14 @@ class History(Frozen):
     """How long a published commit can still be read after a later commit has replaced it.
 
     The last `least` published commits are never removed, whatever their age. More than `most` are not retained: each
-    makes every later commit slower, because Iceberg writes the list of them again.
+    makes every later commit slower, because Iceberg writes the list of them again. A query that has begun can go on for
+    `readers` on a commit that is not retained any more: so long its files outlive it.
     """
 
     keep: Duration = timedelta(days=5)
     least: int = Field(default=20, ge=1)
     most: int = Field(default=500, ge=1)
+    readers: Duration = timedelta(hours=6)
 
     @model_validator(mode="after")
     def _in_order(self) -> "Self":

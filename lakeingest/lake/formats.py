@@ -18,7 +18,8 @@ def open_target(config: Config) -> Target:
         return HudiTarget(config.target, state_of(config) / "staging", keeps_dropped=config.keeps_dropped)
     from lakeingest.lake.iceberg.target import IcebergTarget
 
-    return IcebergTarget(config.target, config.tables.of, keeps_dropped=config.keeps_dropped)
+    waiting = state_of(config) / "waiting"
+    return IcebergTarget(config.target, config.tables.of, keeps_dropped=config.keeps_dropped, waiting=waiting)
 
 
 def open_versions(config: Config) -> Versions:

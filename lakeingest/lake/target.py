@@ -23,7 +23,8 @@ class Staged:
     `version` names that commit; `published` is the version that readers see, None before the first publish. If readers
     see someone else's compaction, and staging is not yet built on it, `version` is that compaction. `lost` names the
     file that was gone or damaged, if `recover` went back to an older commit for it. `changed` is when the table was
-    changed last, in seconds since 1970 by the clock of who did; 0 if that is not known.
+    changed last, in seconds since 1970 by the clock of who did; 0 if that is not known. `same_rows`: the commit was
+    made on what readers see, with progress alone, and has the same rows.
     """
 
     progress: Progress
@@ -31,6 +32,7 @@ class Staged:
     published: int | None
     lost: str = field(default="", compare=False)
     changed: float = field(default=0.0, compare=False)
+    same_rows: bool = field(default=False, compare=False)
 
     @property
     def visible(self) -> bool:
@@ -203,8 +205,11 @@ class Target(Protocol):
     def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """The rows of one commit."""
 
-    def count(self, table: TableId, version: int) -> int | None:
-        """The number of rows of one commit, from metadata; None where only a read can tell."""
+    def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
+        """The number of rows of one commit, from metadata; None where only a read can tell.
+
+        The quickest look is enough where it finds as many as are `expected`.
+        """
 
     def publish(
         self,

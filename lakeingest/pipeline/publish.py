@@ -34,7 +34,7 @@ def publish(edges: Edges, table: TableRun) -> None:
         return
     expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
     suites = user_suites(edges.config.quality.folder, table.id)
-    sound = table.sound and edges.target.count(table.id, staged.version) == expected_rows
+    sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
 
     def rows() -> "DataFrame":
         return edges.target.read(table.id, staged.version, edges.executors.open())

@@ -157,11 +157,11 @@ class TableRun:
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
         """A commit was made, or the table was loaded: this is its staged state now.
 
-        `sound`: the rows that the commit added are sound. The rows before them are as sound as they were, and a commit
-        that readers see has passed its gate.
+        `sound`: the rows that the commit added are sound. The rows before them are as sound as they were. A commit
+        that readers see has passed its gate, and someone's compaction of it changes no row.
         """
         unchanged = self.copy is not None and self.copy.version == staged.version
-        self.sound = staged.visible or ((sound or unchanged) and (self.copy is None or self.sound))
+        self.sound = staged.visible or staged.same_rows or ((sound or unchanged) and (self.copy is None or self.sound))
         cascades = staged.progress.cascades
         if cascades is not None and self.settled is not None and cascades.to < self.settled:
             self.settled = None  # older rows were read again

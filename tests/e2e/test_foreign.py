@@ -1,7 +1,9 @@
 """Others at work on our tables and folders, between runs and while we run: built on, named, or tried again."""
 
 import re
+import time
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -19,6 +21,7 @@ from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
+from lakeingest.pipeline.executors import Executors
 from tests.e2e.pipe import Pipe
 from tests.stores import on_disk, remove
 
@@ -93,6 +96,80 @@ def test_a_compaction_between_runs_is_built_on(pipe: Pipe) -> None:
     pipe.run()
     pipe.assert_equal()
     assert len(pipe.seen(WaveCommitted)) == waves
+
+
+@pytest.mark.parametrize(
+    "options", ["'rewrite-all', 'true'", "'rewrite-all', 'true', 'remove-dangling-deletes', 'true'"]
+)
+def test_small_runs_after_a_compaction_need_no_spark(pipe: Pipe, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deletes of files that are gone are not counted: every publish knows how many rows it has."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    pipe.sql(*CHANGES)
+    pipe.run()
+    name = f"{pipe.database}.orders"
+    pipe.spark.sql(f"CALL {CATALOG}.system.rewrite_data_files(table => '{name}', options => map({options}))").collect()
+
+    def start(_: Executors) -> NoReturn:
+        raise AssertionError("a run has started Spark")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Executors, "open", start)
+        for number in range(3):
+            pipe.sql(
+                f"UPDATE orders SET v = 'run {number}' WHERE id < {number + 5}",
+                f"INSERT INTO orders VALUES ({2000 + number}, '')",
+            )
+            pipe.run()
+    pipe.assert_equal()
+
+
+RUNS = 10  # before a compaction, and after it
+MAINTENANCE = {
+    "all": ("rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))",),
+    "some": ("rewrite_data_files(table => '{t}', options => map('delete-file-threshold', '1'))",),
+    "none left": (
+        "rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))",
+    ),
+    "deletes": (
+        "rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))",
+        "rewrite_position_delete_files(table => '{t}', options => map('rewrite-all', 'true'))",
+    ),
+}
+
+
+@pytest.mark.long("measures many runs")
+@pytest.mark.parametrize("way", MAINTENANCE)
+def test_small_runs_take_no_longer_after_a_compaction(pipe: Pipe, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the CPU time of the run's own process, which does all of it."""
+    pipe.sql(ORDERS, ROWS)
+    pipe.run()
+    pipe.sql(*CHANGES)
+    pipe.run()
+
+    def start(_: Executors) -> NoReturn:
+        raise AssertionError("a run has started Spark")
+
+    def median(first: int) -> float:
+        seconds = []
+        for number in range(first, first + RUNS):
+            pipe.sql(f"UPDATE orders SET v = 'run {number}' WHERE id < {number % 9 + 3}")
+            began = time.process_time()
+            pipe.run()
+            seconds.append(time.process_time() - began)
+        return sorted(seconds)[RUNS // 2]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Executors, "open", start)
+        before = median(0)
+    for procedure in MAINTENANCE[way]:
+        pipe.spark.sql(f"CALL {CATALOG}.system.{procedure.format(t=f'{pipe.database}.orders')}").collect()
+    monkeypatch.setattr(Executors, "open", start)
+    after = median(RUNS)
+    print(f"{way}: {before:.3f} s before, {after:.3f} s after, ratio {after / before:.2f}")  # noqa: T201
+    assert after < 1.2 * before
+    monkeypatch.undo()
+    pipe.assert_equal()
 
 
 def drop_branch(pipe: Pipe) -> None:

@@ -15,6 +15,7 @@ from lakeingest.config import Config, Target
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.marks import BUILDING
+from tests.lake.clocks import Clock
 from tests.lake.steps import PLAIN, Lake, Raw
 
 BOUNDARIES = {
@@ -71,6 +72,12 @@ def raw(lake: Lake, catalog: SqlCatalog) -> Raw:
         return catalog.load_table((lake.table.database, name))
 
     return load
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that stands still, for removals that wait."""
+    return Clock(monkeypatch)
 
 
 def building(catalog: Catalog, lake: Lake) -> list[str]:

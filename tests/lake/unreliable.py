@@ -16,6 +16,7 @@ from requests.exceptions import ConnectionError as ConnectionBroken
 from requests.exceptions import ReadTimeout
 
 from lakeingest import config
+from lakeingest.files.file import File
 from lakeingest.lake.iceberg.target import IcebergTarget
 
 
@@ -124,8 +125,10 @@ class Unreliable(SqlCatalog):
         return answer
 
 
-def behind(settings: config.Target, plan: Iterable[Fault] = ()) -> tuple[IcebergTarget, Unreliable]:
-    """A target whose catalog meets these faults, and that catalog."""
-    target, catalog = IcebergTarget(settings), Unreliable(settings, plan)
+def behind(
+    settings: config.Target, plan: Iterable[Fault] = (), waiting: File | None = None
+) -> tuple[IcebergTarget, Unreliable]:
+    """A target whose catalog meets these faults, and that catalog; `waiting` as `IcebergTarget` has it."""
+    target, catalog = IcebergTarget(settings, waiting=waiting), Unreliable(settings, plan)
     target.__dict__["_catalog"] = catalog  # where the cached property keeps it
     return target, catalog

@@ -49,6 +49,15 @@ def test_what_readers_see_is_sound(table: TableRun) -> None:
     assert found == [False, True]
 
 
+def test_the_rows_of_someones_compaction_are_as_sound_as_those_that_readers_see(table: TableRun) -> None:
+    """Our commit on it has the same rows; what is merged on that has them as well as its own."""
+    found = []
+    for commit, sound in ((replace(staged(3, 2), same_rows=True), False), (staged(4, 2), True), (staged(5, 2), False)):
+        table.advance(commit, sound=sound)
+        found.append(table.sound)
+    assert found == [True, True, False]
+
+
 def test_a_commit_that_is_loaded_again_is_as_sound_as_before(table: TableRun) -> None:
     """A new session of Spark changes no rows; another commit may have other rows."""
     table.advance(staged(1), sound=True)

@@ -230,7 +230,7 @@ class HudiTarget:
         return rows if changes is None else changed(rows, changes, commits[-1].key)
 
     @names_storage_errors
-    def count(self, table: TableId, version: int) -> int | None:
+    def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:  # noqa: ARG002
         """The rows of files, and those that merges on staging add; None where a merge of an earlier version does."""
         published = self._published(table)
         commits = [] if published and published.version == version else self._staging(table).between(published, version)

@@ -10,8 +10,9 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.data_files import Positions, alive, read_deletes, read_rows, write_deletes, write_rows
+from lakeingest.lake.iceberg.live_rows import of_files, without_dangling
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, by_content
+from lakeingest.lake.iceberg.row_delta import FileChanges, by_content
 
 FILES = 16  # small data files, or files of deletes, that make a compaction worth while
 SMALL_ROWS = 50_000  # of a data file: with fewer rows it is small
@@ -34,7 +35,7 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)
     old = [file for group in groups for file in group]
     gone = {file.file_path for file in old}
-    left = {path: positions for path, positions in dead.items() if path not in gone}
+    left = of_files(dead, [file for file in rows if file.file_path not in gone])
     added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
     return FileChanges((*new_rows, *added, *write_deletes(table, left)), (*old, *deletes))
 
@@ -49,10 +50,10 @@ def compacted(loaded: Table, version: int) -> FileChanges:
     dead = read_deletes(table, deletes)
     groups = _all_groups(rows, dead)
     if not groups and len(deletes) < 2:  # noqa: PLR2004 - one file of deletes is as few as can be
-        return NO_FILES
+        return without_dangling(loaded, version)
     old = [file for group in groups for file in group]
     gone = {file.file_path for file in old}
-    left = {path: positions for path, positions in dead.items() if path not in gone}
+    left = of_files(dead, [file for file in rows if file.file_path not in gone])
     added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
     return FileChanges((*added, *write_deletes(table, left)), (*old, *deletes))
 

@@ -30,10 +30,10 @@ from lakeingest.lake.iceberg.projection import projected
 
 Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, ascending
 
-_PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
+PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _SCHEMA = pa.schema(
     [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH)}),
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(PATH)}),
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS)}),
     ]
 )
@@ -99,10 +99,10 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
         partition=Record(),
         record_count=len(numbers),
         file_size_in_bytes=size,
-        lower_bounds={_PATH: paths[0].encode(), _POS: lowest},
-        upper_bounds={_PATH: paths[-1].encode(), _POS: highest},
-        value_counts=dict.fromkeys((_PATH, _POS), len(numbers)),
-        null_value_counts=dict.fromkeys((_PATH, _POS), 0),
+        lower_bounds={PATH: paths[0].encode(), _POS: lowest},
+        upper_bounds={PATH: paths[-1].encode(), _POS: highest},
+        value_counts=dict.fromkeys((PATH, _POS), len(numbers)),
+        null_value_counts=dict.fromkeys((PATH, _POS), 0),
         sort_order_id=None,
         spec_id=metadata.default_spec_id,
         equality_ids=None,
@@ -115,13 +115,16 @@ def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
     """The positions in files of deletes."""
     found = defaultdict(list)
     for file in files:
-        for path, positions in _by_path(table, file):
+        for path, positions in positions_by_path(table, file):
             found[path].append(positions)
     return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
 
 
-def _by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
-    """The positions in one file of deletes; PyIceberg searches all of them for each path, which takes a second."""
+def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
+    """The positions in one file of deletes; PyIceberg searches all of them for each path, which takes a second.
+
+    StateUnreadable when the file is damaged, ForeignWrite when it is no Parquet file.
+    """
     with _opened(table, file, read_dictionary=["file_path"]) as parquet:
         read = parquet.read(_SCHEMA.names)
     if not read.num_rows:

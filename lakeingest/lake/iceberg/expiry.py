@@ -4,8 +4,10 @@ Our next commit removes them from the metadata, so expiry needs no separate comm
 main has passed, and published snapshots that `target.history` no longer retains. It never removes a snapshot that a
 branch or a tag refers to, nor a snapshot of someone else that main never pointed to.
 
-Files are deleted after that commit, manifest lists last. The table property `lakeingest.expired` names these lists, so
-the next removal finishes one that was interrupted.
+After that commit the files are found that no snapshot needs any more, manifest lists last. Queries may still read them,
+so their removal waits (`lake.waiting`) for `target.history.readers`, from then on: the last commit that needed them had
+been replaced before. The table property `lakeingest.expired` names the lists, so the next removal finishes one that was
+interrupted before it was stored.
 """
 
 import json
@@ -25,11 +27,13 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, ValidatableTableRequir
 from lakeingest.config import History
 from lakeingest.lake.iceberg.history import STAGING, is_marked
 from lakeingest.lake.iceberg.leftovers import is_below
+from lakeingest.lake.waiting import Removal, Waiting
 
 EXPIRED = "lakeingest.expired"  # table property: the snapshots that the last removal took out
 _VERSIONS, _DELETES = "write.metadata.previous-versions-max", "write.metadata.delete-after-commit.enabled"
 _LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # of metadata.json, which each commit writes again
 WORTH = 16  # least number of snapshots to remove: each removal reads the manifests of the oldest snapshot that stays
+REMOVALS = 4  # most removals whose files are deleted after a commit
 AT_ONCE = 64  # most snapshots to remove, so that no commit takes seconds longer than others
 _NAMED = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manifest-list")
 
@@ -64,21 +68,24 @@ def trim(loaded: Table) -> None:
     delete(loaded.io, [entry.metadata_file for entry in gone])
 
 
-def expire(transaction: Transaction, loaded: Table, history: History, *, all_due: bool = False) -> int:
+def expire(
+    transaction: Transaction, loaded: Table, history: History, waiting: Waiting | None, *, all_due: bool = False
+) -> int:
     """Let this commit remove the snapshots that are due, oldest first; their number, 0 if they are too few.
 
-    With `all_due` the commit removes every snapshot that is due. `sweep` deletes their files after the commit.
+    With `all_due` the commit removes every snapshot that is due. `sweep` finds their files after the commit. None is
+    removed where their files have no place to wait.
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
     gone = due_now(loaded, history)
-    if len(gone) < (1 if all_due else WORTH):
+    if waiting is None or len(gone) < (1 if all_due else WORTH):
         return 0
     gone = gone if all_due else gone[:AT_ONCE]
     ids = frozenset(one.snapshot_id for one in gone)
     named = [
         [one.snapshot_id, one.parent_snapshot_id, one.sequence_number, one.manifest_list]
-        for one in (*unfinished(loaded), *gone)
+        for one in (*unfinished(loaded, waiting), *gone)
     ]
     transaction.set_properties({EXPIRED: json.dumps(named, separators=(",", ":"))})
     removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(ids)})
@@ -138,28 +145,74 @@ def _line(number: int | None, known: Mapping[int, Snapshot]) -> Iterator[Snapsho
         number = one.parent_snapshot_id
 
 
-def unfinished(loaded: Table) -> list[Snapshot]:
-    """The snapshots that were removed last and may have left files, because their manifest lists still exist."""
-    remaining = {one.snapshot_id for one in loaded.metadata.snapshots}
-    named = (dict(zip(_NAMED, one, strict=True)) for one in json.loads(loaded.properties.get(EXPIRED, "[]")))
-    snapshots = (Snapshot.model_validate(one) for one in named)
+def unfinished(loaded: Table, waiting: Waiting) -> list[Snapshot]:
+    """The snapshots that were removed last, if the removal of their files is neither stored nor done.
+
+    It is done where their manifest lists do not exist.
+    """
+    remaining, named = {one.snapshot_id for one in loaded.metadata.snapshots}, _removed_last(loaded)
+    if named and waiting.has(_suffix(named)):
+        return []
     return [
-        one for one in snapshots if one.snapshot_id not in remaining and loaded.io.new_input(one.manifest_list).exists()
+        one for one in named if one.snapshot_id not in remaining and loaded.io.new_input(one.manifest_list).exists()
     ]
 
 
-def sweep(loaded: Table) -> None:
-    """Delete the files that only removed snapshots refer to; the table was loaded after they were removed.
+def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> None:
+    """Store the removal of the files that only removed snapshots refer to, and delete those that have waited.
 
-    What cannot be read or deleted stays until the next removal. Files outside of the table's folder stay: someone else
-    had added those of another table.
+    The table was loaded after the snapshots were removed. What cannot be read or deleted stays until the next removal.
+    Files outside of the table's folder stay: someone else had added those of another table.
     """
-    if loaded.properties.get("gc.enabled", "true").lower() == "false":  # other tables use its files
+    is_shared = loaded.properties.get("gc.enabled", "true").lower() == "false"  # other tables use its files
+    if waiting is None or is_shared:
         return
     with suppress(OSError, ValueError):
-        gone = unfinished(loaded)
-        files = [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)]
-        delete(loaded.io, [file for file in files if is_below(loaded, file)])
+        if gone := unfinished(loaded, waiting):
+            metadata, files = loaded.metadata, [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)]
+            of = {
+                "table": str(metadata.table_uuid),
+                "number": metadata.last_sequence_number,
+                "snapshots": [one.snapshot_id for one in gone],
+                "files": [file for file in files if is_below(loaded, file)],
+            }
+            waiting.add(f"{metadata.last_sequence_number:012d}{_suffix(_removed_last(loaded))}", of)
+        for removal in waiting.due(None if all_due else REMOVALS):
+            _remove(loaded, removal)
+            removal.drop()
+
+
+def _remove(loaded: Table, removal: Removal) -> None:
+    """Delete the files of a removal; none if they are of another table, or its snapshots are in the table again.
+
+    So they are after someone has restored an older metadata.json. Files that others have added since then stay.
+    """
+    metadata, of = loaded.metadata, removal.of
+    there = {one.snapshot_id for one in metadata.snapshots}
+    if of["table"] != str(metadata.table_uuid) or not there.isdisjoint(of["snapshots"]):
+        return
+    later = [one for one in metadata.snapshots if not is_marked(one) and _number(one) > of["number"]]
+    used = {path for one in later for manifest in one.manifests(loaded.io) for path in _files(manifest, loaded.io)}
+    for path in of["files"]:
+        if path not in used and is_below(loaded, path):
+            with suppress(FileNotFoundError):
+                loaded.io.delete(path)
+
+
+def waiting_files(waiting: Waiting) -> set[str]:
+    """The files that wait to be deleted."""
+    return {path for removal in waiting.all() for path in removal.of["files"]}
+
+
+def _removed_last(loaded: Table) -> list[Snapshot]:
+    """The snapshots that the table's property names."""
+    named = (dict(zip(_NAMED, one, strict=True)) for one in json.loads(loaded.properties.get(EXPIRED, "[]")))
+    return [Snapshot.model_validate(one) for one in named]
+
+
+def _suffix(named: Sequence[Snapshot]) -> str:
+    """What the name of the removal ends with that has the files of these snapshots."""
+    return f"-{named[0].snapshot_id}"
 
 
 def delete(io: FileIO, paths: Iterable[str]) -> None:

@@ -24,6 +24,7 @@ from lakeingest.lake.target import Staged
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
 MERGING = f"{STAGING}_merge_"  # begins the name of a branch that a statement merges on, until staging has its commit
+SAME_ROWS = f"{STAGING}.same_rows"  # a mark: the commit has the rows of this one, which it builds on
 STATE = f"{STAGING}.state"  # a property of tables that are not published, and its values:
 BOOTSTRAPPING = "bootstrapping"  # the table is being built under its own name
 DISCARDED = "discarded"  # it will never be published
@@ -42,7 +43,9 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     main, changed = tip(loaded, MAIN).snapshot_id, latest(loaded.metadata) / 1000
     behind = {one.snapshot_id for one in ancestors_of(newest, loaded.metadata)}
     if newest is not None and (main in behind or published is None):
-        return Staged(progress_of(table, newest), newest.snapshot_id, published, changed=changed)
+        same_rows = newest.summary is not None and newest.summary.additional_properties.get(SAME_ROWS) == str(main)
+        progress = progress_of(table, newest)
+        return Staged(progress, newest.snapshot_id, published, changed=changed, same_rows=same_rows)
     return Staged(progress_of(table, source_of(table, loaded)), main, published, changed=changed)
 
 

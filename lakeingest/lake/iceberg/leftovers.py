@@ -6,7 +6,7 @@ list, the manifests in that, or the files in those; the rest are versions of met
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 403")  # how stores say that they may not list
 
 
-def remove_leftovers(loaded: Table, age: timedelta, in_use: Callable[[str], bool]) -> tuple[int, int]:
-    """Delete the table's own files that are older than `age` and not referred to; how many files and bytes.
+def remove_leftovers(
+    loaded: Table, age: timedelta, waiting: Collection[str], in_use: Callable[[str], bool]
+) -> tuple[int, int]:
+    """Delete the table's own files that are older than `age`, not referred to and not `waiting`; how many, and bytes.
 
     Nothing is deleted where that is not certain: where others may use the files (`gc.enabled`), where a file that the
     table refers to is not found in the folder under the name that it has there, and where another table has the same
@@ -48,8 +50,8 @@ def remove_leftovers(loaded: Table, age: timedelta, in_use: Callable[[str], bool
     left = {path: file for path, file in found.items() if path not in needed}
     if not all(_is_older_copy(loaded, doc, in_use) for doc in _versions(loaded, folder, left)):
         return 0, 0
-    oldest = datetime.now(UTC) - age
-    return deleted(store, [file for file in left.values() if file.mtime < oldest])
+    oldest, spared = datetime.now(UTC) - age, {real(path_of(name)) for name in waiting}
+    return deleted(store, [file for path, file in left.items() if path not in spared and file.mtime < oldest])
 
 
 def _versions(loaded: Table, folder: str, left: Iterable[str]) -> Iterator[Mapping[str, Any]]:
@@ -89,15 +91,6 @@ def inventory(loaded: Table) -> Inventory:
         int(totals.get(f"total-{name}", 0)) for name in ("data-files", "delete-files", "files-size")
     )
     return Inventory(files, deletes, size, len(loaded.metadata.snapshots))
-
-
-def rows_of(loaded: Table, version: int) -> int | None:
-    """The rows of a snapshot by its summary; None where it has none."""
-    snapshot = loaded.metadata.snapshot_by_id(version)
-    if snapshot is None or snapshot.summary is None:
-        return None
-    totals = [int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes")]
-    return totals[0] - totals[1]
 
 
 def _needed(loaded: Table) -> Iterator[str]:

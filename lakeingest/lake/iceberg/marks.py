@@ -1,17 +1,22 @@
 """Our commits on the staging branch: each carries the complete progress and the id of its base."""
 
 import uuid
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.lake.iceberg.history import MERGING, STAGING, resume_point
+from lakeingest.lake.iceberg.history import MERGING, SAME_ROWS, STAGING, resume_point
+from lakeingest.lake.iceberg.live_rows import without_dangling
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
-from lakeingest.lake.iceberg.staged_schema import schema_of, under
+from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, under
 from lakeingest.lake.marks import progress_marks
 from lakeingest.lake.refusals import stale
+
+NO_MARKS: Mapping[str, str] = MappingProxyType({})
 
 
 def mark(
@@ -20,12 +25,13 @@ def mark(
     base: int,
     changes: FileChanges = NO_FILES,
     schema: int | None = None,
+    more: Mapping[str, str] = NO_MARKS,
 ) -> None:
     """Append a marked commit to staging; it takes effect with the transaction.
 
-    It is made with this schema, or with the one that its base was made with.
+    It is made with this schema, or with the one that its base was made with. `more` are further marks.
     """
-    marks = marks_of(progress, base)
+    marks = {**marks_of(progress, base), **more}
     with under(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
         RowDelta(transaction, transaction._table.io, STAGING, marks, changes).commit()  # noqa: SLF001 - as PyIceberg does
 
@@ -54,7 +60,11 @@ def reset(table: TableId, loaded: Table) -> Transaction:
     staged, transaction = resume_point(table, loaded), loaded.transaction()
     if staged is None:
         raise stale(table)
-    rewind(transaction, staged.progress, staged.version)
+    ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
+    # what someone compacted may have deletes of files that are gone, which every later commit would count
+    changes = without_dangling(as_staged(loaded, staged.version), staged.version)
+    rows = {SAME_ROWS: str(staged.version)} if staged.visible else {}
+    mark(transaction, staged.progress, staged.version, changes, more=rows)
     return transaction
 
 

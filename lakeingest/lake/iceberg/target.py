@@ -7,7 +7,6 @@ commit carries no progress: it is reset.
 """
 
 import functools
-import json
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest import config
 from lakeingest.config.tables import TableOptions
@@ -27,37 +25,39 @@ from lakeingest.core.lift import Lift
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
+from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.iceberg import leftovers
 from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.compaction import compacted
-from lakeingest.lake.iceberg.creation import show
-from lakeingest.lake.iceberg.discarded import remove_discarded
 from lakeingest.lake.iceberg.entries import Entries
 from lakeingest.lake.iceberg.errors import storage_errors
-from lakeingest.lake.iceberg.evolution import Form, evolve
-from lakeingest.lake.iceberg.expiry import due_now, expire, limits, sweep, trim
-from lakeingest.lake.iceberg.history import STAGING, STATE, assert_unmoved, earlier, is_marked, resume_point, tip
-from lakeingest.lake.iceberg.location import assert_possible, beginning, chosen_location
+from lakeingest.lake.iceberg.evolution import Form
+from lakeingest.lake.iceberg.expiry import due_now, expire, sweep, trim
+from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is_marked, resume_point, tip
+from lakeingest.lake.iceberg.live_rows import counted
+from lakeingest.lake.iceberg.location import assert_possible, chosen_location
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted
+from lakeingest.lake.iceberg.publication import publication
 from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_beginning, write_lift
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
 from lakeingest.lake.iceberg.shape import assert_whole
-from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, show_schema
+from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
 from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
-from lakeingest.lake.marks import POSITION
+from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
 from lakeingest.lake.refusals import assert_nameable, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
+from lakeingest.lake.waiting import Waiting, waiting_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,8 +68,16 @@ Options = Callable[[TableId], TableOptions]
 class IcebergTarget:
     """`lake.target.Target` on an Iceberg catalog."""
 
-    def __init__(self, settings: config.Target, options: Options | None = None, *, keeps_dropped: bool = True) -> None:
-        self.settings, self._keeps_dropped = settings, keeps_dropped
+    def __init__(
+        self,
+        settings: config.Target,
+        options: Options | None = None,
+        *,
+        keeps_dropped: bool = True,
+        waiting: File | None = None,
+    ) -> None:
+        """`waiting`: the folder of removals that wait; without it nothing old is removed."""
+        self.settings, self._keeps_dropped, self._removals = settings, keeps_dropped, waiting
         self._options = options or (lambda _: TableOptions())
         self._merging = WAYS[settings.way_of_merging]
         self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
@@ -149,6 +157,8 @@ class IcebergTarget:
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """An empty main, and the first progress on the branch, in one commit."""
+        if (waiting := self._waiting(schema.table)) is not None:
+            waiting.begin()
         chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
         return Staged(progress, self._entries.create(schema, progress, self._form(schema), chosen), None)
 
@@ -254,9 +264,9 @@ class IcebergTarget:
         return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
-    def count(self, table: TableId, version: int) -> int | None:
-        """Rows that were written minus positions that were deleted, from the snapshot's summary."""
-        return leftovers.rows_of(self._with(table, version), version)
+    def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
+        """From the totals of the snapshot's summary where they say what is expected, else from its files."""
+        return counted(self._with(table, version), version, expected)
 
     @names_storage_errors
     def publish(
@@ -275,22 +285,9 @@ class IcebergTarget:
         assert_publishable(
             table, as_staged(loaded, staged.version), staged.version, staged.published, self._whole[table]
         )
-        position = staged.progress.position
-        copy = "" if position is None else json.dumps(position.to_json())
-
-        def build(found: Table) -> Transaction:
-            assert_unmoved(found, staged)
-            transaction = OneTransaction(found)
-            transaction.set_properties({**limits(found.properties), POSITION: copy, **properties})
-            show_schema(transaction, staged.version)
-            evolve(transaction, self._form(schema))
-            if STATE in found.properties:
-                show(transaction, table, found, staged.version)
-            ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
-            return transaction
-
+        form = self._form(schema)
         try:
-            self._finish(table, loaded, build)
+            self._finish(table, loaded, lambda found: publication(found, staged, form, properties))
         except StaleWriter:
             assert_unmoved(self._table(table), staged)
             raise
@@ -310,10 +307,8 @@ class IcebergTarget:
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
         """In the table's folder, and in those of copies that were discarded."""
-        loaded = self._table(table)
-        own = leftovers.remove_leftovers(loaded, age, self._entries.has)
-        others = remove_discarded(loaded, table, beginning(self.settings, table), age)
-        return own[0] + others[0], own[1] + others[1]
+        waiting, in_use = self._waiting(table), self._entries.has
+        return remove_all_leftovers(self._table(table), table, self.settings, waiting, age, in_use)
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
@@ -334,6 +329,9 @@ class IcebergTarget:
         """How changes are merged: a statement knows only the schema that readers see, and refuses a clock behind."""
         is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
         return self._merging if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
+
+    def _waiting(self, table: TableId) -> Waiting | None:
+        return None if self._removals is None else waiting_of(self._removals, table, self.settings.history)
 
     def _form(self, schema: TableSchema) -> Form:
         asked = wanted(self.settings, self._options(schema.table), schema.comment)
@@ -372,7 +370,7 @@ class IcebergTarget:
         all_due: bool = False,
     ) -> Staged:
         """Commit what is written into a transaction; it builds on `staged`, which must be the tip of staging."""
-        table, gone = progress.table, 0
+        table, waiting, gone = progress.table, self._waiting(progress.table), 0
 
         def build(found: Table) -> Transaction:
             nonlocal gone
@@ -381,13 +379,13 @@ class IcebergTarget:
             transaction = OneTransaction(found)
             write(transaction)
             end_merges(transaction, found)
-            gone += expire(transaction, found, self.settings.history, all_due=all_due)
+            gone += expire(transaction, found, self.settings.history, waiting, all_due=all_due)
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]
         trim(loaded)
         if gone:
-            sweep(self._table(table))
+            sweep(self._table(table), waiting)
         # what main was when the table was loaded: the publish is refused if it has moved since
         return Staged(progress, version, staged.published)
 

@@ -34,9 +34,17 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A table that keeps only its last published commit; each commit removes what is due."""
     monkeypatch.setattr(commit, "PAUSES", (0.0,) * len(commit.PAUSES))
     monkeypatch.setattr(expiry, "WORTH", 1)
-    settings = Settings.model_validate({"warehouse": tmp_path, "history": {"keep": "0s", "least": 1}})
+    settings = Settings.model_validate({"warehouse": tmp_path, "history": {"keep": "0s", "least": 1, "readers": "0s"}})
     schema = TableSchema(TableId("shop", "orders"), PLAIN, ("id",))
-    return Lake(settings, lambda: IcebergTarget(settings), cast("SparkSession", None), schema, {})
+    made = Lake(
+        settings, lambda: IcebergTarget(settings, waiting=waiting(made)), cast("SparkSession", None), schema, {}
+    )
+    return made
+
+
+def waiting(lake: Lake) -> Path:
+    """The folder of removals that wait."""
+    return lake.settings.warehouse.path / "waiting"
 
 
 def aged(lake: Lake) -> Staged:
@@ -63,7 +71,7 @@ def test_a_removal_is_done_once_whatever_is_answered(lake: Lake, name: str, faul
     """With the commit that it is part of."""
     staged = aged(lake)
     before = {one.snapshot_id for one in table_of(lake).metadata.snapshots}
-    target, catalog = behind(lake.settings, FAULTS[fault])
+    target, catalog = behind(lake.settings, FAULTS[fault], waiting(lake))
     answer = STEPS[name](lake, staged, target)
     assert not catalog.plan
     catalog.deliver()
@@ -88,7 +96,7 @@ def test_a_removal_without_an_answer_does_not_disturb_its_successor(lake: Lake, 
         lake.publish(lake.merge(found, (5, "next", False), pos=95))
 
     fault = Fault(arrives, ANSWERS["504"], late=1, late_by=99, meanwhile=take_over)
-    target, catalog = behind(lake.settings, [fault])
+    target, catalog = behind(lake.settings, [fault], waiting(lake))
     if arrives:
         STEPS[name](lake, staged, target)
     else:

@@ -44,7 +44,11 @@ def asked(lake: Lake, options: Mapping[str, Any], **settings: Any) -> Lake:
         {**lake.settings.model_dump(), **settings, "warehouse": lake.settings.warehouse}
     )
     return replace(
-        lake, settings=target, open=lambda: IcebergTarget(target, lambda _: TableOptions.model_validate(options))
+        lake,
+        settings=target,
+        open=lambda: IcebergTarget(
+            target, lambda _: TableOptions.model_validate(options), waiting=target.warehouse.path / "waiting"
+        ),
     )
 
 

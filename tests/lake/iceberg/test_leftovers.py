@@ -20,12 +20,12 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def short(lake: Lake) -> Lake:
+def short(lake: Lake, tmp_path: Path) -> Lake:
     """A table that keeps its last published commit only."""
     settings = lake.settings.model_copy(
-        update={"history": lake.settings.history.model_validate({"keep": "0s", "least": 1})}
+        update={"history": lake.settings.history.model_validate({"keep": "0s", "least": 1, "readers": "0s"})}
     )
-    return replace(lake, settings=settings, open=lambda: IcebergTarget(settings))
+    return replace(lake, settings=settings, open=lambda: IcebergTarget(settings, waiting=tmp_path))
 
 
 def grown(lake: Lake, rounds: int) -> list[int]:

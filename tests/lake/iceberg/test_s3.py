@@ -25,7 +25,7 @@ def settings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     """A target in S3 with a REST catalog."""
     with TARGETS["rest on s3"](tmp_path_factory.mktemp("s3")) as doc:
         doc["catalog"]["name"] = "in_s3"
-        found = Target.model_validate(doc)
+        found = Target.model_validate({**doc, "history": {"readers": "0s"}})
         add_catalog(spark, found)
         yield found
 

@@ -124,10 +124,16 @@ def vended(
                 "catalog": {"type": "rest", "uri": uri, "name": "vended"},
                 "warehouse": f"s3://{store.bucket}/warehouse",
                 "storage": {**store.storage, "endpoint": endpoint},
+                "history": {"readers": "0s"},
             }
             settings, schema = Target.model_validate(doc), TableSchema(TableId("shop", "orders"), PLAIN, ("id",))
             spark = cast("SparkSession", None)  # no step needs one
-            yield Lake(settings, lambda: IcebergTarget(settings), spark, schema, BOUNDARIES), vendor
+            yield (
+                Lake(
+                    settings, lambda: IcebergTarget(settings, waiting=tmp_path / "waiting"), spark, schema, BOUNDARIES
+                ),
+                vendor,
+            )
 
 
 @pytest.mark.long("waits until keys expire")

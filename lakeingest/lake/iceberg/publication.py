@@ -1,0 +1,34 @@
+"""The commit that lets readers see a commit of staging, with all that becomes visible with it."""
+
+import json
+from collections.abc import Mapping
+
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from lakeingest.lake.iceberg.creation import show
+from lakeingest.lake.iceberg.evolution import Form, evolve
+from lakeingest.lake.iceberg.expiry import limits
+from lakeingest.lake.iceberg.history import STATE, assert_unmoved
+from lakeingest.lake.iceberg.staged_schema import show_schema
+from lakeingest.lake.iceberg.transaction import OneTransaction
+from lakeingest.lake.marks import POSITION
+from lakeingest.lake.target import Staged
+
+
+def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[str, str]) -> Transaction:
+    """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position.
+
+    The table gets this form and these properties. Raises as `assert_unmoved`.
+    """
+    assert_unmoved(loaded, staged)
+    position = staged.progress.position
+    copy = "" if position is None else json.dumps(position.to_json())
+    transaction = OneTransaction(loaded)
+    transaction.set_properties({**limits(loaded.properties), POSITION: copy, **properties})
+    show_schema(transaction, staged.version)
+    evolve(transaction, form)
+    if STATE in loaded.properties:
+        show(transaction, staged.progress.table, loaded, staged.version)
+    ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
+    return transaction

@@ -1,0 +1,36 @@
+"""What is deleted at `maintain`: files that have waited, and files that nothing refers to."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from pyiceberg.table import Table
+
+from lakeingest.config import Target
+from lakeingest.core.schema import TableId
+from lakeingest.lake.iceberg.discarded import remove_discarded
+from lakeingest.lake.iceberg.expiry import sweep, waiting_files
+from lakeingest.lake.iceberg.leftovers import remove_leftovers
+from lakeingest.lake.iceberg.location import beginning
+from lakeingest.lake.waiting import Waiting
+
+
+def remove_all_leftovers(
+    loaded: Table,
+    table: TableId,
+    settings: Target,
+    waiting: Waiting | None,
+    age: timedelta,
+    in_use: Callable[[str], bool],
+) -> tuple[int, int]:
+    """Delete what has waited, then what nothing refers to in the table's folder, and in those of discarded copies.
+
+    The answer is how many files and bytes nothing referred to. Those in the table's own folder stay where it is not
+    known what waits; nobody could read a discarded copy. `in_use` is as in `remove_leftovers`.
+    """
+    own = 0, 0
+    if waiting is not None:
+        sweep(loaded, waiting, all_due=True)
+        if waiting.is_whole():
+            own = remove_leftovers(loaded, age, waiting_files(waiting), in_use)
+    others = remove_discarded(loaded, table, beginning(settings, table), age)
+    return own[0] + others[0], own[1] + others[1]

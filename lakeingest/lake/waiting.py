@@ -1,0 +1,142 @@
+"""Files of a table that no kept commit needs and a query may still read: their removal waits in the state folder.
+
+<state>/waiting/<database>.<table>/
+  began.json     since when the folder has what waits
+  <name>.json    a removal: since when it waits, and of what; made after the files were in use for the last time
+
+A removal is durable before anything is deleted, and goes when all of it was deleted. So one that was interrupted is
+done again. If the folder is lost, `maintain` finds the files, but not before a query may have lasted since then.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from lakeingest.config import History
+from lakeingest.core.file_names import file_name
+from lakeingest.core.moment import Moment
+from lakeingest.core.schema import TableId
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+
+BEGAN = "began.json"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A removal that waits, since a moment; `of` is what its format has stored."""
+
+    file: File
+    since: Moment
+    of: Mapping[str, Any]
+
+    def drop(self) -> None:
+        """It is done."""
+        files.delete(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The removals of one table; `readers` is how long a query may last."""
+
+    folder: File
+    readers: timedelta
+
+    def add(self, name: str, of: Mapping[str, Any]) -> None:
+        """Store a removal under a name that sorts after those before; nothing where it is stored already.
+
+        It waits from now on, so what it names must have ended before.
+        """
+        self.begin()
+        files.create(self.folder / f"{name}.json", {"since": self._now().to_json(), **of})
+
+    def begin(self) -> None:
+        """Say that the folder has what waits from now on, unless it says so since earlier."""
+        if not files.exists(self.folder / BEGAN):
+            self._begin_again()
+
+    def has(self, suffix: str) -> bool:
+        """Whether a removal is stored whose name ends so."""
+        return any(file.stem.endswith(suffix) for file in self._files())
+
+    def due(self, most: int | None = None) -> Iterator[Removal]:
+        """The oldest removals that have waited for long enough, at most so many."""
+        now: Moment | None = None
+        for file in self._files()[:most]:
+            now = now or self._now()
+            removal = self._read(file)
+            if removal is None:
+                continue
+            if removal.since.is_ahead_of(now):  # it waits from now on, and would wait for years
+                files.replace(file, {**removal.of, "since": now.to_json()})
+                continue
+            if now.seconds_since(removal.since) < self.readers.total_seconds():
+                return
+            yield removal
+
+    def all(self) -> list[Removal]:
+        """All removals, whether they are due or not."""
+        return [removal for file in self._files() if (removal := self._read(file)) is not None]
+
+    def is_whole(self) -> bool:
+        """Whether what waits is in the folder: it is there for so long that all that it does not name has ended before.
+
+        Where there is no folder, because it was lost or nothing was removed yet, it is so from some time on.
+        """
+        if not self.readers:
+            return True
+        now, began = self._now(), self._began()
+        if began is None or began.is_ahead_of(now):
+            self._begin_again()
+            return False
+        return now.seconds_since(began) >= self.readers.total_seconds()
+
+    def _began(self) -> Moment | None:
+        """None where nothing says so."""
+        try:
+            return Moment.from_json(files.document(self.folder / BEGAN)["since"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+
+    def _begin_again(self) -> None:
+        """What has waited until now is not known."""
+        files.make_folder(self.folder)
+        files.replace(self.folder / BEGAN, {"since": self._now().to_json()})
+
+    def _files(self) -> list[File]:
+        return [file for file in files.listed(self.folder, "*.json") if file.name != BEGAN]
+
+    def _read(self, file: File) -> Removal | None:
+        """A removal; None for a damaged one, which is lost, or one that another run has just done."""
+        try:
+            doc = files.document(file)
+            return Removal(file, Moment.from_json(doc["since"]), doc)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            self._begin_again()
+            files.delete(file)
+            return None
+
+    def _now(self) -> Moment:
+        """By the store's clock, or by those of this machine."""
+        wall = files.now(self.folder)
+        boot = _boot() if isinstance(self.folder, Path) else None
+        return Moment(wall, "", wall) if boot is None else Moment(wall, boot, time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+def waiting_of(folder: File, table: TableId, history: History) -> Waiting:
+    """The removals of a table, in the folder of all tables."""
+    return Waiting(folder / file_name(str(table)), history.readers)
+
+
+def _boot() -> str | None:
+    """Which start of the machine this is; None where it does not say."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return None

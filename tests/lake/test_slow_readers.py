@@ -1,0 +1,97 @@
+"""Queries that take long: each begins on a commit and reads it when as many commits have followed.
+
+LAKEINGEST_QUERIES sets the number of commits. Of the history no more than the last two are kept, so all that is read is
+files that wait. Every tenth commit is read by Spark, the others by PyIceberg.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import DataScan
+from pyspark.sql import SparkSession
+
+from lakeingest.config import Config, Target
+from lakeingest.config.place import Place
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.iceberg import expiry
+from tests.catalog_servers import TARGETS, add_catalog
+from tests.lake.conftest import BOUNDARIES
+from tests.lake.steps import PLAIN, Lake, Row
+
+pytestmark = pytest.mark.spark
+
+COMMITS = int(os.environ.get("LAKEINGEST_QUERIES", "12"))
+KEYS = 50
+HISTORY = {"keep": "0s", "least": 2, "most": 2, "readers": "6h"}
+Query = Callable[[], list[Row]]
+
+
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.long("the same on a store"))])
+def lake(request: pytest.FixtureRequest, lake_config: Config, spark: SparkSession) -> Iterator[Lake]:
+    """A table with warehouse and state in one kind of place."""
+    history = lake_config.target.history.model_validate(HISTORY)
+    target, state = lake_config.target.model_copy(update={"history": history}), lake_config.state
+    if request.param == "disk":
+        yield lake_in(lake_config, target, state, spark)
+        return
+    with TARGETS["rest on s3"](request.getfixturevalue("tmp_path")) as doc:
+        doc["catalog"]["name"] = "slow_in_s3"
+        target = Target.model_validate({**doc, "history": HISTORY})
+        add_catalog(spark, target)
+        yield lake_in(lake_config, target, target.warehouse / "state", spark)
+
+
+def lake_in(lake_config: Config, target: Target, state: Place, spark: SparkSession) -> Lake:
+    """The table of a pipeline."""
+    config = lake_config.model_copy(update={"target": target, "state": state})
+    schema = TableSchema(TableId("slow", f"t{time.time_ns()}"), PLAIN, ("id",))
+    return Lake(target, lambda: open_target(config), spark, schema, BOUNDARIES)
+
+
+def sorted_rows(rows: pa.Table) -> list[Row]:
+    """The key and the text of each row."""
+    return sorted(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+
+
+def begun_on_iceberg(lake: Lake, *, by_spark: bool) -> Query:
+    """A query on what readers see now."""
+    table = lake.open()._table(lake.table)  # type: ignore[attr-defined] # noqa: SLF001
+    snapshot = table.current_snapshot()
+    if by_spark:
+        name = f"{lake.settings.catalog.name}.{lake.table.database}.{lake.table.name}"
+        rows = lake.spark.sql(f"SELECT id, v FROM {name} VERSION AS OF {snapshot.snapshot_id}")
+        return lambda: sorted(tuple(row) for row in rows.collect())
+    # a query holds its own snapshot alone
+    alone = {"snapshots": [snapshot], "snapshot_log": [], "metadata_log": []}
+    table.metadata = table.metadata.model_copy(update=alone)
+    scan: DataScan = table.scan(snapshot_id=snapshot.snapshot_id)
+    return lambda: sorted_rows(scan.to_arrow())
+
+
+def expected(number: int) -> list[Row]:
+    """The rows after the publish of this number."""
+    return sorted((dict.fromkeys(range(KEYS), "a") | {one % KEYS: f"n{one}" for one in range(number + 1)}).items())
+
+
+def test_each_commit_can_be_read_while_as_many_are_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the oldest on; the last publishes take no longer than the first ones."""
+    monkeypatch.setattr(expiry, "WORTH", min(expiry.WORTH, max(2, COMMITS // 4)))
+    staged, target = lake.published(*((key, "a") for key in range(KEYS))), lake.open()
+    queries: list[Query] = []
+    seconds = []
+    for number in range(2 * COMMITS):
+        began = time.process_time()
+        merged = lake.merge(staged, (number % KEYS, f"n{number}", False), pos=100 + number, target=target)
+        staged = lake.publish(merged, target)
+        seconds.append(time.process_time() - began)
+        if number < COMMITS:
+            queries.append(begun_on_iceberg(lake, by_spark=number % 10 == 5))
+        else:
+            assert queries[number - COMMITS]() == expected(number - COMMITS), f"commit {number - COMMITS}"
+    first, last = (sorted(seconds[half])[COMMITS // 2] for half in (slice(COMMITS), slice(COMMITS, None)))
+    print(f"median of CPU seconds of a publish: {first:.3f}, then {last:.3f}; ratio {last / first:.2f}")  # noqa: T201
+    assert COMMITS < 100 or last < 1.2 * first
