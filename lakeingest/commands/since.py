@@ -10,7 +10,7 @@ from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChangelogGone, StateUnreadable, UsageError
-from lakeingest.spool.changelog import Held, StoredChangelog, gone
+from lakeingest.spool.changelog import StoredChangelog, gone
 
 Since = ReadTo | GtidSet | FilePosition | datetime
 
@@ -44,8 +44,9 @@ def parse_since(text: str, now: datetime) -> Since:
         ) from None
 
 
-def resolved(table: TableId, since: Since, log: StoredChangelog, held: Held) -> ReadTo:
+def resolved(table: TableId, since: Since, log: StoredChangelog) -> ReadTo:
     """What a reader that asks for the changes since then has read; ChangelogGone where they are not all held."""
+    held, found = log.stretch(table)
     match since:
         case ReadTo():
             if since.log not in {"", held.name}:
@@ -53,19 +54,14 @@ def resolved(table: TableId, since: Since, log: StoredChangelog, held: Held) -> 
                     f"{table}: position {since} is of a changelog that has ended, the spool was begun anew; read the"
                     " changelog from its beginning, into an empty table"
                 )
-            return _held(table, since, held)
+            read_to = since
         case FilePosition():
-            return _held(table, ReadTo(since.place(held.opened.epoch)), held)
-        case GtidSet():
-            place = log.place_of_gtids(held, since)
-        case datetime():
-            place = log.place_of_time(held, since)
-    if place is None:
-        raise gone(table, since, held)
-    return _held(table, ReadTo(place), held)
-
-
-def _held(table: TableId, since: ReadTo, held: Held) -> ReadTo:
-    if held.is_gone(since, table):
-        raise gone(table, since, held)
-    return since
+            read_to = ReadTo(since.place(held.opened.epoch))
+        case GtidSet() | datetime():
+            place = log.place_of_gtids(held, since) if isinstance(since, GtidSet) else log.place_of_time(held, since)
+            if place is None:
+                raise gone(table, since, found, held.name)
+            read_to = ReadTo(place)
+    if found.lacks(read_to):
+        raise gone(table, since, found, held.name)
+    return read_to

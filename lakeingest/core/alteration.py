@@ -45,7 +45,8 @@ class Alteration:
     """All that one statement changed of a table, in its order. `strict`: a value that did not fit failed it.
 
     `is_barrier`: it changed values, the key or the table itself, or nobody knows what; rows of before tell nothing.
-    `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it.
+    `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it. `text` is
+    all of it, for readers of the changelog alone: values are not for logs; '' of a barrier, and from older versions.
     """
 
     changes: tuple[Change, ...] = ()
@@ -53,6 +54,7 @@ class Alteration:
     is_barrier: bool = False
     empties: bool = False
     statement: str = ""
+    text: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -62,6 +64,7 @@ class Alteration:
             "barrier": self.is_barrier,
             "empties": self.empties,
             "statement": self.statement,
+            "text": self.text,
         }
 
     @classmethod
@@ -69,7 +72,8 @@ class Alteration:
         """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
         changes = (Change(Act(act), str(name), str(to), after) for act, name, to, after in doc["changes"])
         strict, barrier, empties = (doc.get(name) is True for name in ("strict", "barrier", "empties"))
-        return cls(tuple(changes), strict, barrier, empties, str(doc.get("statement", "")))
+        statement, text = (str(doc.get(name, "")) for name in ("statement", "text"))
+        return cls(tuple(changes), strict, barrier, empties, statement, text)
 
 
 @dataclass(frozen=True, slots=True)

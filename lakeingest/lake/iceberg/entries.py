@@ -6,6 +6,7 @@ because a published table may have the same ones. Where a table has its own name
 """
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
@@ -53,8 +54,14 @@ class Entries:
 
     def all_names(self) -> set[tuple[str, str]]:
         """The namespace and the name of every table, of ours also before their first publish."""
-        found = [name for space in self._catalog.list_namespaces() for name in self._catalog.list_tables(space)]
+        found = [name for space in self._namespaces() for name in self._catalog.list_tables(space)]
         return {(".".join(space), own_name(name)) for *space, name in found}
+
+    def _namespaces(self, within: Name | tuple[()] = ()) -> Iterator[Name]:
+        """All namespaces: for some catalogs one whose name has a dot is in another one."""
+        for space in self._catalog.list_namespaces(within):
+            yield space
+            yield from self._namespaces(space)
 
     def names(self, table: TableId) -> tuple[Name, ...]:
         """The table's own name, and those that runs have built it under."""
